@@ -1,0 +1,50 @@
+"""rmqstore: Apache RocketMQ's store directories, read from Python, Arrow and Spark."""
+
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import (
+    Corrupt,
+    DataLost,
+    DurabilityLost,
+    NotAStore,
+    NotNow,
+    Rejected,
+    StoreError,
+    UnknownColumn,
+    UnknownTopic,
+    UnsupportedLayout,
+)
+from rmqstore.snapshot import Snapshot, StoredMessage, open_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Corrupt",
+    "DataLost",
+    "DurabilityLost",
+    "NotAStore",
+    "NotNow",
+    "Rejected",
+    "Snapshot",
+    "StoreError",
+    "StoredMessage",
+    "UnknownColumn",
+    "UnknownTopic",
+    "UnsupportedLayout",
+    "open_snapshot",
+    "register",
+]
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes spark.read.format("rmqstore") known to a session.
+
+    An installed package is found by Spark by itself; this is for sessions where another `pyspark_*` package that fails on
+    import hides it.
+    """
+    from spark_source.source import RmqStoreDataSource
+
+    spark.dataSource.register(RmqStoreDataSource)

@@ -1,0 +1,105 @@
+"""Every error that rmqstore raises, by who can act on it.
+
+`Rejected` is for the caller (change the request), `NotNow` for the caller later (retry), `Corrupt` and
+`DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields, read
+as one line that names the next step, and survive pickling: Spark carries them from a worker to the driver.
+"""
+
+
+class StoreError(Exception):
+    """The root of the tree: anything that rmqstore raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args
+
+
+class Rejected(StoreError, ValueError):
+    """The request cannot be served as it is; the message says what to change."""
+
+
+class NotAStore(Rejected):
+    """A path that holds no RocketMQ store, or that cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class UnsupportedLayout(Rejected):
+    """A RocketMQ store in a layout that this version does not read; the message names the way round."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class UnknownTopic(Rejected):
+    """A topic or queue that the store does not hold; `near` lists the closest names."""
+
+    def __init__(self, topic: str, path: str, near: tuple[str, ...] = ()) -> None:
+        super().__init__(topic, path, near)
+        self.topic, self.path, self.near = topic, path, near
+
+    def __str__(self) -> str:
+        hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
+        return f"no topic {self.topic!r} in {self.path}: {hint}"
+
+
+class UnknownColumn(Rejected):
+    """A column that no message has; `near` lists the closest names."""
+
+    def __init__(self, column: str, near: tuple[str, ...] = ()) -> None:
+        super().__init__(column, near)
+        self.column, self.near = column, near
+
+    def __str__(self) -> str:
+        hint = f"did you mean {', '.join(self.near)}?" if self.near else "columns='*' brings every column"
+        return f"no column {self.column!r}: {hint}"
+
+
+class NotNow(StoreError):
+    """The store cannot serve this at the moment; the same request may work later."""
+
+
+class Corrupt(StoreError):
+    """Bytes that contradict the format: `path` (a file), `offset` (byte inside that file), `reason`."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path, self.offset, self.reason = path, offset, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} @ {self.offset}: {self.reason}; "
+            "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all"
+        )
+
+
+class DataLost(StoreError):
+    """Messages that were asked for and are no longer, or not yet, in the store.
+
+    `queue` is topic/queueId, `wanted` and `available` are half-open ranges of queue offsets, `path` the file or directory.
+    """
+
+    def __init__(
+        self, queue: str, wanted: tuple[int, int], available: tuple[int, int] | None, path: str, reason: str
+    ) -> None:
+        super().__init__(queue, wanted, available, path, reason)
+        self.queue, self.wanted, self.available, self.path, self.reason = queue, wanted, available, path, reason
+
+    def __str__(self) -> str:
+        held = f"it holds [{self.available[0]}, {self.available[1]})" if self.available else "it holds none of them"
+        return (
+            f"{self.queue}: offsets [{self.wanted[0]}, {self.wanted[1]}) wanted, {held} ({self.path}: {self.reason}); "
+            "load again for the present offsets, or set failOnDataLoss=false to go on with what is there"
+        )
+
+
+class DurabilityLost(StoreError):
+    """A write could not be made durable: the store is read-only until it is opened again."""

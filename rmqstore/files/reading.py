@@ -1,0 +1,188 @@
+"""The read side of the door to the disk: directories listed, files read or mapped, nothing ever created or locked.
+
+Somebody else may write, delete, truncate or replace any of these files at any moment.  A deleted file stays readable
+through an open descriptor or mapping.  A file truncated under a mapping kills the process at the next touch (SIGBUS, and no
+handler helps), so every use of a mapping asks `map_bytes` again, which looks at the file's present size first.
+"""
+
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqstore.errors import NotAStore
+
+_PROC_LOCKS = "/proc/locks"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file of a numbered series: `start` is the number in its name, `size` and `modified_ms` as listed."""
+
+    path: str
+    start: int
+    size: int
+    modified_ms: int
+
+    @property
+    def end(self) -> int:
+        """The first number behind this file: where the next file of the series starts."""
+        return self.start + self.size
+
+
+def canonical_path(path: str | os.PathLike[str]) -> str:
+    """`path` absolute, with `~` expanded; symbolic links stay as written."""
+    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+
+
+def join(*parts: str) -> str:
+    """Parts of a path put together in the host's way."""
+    return os.path.join(*parts)
+
+
+def base_name(path: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(path)
+
+
+def is_directory(path: str) -> bool:
+    """Whether `path` is a directory that can be seen."""
+    return os.path.isdir(path)
+
+
+def exists(path: str) -> bool:
+    """Whether anything stands at `path`."""
+    return os.path.lexists(path)
+
+
+def list_names(directory: str) -> list[str]:
+    """Names of what a directory holds, sorted; empty if there is none.  Raises NotAStore if it may not be read."""
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+
+
+def list_directories(directory: str) -> list[str]:
+    """Names of the directories in `directory`, sorted; empty if there is none.  Raises as `list_names`."""
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+
+
+def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tuple[StoredFile, ...]:
+    """The files of a numbered series in order; names that `parse` refuses, directories and empty files are left out.
+
+    A file that vanishes while it is looked at is left out as well: its owner deleted it.  Raises as `list_names`.
+    """
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                start = parse(entry.name)
+                if start is None:
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                if entry.is_file() and status.st_size > 0:
+                    found.append(StoredFile(entry.path, start, status.st_size, status.st_mtime_ns // 1_000_000))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+    return tuple(sorted(found, key=lambda file: file.start))
+
+
+def read_small_file(path: str, size_max: int) -> bytes | None:
+    """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises NotAStore if it may not be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size_max)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise NotAStore(path, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process of this host holds a record lock on the file at `path`, as a running broker does on `lock`.
+
+    Goes by /proc/locks: opening and closing the file here would drop a lock that this very process holds on it (POSIX).
+    False where there is no such list.
+    """
+    try:
+        status = os.stat(path)
+        with open(_PROC_LOCKS, encoding="ascii", errors="replace") as locks:
+            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+            return any(device in line.split() for line in locks)
+    except OSError:
+        return False
+
+
+class OpenFile:
+    """One file open for reading; `read` and `map_bytes` may be called from any thread.
+
+    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises FileNotFoundError at
+    construction if the file is gone, OSError as the system gives it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._map: mmap.mmap | None = None
+
+    def __enter__(self) -> "OpenFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the descriptor back; views of the mapping keep the mapping alive."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._map = None
+
+    def size(self) -> int:
+        """The file's size at this moment, in bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes [position, position + size), fewer where the file ends before."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(self._descriptor, size, position)
+            if not part:
+                break
+            parts.append(part)
+            position, size = position + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def map_bytes(self, size: int) -> memoryview:
+        """The first `size` bytes, mapped read-only.
+
+        Raises OSError (ESTALE) if the file is now shorter: touching the mapping there would end the process.
+        """
+        if self.size() < size:
+            raise OSError(errno.ESTALE, f"the file shrank below {size} bytes while it was read", self.path)
+        if self._map is None or len(self._map) < size:
+            self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        return memoryview(self._map)
+
+    def drop(self, position: int, size: int) -> None:
+        """Lets the system take back the pages of a part of the mapping that was read; it can be read again."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            first = position // mmap.PAGESIZE * mmap.PAGESIZE
+            last = min(position + size, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
+            if last > first:
+                self._map.madvise(mmap.MADV_DONTNEED, first, last - first)

@@ -1,0 +1,1 @@
+"""Bytes to values and back: pure functions, no files, no clock."""

@@ -1,0 +1,225 @@
+"""The broker's JSON files under config/, in the dialect of fastjson 1.x: bare and numeric keys beside quoted ones.
+
+`parse` gives plain values; the other functions give one file's content its shape, and ignore what they do not know.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore.errors import Corrupt
+from rmqstore.formats.java_text import java_text
+
+# A broker with 100,000 topics writes about 30 MB.
+TEXT_SIZE_MAX = 64 * 1024 * 1024
+# Shapes nest five deep; the parser recurses.
+DEPTH_MAX = 100
+
+# A string, a bare word (a key if a colon follows), a bracket.  Possessive: no text takes longer than its length.
+_TOKEN = re.compile(
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<word>[A-Za-z0-9_$%.@+-]++)(?P<colon>\s*+:)?+|(?P<bracket>[][{}])|(?P<open>")',
+    re.DOTALL,
+)
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_I32_MAX = 2**31 - 1
+_I64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic of topics.json; `perm` bits are 4 read, 2 write, 1 inherit.  `attributes` is empty before 5.x."""
+
+    topic: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    order: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    """One consumer group of subscriptionGroup.json."""
+
+    group: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+
+
+def parse(text: str | bytes) -> Any:
+    """The value that `text` says: dict (keys are always text), list, str, int, float, bool, None.
+
+    Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities, beyond TEXT_SIZE_MAX and
+    DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as U+FFFD; the last of equal keys wins.
+    """
+    if len(text) > TEXT_SIZE_MAX:
+        raise Corrupt("", 0, f"{len(text)} bytes of JSON, at most {TEXT_SIZE_MAX} are read")
+    plain = text if isinstance(text, str) else java_text(text)
+    try:
+        value = json.loads(_quote_keys(plain), strict=False, parse_constant=_finite, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise Corrupt("", error.pos, f"no JSON: {error.msg}") from error
+    except ValueError as error:  # an integer of thousands of digits, NaN
+        raise Corrupt("", 0, f"no JSON: {error}") from error
+    return _without_surrogates(value) if "\\u" in plain or _LONE_SURROGATES.search(plain) else value
+
+
+def _quote_keys(text: str) -> str:
+    """The same as strict JSON: bare keys in quotes.  Raises Corrupt for too deep nesting and an unclosed string."""
+    parts: list[str] = []
+    copied, depth = 0, 0
+    for token in _TOKEN.finditer(text):
+        if token["bracket"]:
+            depth += 1 if token["bracket"] in "{[" else -1
+            if depth > DEPTH_MAX:
+                raise Corrupt("", token.start(), f"JSON nested deeper than {DEPTH_MAX}")
+        elif token["colon"]:
+            parts += (text[copied : token.start()], '"', token["word"], '"')
+            copied = token.end("word")
+        elif token["open"]:
+            raise Corrupt("", token.start(), "no JSON: a string without its end")
+    parts.append(text[copied:])
+    return "".join(parts)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+def _without_surrogates(value: Any) -> Any:
+    """The same value with lone surrogates, which no UTF-8 can hold, replaced in every text."""
+    if isinstance(value, str):
+        return _LONE_SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def topic_configs(document: Any) -> dict[str, TopicConfig]:
+    """The topics of topics.json by name.  Raises Corrupt where a known field has another type."""
+    return {
+        name: TopicConfig(
+            topic=name,
+            read_queue_nums=_count(entry, "readQueueNums", 16),
+            write_queue_nums=_count(entry, "writeQueueNums", 16),
+            perm=_count(entry, "perm", 6),
+            order=_flag(entry, "order", False),
+            filter_type=_text(entry, "topicFilterType", "SINGLE_TAG"),
+            sys_flag=_count(entry, "topicSysFlag", 0),
+            attributes={key: _text(entry["attributes"], key, "") for key in _table(entry, "attributes")},
+        )
+        for name, entry in _entries(document, "topicConfigTable")
+    }
+
+
+def subscription_groups(document: Any) -> dict[str, SubscriptionGroup]:
+    """The groups of subscriptionGroup.json by name.  Raises Corrupt where a known field has another type."""
+    return {
+        name: SubscriptionGroup(
+            group=name,
+            consume_enable=_flag(entry, "consumeEnable", True),
+            consume_broadcast_enable=_flag(entry, "consumeBroadcastEnable", True),
+            retry_max_times=_number(entry, "retryMaxTimes", 16),
+            retry_queue_nums=_count(entry, "retryQueueNums", 1),
+        )
+        for name, entry in _entries(document, "subscriptionGroupTable")
+    }
+
+
+def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
+    """Next queue offset to consume by (group, topic) and queue id, of consumerOffset.json or lmqConsumerOffset.json.
+
+    Keys are `topic@group`; light queues have queue id 0 only.  Raises Corrupt for keys and values of another kind.
+    """
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for key, offsets in _entries(document, "offsetTable"):
+        found[_group_and_topic(key)] = _numbers(offsets)
+    for key, offset in _table(document, "lmqOffsetTable").items():
+        found.setdefault(_group_and_topic(key), {})[0] = _integer(offset, key)
+    return found
+
+
+def delay_offsets(document: Any) -> dict[int, int]:
+    """Next queue offset to deliver by delay level (1-based: queue id + 1), of delayOffset.json."""
+    return _numbers(_table(document, "offsetTable"))
+
+
+def _group_and_topic(key: str) -> tuple[str, str]:
+    topic, at, group = key.partition("@")
+    if not (topic and at and group) or "@" in group:
+        raise Corrupt("", 0, f"{key!r} is no topic@group")
+    return group, topic
+
+
+def _table(document: Any, name: str) -> dict[str, Any]:
+    """A member object; empty where it is absent or null."""
+    if not isinstance(document, dict):
+        raise Corrupt("", 0, f"an object with {name} is missing")
+    table = document.get(name)
+    if table is None:
+        return {}
+    if not isinstance(table, dict):
+        raise Corrupt("", 0, f"{name} is no object")
+    return table
+
+
+def _entries(document: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, entry in _table(document, name).items():
+        if not isinstance(entry, dict):
+            raise Corrupt("", 0, f"{name}: {key!r} is no object")
+        yield key, entry
+
+
+def _numbers(table: dict[str, Any]) -> dict[int, int]:
+    """An object of integers keyed by queue ids or levels."""
+    numbers = {}
+    for key, value in table.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= _I32_MAX):
+            raise Corrupt("", 0, f"{key!r} is no queue id")
+        numbers[int(key)] = _integer(value, key)
+    return numbers
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _I64:
+        raise Corrupt("", 0, f"{name} is no integer of 64 bits")
+    return value
+
+
+def _number(entry: dict[str, Any], name: str, default: int) -> int:
+    value = entry.get(name)
+    return default if value is None else _integer(value, name)
+
+
+def _count(entry: dict[str, Any], name: str, default: int) -> int:
+    value = _number(entry, name, default)
+    if not 0 <= value <= _I32_MAX:
+        raise Corrupt("", 0, f"{name} is {value}")
+    return value
+
+
+def _flag(entry: dict[str, Any], name: str, default: bool) -> bool:
+    value = entry.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Corrupt("", 0, f"{name} is neither true nor false")
+    return default if value is None else value
+
+
+def _text(entry: dict[str, Any], name: str, default: str) -> str:
+    value = entry.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Corrupt("", 0, f"{name} is no text")
+    return default if value is None else value

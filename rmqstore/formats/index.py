@@ -1,0 +1,215 @@
+"""Index files: index/<creation time>, from the hash of `topic#key` to commitlog offsets.
+
+A file is the header, S slots, N items (item 0 is never used).  A slot holds the number of the newest item of its chain,
+an item the number of the one before.  S and N are not stored: see `infer_sizes`.  Java: IndexFile, IndexHeader.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats.layout import Layout
+
+HEADER = Layout(
+    ("begin_timestamp_ms", "i8"),  # store time of the first item
+    ("end_timestamp_ms", "i8"),  # of the last item
+    ("begin_offset", "i8"),  # commitlog offset of the first item
+    ("end_offset", "i8"),  # of the last item
+    ("used_slot_count", "i4"),  # puts that found an empty slot
+    ("index_count", "i4"),  # number of items + 1
+)
+SLOT = Layout(("newest_item", "i4"))  # 0: empty
+ITEM = Layout(
+    ("key_hash", "i4"),  # java_hash.index_hash of topic#key
+    ("physical_offset", "i8"),
+    ("delay_s", "i4"),  # whole seconds since begin_timestamp_ms
+    ("previous_item", "i4"),  # of the same slot; 0: none
+)
+assert (HEADER.size, SLOT.size, ITEM.size) == (40, 4, 20)
+
+DEFAULT_SLOT_COUNT = 5_000_000  # Java: MessageStoreConfig.maxHashSlotNum
+DEFAULT_ITEM_COUNT = 20_000_000  # maxIndexNum
+
+# Items looked at for one candidate.
+_SAMPLE_COUNT = 4096
+# A file that somebody has filled with anchors must not cost more looks than this.
+_CANDIDATE_COUNT_MAX = 256
+# Of the items looked at, so many must agree: damage spoils some, a wrong S spoils nearly all.
+_AGREEMENT_MIN = 0.5
+
+_OFFSET = struct.Struct(">q")
+_Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The header of an index file; times in ms since the epoch, offsets in the commitlog."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slot_count: int
+    index_count: int
+
+    def matches(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file can hold items of [begin_ms, end_ms]; Java: IndexFile.isTimeMatched, bound for bound."""
+        first, last = self.begin_timestamp_ms, self.end_timestamp_ms
+        return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
+
+
+def file_size(slot_count: int, item_count: int) -> int:
+    """Bytes of an index file with S slots and N items."""
+    return HEADER.size + SLOT.size * slot_count + ITEM.size * item_count
+
+
+def read_header(data: bytes | memoryview) -> IndexHeader | None:
+    """The header of a file; None if the file is too short for one.
+
+    A count of 0 or less (nothing put yet) reads as 1, as Java loads it.
+    """
+    if len(data) < HEADER.size:
+        return None
+    fields = HEADER.read(data)
+    fields["index_count"] = max(fields["index_count"], 1)
+    return IndexHeader(**fields)
+
+
+def read_slots(data: bytes | memoryview, slot_count: int) -> npt.NDArray[np.int32]:
+    """The newest item of each slot: >i4[slots], a view of `data`.  Raises ValueError if the file is shorter."""
+    return np.frombuffer(data, np.dtype(">i4"), count=slot_count, offset=HEADER.size)
+
+
+def read_items(data: bytes | memoryview, slot_count: int) -> npt.NDArray[np.void]:
+    """The items that are put, from item 0 (unused) on: structured array of ITEM.dtype, a view of `data`.
+
+    As many as the header says and the file has room for.
+    """
+    header = read_header(data)
+    room = (len(data) - HEADER.size - SLOT.size * slot_count) // ITEM.size
+    count = 0 if header is None else max(0, min(header.index_count, room))
+    return np.frombuffer(data, ITEM.dtype, count=count, offset=HEADER.size + SLOT.size * slot_count if count else 0)
+
+
+def search(
+    data: bytes | memoryview,
+    slot_count: int,
+    item_count: int,
+    key_hash: int,
+    begin_ms: int,
+    end_ms: int,
+    count_max: int,
+) -> list[int]:
+    """Physical offsets of the items with `key_hash` put in [begin_ms, end_ms], newest first, at most `count_max`.
+
+    Follows IndexFile.selectPhyOffset rule for rule: whole seconds, a stop at the first item before `begin_ms`, at a
+    negative delay and at a previous item that cannot be.  Where Java would run in a ring for ever, this ends after
+    `index_count` steps.  Equal hashes of other keys are among the answers: the caller looks at the messages.
+    """
+    header = read_header(data)
+    if header is None or header.index_count <= 1 or slot_count < 1 or len(data) < file_size(slot_count, 0):
+        return []
+    offsets: list[int] = []
+    (number,) = SLOT.struct.unpack_from(data, HEADER.size + SLOT.size * (key_hash % slot_count))
+    room = min(item_count, (len(data) - file_size(slot_count, 0)) // ITEM.size)
+    for _ in range(header.index_count):
+        # `number < room` keeps the walk inside the file; Java throws there and answers with what it has.
+        if len(offsets) >= count_max or not 0 < number <= header.index_count or number >= room:
+            break
+        item = ITEM.struct.unpack_from(data, file_size(slot_count, number))
+        item_hash, physical_offset, delay_s, previous = item
+        if delay_s < 0:
+            break
+        put_ms = header.begin_timestamp_ms + delay_s * 1000
+        if item_hash == key_hash and begin_ms <= put_ms <= end_ms:
+            offsets.append(physical_offset)
+        if previous == number or put_ms < begin_ms:
+            break
+        number = previous
+    return offsets
+
+
+def infer_sizes(data: bytes | memoryview) -> tuple[int, int] | None:
+    """Slot count S and item count N of a whole index file, worked out from its content; None if nothing decides.
+
+    Only the length, 40 + 4·S + 20·N, is known.  The header gives two anchors, the commitlog offsets of the first and
+    the last item: where they stand, S is known.  Each such candidate is checked: items and slots must agree on hash
+    mod S.
+
+    `data` is the file as long as it is on disk.  A file without items gives None and answers no query either; other
+    files of the same directory and length have the same sizes.
+    """
+    header = read_header(data)
+    if header is None or header.index_count <= 1 or (len(data) - HEADER.size) % SLOT.size:
+        return None
+    if len(data) == file_size(DEFAULT_SLOT_COUNT, DEFAULT_ITEM_COUNT):
+        slot_counts = [DEFAULT_SLOT_COUNT]  # found at once, without a look through 420 MB
+        if _agreement(data, DEFAULT_SLOT_COUNT) < _AGREEMENT_MIN:
+            slot_counts = _candidates(data, header)
+    else:
+        slot_counts = _candidates(data, header)
+    ranked = sorted(((_agreement(data, slot_count), slot_count) for slot_count in slot_counts), reverse=True)
+    if not ranked or ranked[0][0] < _AGREEMENT_MIN or (len(ranked) > 1 and ranked[1][0] == ranked[0][0]):
+        return None
+    slot_count = ranked[0][1]
+    return slot_count, (len(data) - file_size(slot_count, 0)) // ITEM.size
+
+
+def _candidates(data: bytes | memoryview, header: IndexHeader) -> list[int]:
+    """The slot counts that put the first and the last item where the header says, of all that the length allows."""
+    word_size = SLOT.size
+    words = np.frombuffer(data, np.uint32)
+    header_words, item_words = HEADER.size // word_size, ITEM.size // word_size
+    room_words = len(words) - header_words  # S + item_words * N
+    item_count_max = (room_words - 1) // item_words
+    if header.index_count > item_count_max:
+        return []
+    # Every possible S: the smallest leaves item_count_max items, each next one item less, down to index_count.
+    slot_count_min = room_words - item_words * item_count_max
+    first = header_words + slot_count_min + item_words  # word of item 1 with the smallest S
+    span = item_words * (item_count_max - header.index_count + 1)
+
+    def column(item: int, word: int) -> _Words:
+        """That word of that item, for each S."""
+        start = first + (item - 1) * item_words + word
+        return words[start : start + span : item_words]
+
+    last_item = header.index_count - 1
+
+    def stands(offset: int, item: int) -> npt.NDArray[np.bool_]:
+        """Where that item has this physical offset, for each S."""
+        high, low = np.frombuffer(_OFFSET.pack(offset), np.uint32)
+        at = ITEM.offset["physical_offset"] // word_size
+        places: npt.NDArray[np.bool_] = (column(item, at) == high) & (column(item, at + 1) == low)
+        return places
+
+    # Java counts an item before it sets end_offset: a live file may be caught between the two.
+    at_end = stands(header.end_offset, last_item)
+    if last_item > 1:
+        at_end |= stands(header.end_offset, last_item - 1)
+    fits = stands(header.begin_offset, 1) & at_end
+    if header.end_offset == 0:
+        # All items belong to the first message: zero anchors fit empty space too, but hashes are not 0.
+        fits &= (column(1, 0) != 0) & (column(last_item, 0) != 0)
+    found = np.flatnonzero(fits)[:_CANDIDATE_COUNT_MAX]
+    return [slot_count_min + item_words * step for step in found.tolist()]
+
+
+def _agreement(data: bytes | memoryview, slot_count: int) -> float:
+    """The share of (sampled) items whose slot and previous item belong to the same hash mod S, 0 … 1."""
+    items = read_items(data, slot_count)
+    if len(items) <= 1:
+        return 0.0
+    numbers = np.unique(np.linspace(1, len(items) - 1, min(_SAMPLE_COUNT, len(items) - 1)).astype(np.int64))
+    sample = items[numbers]
+    hashes = sample["key_hash"].astype(np.int64)
+    slots = hashes % slot_count
+    newest = read_slots(data, slot_count)[slots].astype(np.int64)
+    previous = sample["previous_item"].astype(np.int64)
+    sound = (hashes >= 0) & (sample["delay_s"] >= 0)
+    sound &= (newest >= numbers) & (newest < len(items)) & (previous >= 0) & (previous < numbers)
+    linked = items["key_hash"][np.where(sound, newest, 0)] % slot_count == slots
+    chained = (previous == 0) | (items["key_hash"][np.where(sound, previous, 0)] % slot_count == slots)
+    return float(np.mean(sound & linked & chained))

@@ -1,0 +1,32 @@
+"""One table per format: the struct, the numpy dtype and the named offsets all come from it."""
+
+import struct
+
+import numpy as np
+
+_STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q"}
+
+
+class Layout:
+    """Fixed-size fields in order, big-endian, unpadded, signed, as every binary integer of RocketMQ is.
+
+    `Layout(("offset", "i8"), ("size", "i4"))`; kinds are numpy's i1, i2, i4, i8.  `struct` is the scalar codec, `dtype` the
+    vector one, `offset[name]` the byte position of a field, `size` the bytes of the whole.
+    """
+
+    def __init__(self, *fields: tuple[str, str]) -> None:
+        self.names = tuple(name for name, _ in fields)
+        self.dtype = np.dtype([(name, f">{kind}") for name, kind in fields])
+        self.struct = struct.Struct(">" + "".join(_STRUCT_CODE[kind] for _, kind in fields))
+        self.size = self.struct.size
+        self.kind = dict(fields)
+        self.offset: dict[str, int] = {}
+        position = 0
+        for name, kind in fields:
+            self.offset[name] = position
+            position += int(kind[1:])
+        assert self.dtype.itemsize == self.size == position
+
+    def read(self, buffer: bytes | memoryview, position: int = 0) -> dict[str, int]:
+        """The fields at `position` by name.  Raises struct.error if the buffer ends before them."""
+        return dict(zip(self.names, self.struct.unpack_from(buffer, position), strict=True))

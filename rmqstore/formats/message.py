@@ -1,0 +1,166 @@
+"""One message record of the commitlog (store-format: message versions 1 and 2, blank records): the scalar codec.
+
+It is the specification that the vector codec, `message_columns`, is tested against.
+"""
+
+from dataclasses import dataclass
+
+from rmqstore.formats import sys_flag as flags
+from rmqstore.formats.layout import Layout
+
+MAGIC_V1 = -626843481  # DA A3 20 A7
+MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
+MAGIC_BLANK = -875286124  # CB D4 31 94
+
+# totalSize … bornTimestamp: the part that stands at the same place in every record.
+HEAD = Layout(
+    ("total_size", "i4"),
+    ("magic", "i4"),
+    ("body_crc", "i4"),
+    ("queue_id", "i4"),
+    ("flag", "i4"),
+    ("queue_offset", "i8"),
+    ("physical_offset", "i8"),
+    ("sys_flag", "i4"),
+    ("born_timestamp", "i8"),
+)
+HOST_V4 = Layout(("address", "i4"), ("port", "i4"))
+HOST_V6 = Layout(("address_high", "i8"), ("address_low", "i8"), ("port", "i4"))
+STORE_TIME = Layout(("store_timestamp", "i8"))  # after bornHost; storeHost follows
+FOOT = Layout(("reconsume_times", "i4"), ("prepared_transaction_offset", "i8"), ("body_size", "i4"))
+TOPIC_SIZE_V1 = Layout(("topic_size", "i1"))
+TOPIC_SIZE_V2 = Layout(("topic_size", "i2"))
+PROPERTIES_SIZE = Layout(("properties_size", "i2"))
+BLANK = Layout(("total_size", "i4"), ("magic", "i4"))
+
+# Bytes of a record that are neither host, body, topic nor properties, with a topic length of one byte (V1).
+FIXED_SIZE = HEAD.size + STORE_TIME.size + FOOT.size + TOPIC_SIZE_V1.size + PROPERTIES_SIZE.size
+RECORD_SIZE_MIN = FIXED_SIZE + 2 * HOST_V4.size
+# Broker default: maxMessageSize (4 MiB) can be raised by configuration, so the bound here is what one i32 body may hold.
+RECORD_SIZE_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A whole record at `position`; `end` is where the next one begins.  Byte fields are as stored."""
+
+    position: int
+    end: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: bytes
+    properties: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record, totalSize."""
+        return self.end - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The filler at the end of a file: `size` bytes from `position` to the end of the file hold no message."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """No record stands at `position`: unwritten zeros, a cut record or damage; `reason` says which."""
+
+    position: int
+    reason: str
+
+
+def host_sizes(sys_flag: int) -> tuple[int, int]:
+    """Bytes of bornHost and storeHost (address and port) by the IPv6 bits of sysFlag."""
+    born = HOST_V6.size if sys_flag & flags.BORN_HOST_V6 else HOST_V4.size
+    store = HOST_V6.size if sys_flag & flags.STORE_HOST_V6 else HOST_V4.size
+    return born, store
+
+
+def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | Torn:
+    """What stands at `position` of `buffer`.  Checks lengths, not CRCs; never raises for any bytes.
+
+    `buffer` ends where readable data ends: a record that reaches over its end is Torn.
+    """
+    room = len(buffer) - position
+    if room < BLANK.size:
+        return Torn(position, f"{room} bytes left, no record fits")
+    total_size, magic = BLANK.struct.unpack_from(buffer, position)
+    if magic == MAGIC_BLANK:
+        return Blank(position, total_size)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return Torn(position, "no data" if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
+    if not RECORD_SIZE_MIN <= total_size <= room:
+        return Torn(position, f"record size {total_size} with {room} bytes left")
+    return _read_message(buffer, position, total_size)
+
+
+def _read_message(buffer: bytes | memoryview, start: int, total_size: int) -> Record | Torn:
+    end = start + total_size
+    _, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = HEAD.struct.unpack_from(buffer, start)
+    born_size, store_size = host_sizes(sys_flag)
+    topic_size_layout = TOPIC_SIZE_V1 if magic == MAGIC_V1 else TOPIC_SIZE_V2
+    variable = total_size - FIXED_SIZE - (topic_size_layout.size - TOPIC_SIZE_V1.size) - born_size - store_size
+    if variable < 0:
+        return Torn(start, f"record size {total_size} is too small for its hosts")
+    born_at = start + HEAD.size
+    store_time_at = born_at + born_size
+    store_host_at = store_time_at + STORE_TIME.size
+    foot_at = store_host_at + store_size
+    (store_timestamp,) = STORE_TIME.struct.unpack_from(buffer, store_time_at)
+    reconsume_times, prepared, body_size = FOOT.struct.unpack_from(buffer, foot_at)
+    body_at = foot_at + FOOT.size
+    if not 0 <= body_size <= variable:
+        return Torn(start, f"body size {body_size} in a record of {total_size}")
+    (topic_size,) = topic_size_layout.struct.unpack_from(buffer, body_at + body_size)
+    if not 0 <= topic_size <= variable - body_size:
+        return Torn(start, f"topic size {topic_size} in a record of {total_size}")
+    topic_at = body_at + body_size + topic_size_layout.size
+    (properties_size,) = PROPERTIES_SIZE.struct.unpack_from(buffer, topic_at + topic_size)
+    if body_size + topic_size + properties_size != variable or properties_size < 0:
+        return Torn(start, f"lengths {body_size}, {topic_size}, {properties_size} do not add up to {total_size}")
+    properties_at = topic_at + topic_size + PROPERTIES_SIZE.size
+    return Record(
+        start, end, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born,
+        bytes(buffer[born_at:store_time_at]), store_timestamp, bytes(buffer[store_host_at:foot_at]),
+        reconsume_times, prepared, bytes(buffer[body_at : body_at + body_size]),
+        bytes(buffer[topic_at : topic_at + topic_size]), bytes(buffer[properties_at:end]),
+    )  # fmt: skip
+
+
+def encode_record(record: Record) -> bytes:
+    """The bytes of `record`; `position` and `end` are not looked at.  The lengths must fit their fields (struct.error)."""
+    topic_size_layout = TOPIC_SIZE_V1 if record.magic == MAGIC_V1 else TOPIC_SIZE_V2
+    tail = b"".join(
+        (
+            record.born_host,
+            STORE_TIME.struct.pack(record.store_timestamp),
+            record.store_host,
+            FOOT.struct.pack(record.reconsume_times, record.prepared_transaction_offset, len(record.body)),
+            record.body,
+            topic_size_layout.struct.pack(len(record.topic)),
+            record.topic,
+            PROPERTIES_SIZE.struct.pack(len(record.properties)),
+            record.properties,
+        )
+    )
+    head = HEAD.struct.pack(
+        HEAD.size + len(tail), record.magic, record.body_crc, record.queue_id, record.flag, record.queue_offset,
+        record.physical_offset, record.sys_flag, record.born_timestamp,
+    )  # fmt: skip
+    return head + tail

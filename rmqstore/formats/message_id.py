@@ -1,0 +1,36 @@
+"""The two ids of a message.
+
+The offset id is made by the broker from where the message lies: the store host and the physical offset in upper-case
+hexadecimal digits, 32 of them with an IPv4 host and 56 with an IPv6 one.
+
+The unique key (property UNIQ_KEY) is made by the sending client: address, process, class loader, time since the start
+of the month, counter.  It has 32 or 56 digits as well and is opaque to a store; a client shows it as the message's id,
+and the offset id only where there is no unique key.
+"""
+
+import re
+import struct
+
+from rmqstore.formats.host import SIZE_V4, SIZE_V6
+
+_OFFSET = struct.Struct(">q")
+_TEXT = re.compile(r"[0-9A-Fa-f]+")
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """The offset id of the message at `physical_offset`; `store_host` is its 8 or 20 bytes (else ValueError)."""
+    if len(store_host) not in (SIZE_V4, SIZE_V6):
+        raise ValueError(f"a store host of {len(store_host)} bytes")
+    return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def parse_offset_message_id(text: str) -> tuple[bytes, int]:
+    """Store host (8 or 20 bytes) and physical offset of an offset id.  Raises ValueError for other text.
+
+    A unique key of the same length passes too: only a look at the message tells them apart.
+    """
+    size = len(text) // 2 - _OFFSET.size
+    if len(text) % 2 or size not in (SIZE_V4, SIZE_V6) or not _TEXT.fullmatch(text):
+        raise ValueError(f"{text!r} is no offset message id: 32 or 56 hexadecimal digits")
+    data = bytes.fromhex(text)
+    return data[:size], _OFFSET.unpack_from(data, size)[0]

@@ -1,0 +1,95 @@
+"""Names that carry meaning: files named by byte offset, queue directories, topics that RocketMQ keeps for itself."""
+
+import re
+
+_START = re.compile(r"[0-9]{20}")
+_INDEX = re.compile(r"[0-9]{17}")
+_QUEUE_ID = re.compile(r"[0-9]{1,10}")
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+
+_I64_MAX = 2**63 - 1
+_I32_MAX = 2**31 - 1
+
+# Java: MixAll (prefixes) and TopicValidator (the rest), read in 5.3.
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+REPLY_SUFFIX = "_REPLY_TOPIC"
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRANSACTION_CHECK_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+AUTO_CREATE_TOPIC = "TBW102"
+BENCHMARK_TOPIC = "BenchmarkTest"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+
+SYSTEM_TOPICS = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANSACTION_CHECK_TOPIC,
+        AUTO_CREATE_TOPIC,
+        BENCHMARK_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        CHECKPOINT_TOPIC,
+    )
+)
+# Topics that a broker makes beside those of users: retries, dead letters, light queues, and its own bookkeeping.
+_SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, SYSTEM_PREFIX, "RMQ_SYS_")
+
+
+def parse_start(name: str) -> int | None:
+    """The start byte offset that a file name of 20 digits says; None for any other name and beyond 2**63 - 1."""
+    if not _START.fullmatch(name):
+        return None
+    start = int(name)
+    return start if start <= _I64_MAX else None
+
+
+def format_start(start: int) -> str:
+    """The file name of a file that starts at byte `start`.  Raises ValueError outside 0 … 2**63 - 1."""
+    if not 0 <= start <= _I64_MAX:
+        raise ValueError(f"a file cannot start at {start}")
+    return f"{start:020d}"
+
+
+def parse_index_name(name: str) -> int | None:
+    """The creation time that an index file name says as one number: digits yyyyMMddHHmmssSSS, the broker's time zone.
+
+    Good for ordering the files only.  None for a name that is not 17 digits.
+    """
+    return int(name) if _INDEX.fullmatch(name) else None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """The queue id that a directory name says; None unless it is 1–10 digits and at most 2**31 - 1."""
+    if not _QUEUE_ID.fullmatch(name):
+        return None
+    queue_id = int(name)
+    return queue_id if queue_id <= _I32_MAX else None
+
+
+def is_topic_name(name: str) -> bool:
+    """True for a name that a broker can have stored: letters, digits, % | _ -, at most 255 of them.
+
+    Clients are held to 127; retry and dead-letter topics (group name plus prefix) go beyond.
+    """
+    return _TOPIC.fullmatch(name) is not None
+
+
+def is_system_topic(topic: str) -> bool:
+    """True for topics that brokers create themselves: bookkeeping, retries, dead letters, light queues, replies.
+
+    Wider than Java's TopicValidator.isSystemTopic, which knows nothing of %RETRY%, %DLQ%, %LMQ% and
+    <cluster>_REPLY_TOPIC.  The topics named after the cluster and the broker cannot be told from a user's by name.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(REPLY_SUFFIX)

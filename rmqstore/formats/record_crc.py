@@ -1,0 +1,164 @@
+"""The two CRCs of a record: of the body (a header field), and of the whole record (a property, since 5.2.0).
+
+Both are CRC-32 as zlib computes it, masked to 31 bits, 0 for nothing.  Java: UtilAll.crc32.
+"""
+
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.properties import CRC32, NAME_END, VALUE_END
+
+CRC_MASK = 0x7FFFFFFF
+
+_DIGIT_COUNT = 10
+_PROPERTY_NAME = CRC32.encode() + NAME_END
+# The last bytes of a record with the property: __CRC32#, 0x01, ten digits, 0x02.
+PROPERTY_CRC_SIZE = len(_PROPERTY_NAME) + _DIGIT_COUNT + len(VALUE_END)
+assert PROPERTY_CRC_SIZE == 20
+
+# Measured in ns a slice, lockstep beside zlib: 100 and 230 at 20 bytes, 170 and 310 at 100, 460 and 400 at 300.
+_LOCKSTEP_SIZE_MAX = 192
+# Fewer short slices than this are not worth a round of numpy calls for every four bytes.
+_LOCKSTEP_COUNT_MIN = 64
+# Rows in flight: their registers and the tables stay in the second-level cache.
+_BLOCK_COUNT = 32768
+
+_WORD = Layout(("word", "i4"))
+_ONES = np.uint32(0xFFFFFFFF)
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint32]
+
+
+def masked_crc32(data: bytes | memoryview) -> int:
+    """CRC-32 of `data` with the sign bit cleared, as RocketMQ stores it: 0 … 2**31 - 1."""
+    return zlib.crc32(data) & CRC_MASK
+
+
+def crc_digits(value: int) -> bytes:
+    """The ten ASCII digits of the CRC property: least significant first, padded with 0 (1234 → b"4321000000")."""
+    return f"{value:0{_DIGIT_COUNT}d}"[::-1].encode()
+
+
+def property_crc(record_part: bytes | memoryview) -> bytes:
+    """The 20 last bytes of a record whose other bytes are `record_part`."""
+    return _PROPERTY_NAME + crc_digits(masked_crc32(record_part)) + VALUE_END
+
+
+def verify_property_crc(record: bytes | memoryview) -> bool | None:
+    """Whether the CRC property at the end of a whole record fits the bytes before it; None for a record without it."""
+    covered, tail = record[:-PROPERTY_CRC_SIZE], bytes(record[-PROPERTY_CRC_SIZE:])
+    if not tail.startswith(_PROPERTY_NAME) or not tail.endswith(VALUE_END):
+        return None
+    return tail == property_crc(covered)
+
+
+def masked_crc32s(page: Bytes, starts: Ints, sizes: Ints) -> Ints:
+    """`masked_crc32` of n slices of a page: uint8[nbytes], int64[n], int64[n] → int64[n].
+
+    Short slices go in lockstep, four bytes of all of them a step: about 170 ns for each 100 bytes where a zlib call
+    takes 310 ns; long slices go to zlib one by one (300 ns and 0.27 ns a byte).  Slices need no order and may overlap.
+    Raises ValueError for a slice outside the page.
+    """
+    if len(starts) and (starts.min() < 0 or sizes.min() < 0 or (starts > len(page) - sizes).any()):
+        raise ValueError("a slice reaches outside the page")
+    crcs = np.empty(len(starts), np.int64)
+    short = np.flatnonzero(sizes <= _LOCKSTEP_SIZE_MAX)
+    if len(short) < _LOCKSTEP_COUNT_MIN:
+        short = short[:0]
+    for first in range(0, len(short), _BLOCK_COUNT):
+        rows = short[first : first + _BLOCK_COUNT]
+        crcs[rows] = _lockstep(page, starts[rows], sizes[rows])
+    single = np.ones(len(starts), bool)
+    single[short] = False
+    rows = np.flatnonzero(single)
+    view, crc32 = memoryview(np.ascontiguousarray(page)), zlib.crc32
+    bounds = zip(starts[rows].tolist(), (starts[rows] + sizes[rows]).tolist(), strict=True)
+    crcs[rows] = np.fromiter((crc32(view[start:end]) for start, end in bounds), np.int64, len(rows))
+    return crcs & CRC_MASK
+
+
+def property_crcs_hold(page: Bytes, starts: Ints, total_sizes: Ints, properties_sizes: Ints) -> npt.NDArray[np.bool_]:
+    """Where n whole records of a page do not contradict their CRC property: bool[n].
+
+    `page` is uint8[nbytes], the others are int64[n].  `verify_property_crc` for many: False where it says False, True
+    for records without the property too.
+    """
+    holds = np.ones(len(starts), bool)
+    rows = np.flatnonzero(properties_sizes >= PROPERTY_CRC_SIZE)
+    tails_at = (starts + total_sizes)[rows] - PROPERTY_CRC_SIZE
+    tails = page[tails_at[:, None] + np.arange(PROPERTY_CRC_SIZE)]
+    name = np.frombuffer(_PROPERTY_NAME, np.uint8)
+    named = (tails[:, : len(name)] == name).all(axis=1) & (tails[:, -1] == VALUE_END[0])
+    rows, tails = rows[named], tails[named]
+    digits = tails[:, len(name) : -1].astype(np.int64) - ord("0")
+    stored = digits @ 10 ** np.arange(_DIGIT_COUNT, dtype=np.int64)
+    well_formed = ((digits >= 0) & (digits <= 9)).all(axis=1)
+    holds[rows] = well_formed & (masked_crc32s(page, starts[rows], total_sizes[rows] - PROPERTY_CRC_SIZE) == stored)
+    return holds
+
+
+def _byte_table() -> _Words:
+    """uint32[256]: what eight shifts make of each low byte (the polynomial is 0xEDB88320, bits reflected)."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(0xEDB88320), table >> 1).astype(np.uint32)
+    return table
+
+
+def _word_table(registers: _Words) -> _Words:
+    """What four zero bytes make of each register."""
+    for _ in range(_WORD.size):
+        registers = _BYTE_TABLE[registers & 0xFF] ^ (registers >> np.uint32(8))
+    return registers
+
+
+_BYTE_TABLE = _byte_table()
+# The register after a word is LOW[its low half] ^ HIGH[its high half]: a CRC is linear.
+_LOW_TABLE = _word_table(np.arange(1 << 16, dtype=np.uint32))
+_HIGH_TABLE = _word_table(np.arange(1 << 16, dtype=np.uint32) << np.uint32(16))
+
+
+def _lockstep(page: Bytes, starts: Ints, sizes: Ints) -> Ints:
+    """CRC-32 of n slices: single bytes up to a word boundary of memory, then aligned words, then single bytes."""
+    skew = page.ctypes.data % _WORD.size
+    heads = np.minimum(-(starts + skew) % _WORD.size, sizes)
+    word_counts = (sizes - heads) // _WORD.size
+    registers = np.full(len(starts), _ONES)
+    _feed_bytes(registers, page, starts, heads)
+    base = -skew % _WORD.size
+    word_room = max(0, len(page) - base) // _WORD.size
+    words = page[base : base + word_room * _WORD.size].view("<u4")
+    by_count = np.argsort(-word_counts, kind="stable")
+    registers[by_count] = _feed_words(
+        registers[by_count], words, (starts + heads - base)[by_count] // _WORD.size, word_counts[by_count]
+    )
+    fed = heads + word_counts * _WORD.size
+    _feed_bytes(registers, page, starts + fed, sizes - fed)
+    return (registers ^ _ONES).astype(np.int64)
+
+
+def _feed_bytes(registers: _Words, page: Bytes, positions: Ints, counts: Ints) -> None:
+    """Feeds the `counts` (0 … 3) bytes at `positions` to the registers, in place."""
+    for step in range(_WORD.size - 1):
+        rows = np.flatnonzero(counts > step)
+        fed = registers[rows]
+        registers[rows] = _BYTE_TABLE[(fed ^ page[positions[rows] + step]) & 0xFF] ^ (fed >> np.uint32(8))
+
+
+def _feed_words(registers: _Words, words: _Words, positions: Ints, counts: Ints) -> _Words:
+    """The registers after `counts` (descending) words each from `positions` on; overwrites its arguments."""
+    # rows[k]: how many rows have a word k
+    rows = np.searchsorted(-counts, -np.arange(int(counts[0]) if len(counts) else 0), side="left")
+    for row_count in rows.tolist():
+        live = registers[:row_count]
+        at = positions[:row_count]
+        live ^= words.take(at)
+        at += 1
+        halves = live.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
+        np.bitwise_xor(_LOW_TABLE.take(halves[:, 0]), _HIGH_TABLE.take(halves[:, 1]), out=live)
+    return registers

@@ -1,0 +1,18 @@
+"""The reader: sees a store directory that may be live, never writes, never locks, starts no thread."""
+
+from rmqstore.snapshot.reader import Snapshot, open_snapshot
+from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.scan import read_split
+from rmqstore.snapshot.splits import Split
+from rmqstore.snapshot.stored_message import StoredMessage
+
+__all__ = [
+    "QueueRange",
+    "ScanRequest",
+    "Snapshot",
+    "Split",
+    "SplitBudget",
+    "StoredMessage",
+    "open_snapshot",
+    "read_split",
+]

@@ -1,0 +1,85 @@
+"""The columns of a message: names, Arrow types, and the set that a scan brings when none is asked for."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from rmqstore.errors import Rejected, UnknownColumn
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+COLUMNS: dict[str, pa.Field] = {
+    name: pa.field(name, kind, nullable=True)
+    for name, kind in (
+        ("topic", pa.string()),
+        ("brokerName", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("body", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("flag", pa.int32()),
+        ("sysFlag", pa.int32()),
+        ("bornTimestamp", _TIMESTAMP),
+        ("storeTimestamp", _TIMESTAMP),
+        ("bornHost", pa.string()),
+        ("storeHost", pa.string()),
+        ("msgId", pa.string()),
+        ("offsetMsgId", pa.string()),
+        ("reconsumeTimes", pa.int32()),
+        ("preparedTransactionOffset", pa.int64()),
+        ("physicalOffset", pa.int64()),
+        ("storeSize", pa.int32()),
+        ("bodyCrc", pa.int32()),
+        ("tagsCode", pa.int64()),
+        ("corruptReason", pa.string()),
+    )
+}
+
+DEFAULT_COLUMNS: tuple[str, ...] = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "tags",
+    "keys",
+    "body",
+    "bornTimestamp",
+    "storeTimestamp",
+    "msgId",
+    "physicalOffset",
+)
+
+# What a consume-queue entry alone answers: a scan of only these never opens the commitlog.
+ENTRY_COLUMNS = frozenset(("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"))
+
+
+def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The names of `known` that somebody who wrote `name` may have meant, closest first; compares without case."""
+    by_folded = {other.casefold(): other for other in known}
+    return tuple(by_folded[hit] for hit in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6))
+
+
+def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    """The column names that a request means: None the default set, "*" all, else the names themselves.
+
+    Raises UnknownColumn for a name that no message has, Rejected for an empty or doubled list.
+    """
+    if columns is None:
+        return DEFAULT_COLUMNS
+    if columns == "*":
+        return tuple(COLUMNS)
+    names = tuple(part.strip() for part in columns.split(",")) if isinstance(columns, str) else tuple(columns)
+    for name in names:
+        if name not in COLUMNS:
+            raise UnknownColumn(name, near_names(name, COLUMNS))
+    if not names or len(set(names)) != len(names):
+        raise Rejected(f"columns: {', '.join(names) or 'none'}: name each column once, at least one")
+    return names
+
+
+def schema_of(columns: Sequence[str] | str | None) -> pa.Schema:
+    """The Arrow schema of a scan that asks for `columns`, every field nullable.  Raises as `resolve_columns`."""
+    return pa.schema([COLUMNS[name] for name in resolve_columns(columns)])

@@ -1,0 +1,34 @@
+"""What the broker wrote under config/: topics and the offsets of consumer groups.  A torn file gives way to its .bak."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rmqstore.errors import Corrupt
+from rmqstore.files import reading
+from rmqstore.formats import broker_json
+
+_SIZE_MAX = 64 * 1024 * 1024
+Shape = TypeVar("Shape")
+
+
+def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:
+    """config/<name> in the given shape; its .bak where it is missing, empty or torn; `empty` where neither can be read."""
+    for candidate in (name, f"{name}.bak"):
+        data = reading.read_small_file(reading.join(root, "config", candidate), _SIZE_MAX)
+        if not data or not data.strip():
+            continue
+        try:
+            return shape(broker_json.parse(data))
+        except Corrupt:
+            continue
+    return empty
+
+
+def topics(root: str) -> dict[str, broker_json.TopicConfig]:
+    """Topic configurations by name."""
+    return load(root, "topics.json", broker_json.topic_configs, {})
+
+
+def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Next offset to consume by (group, topic) and queue id."""
+    return load(root, "consumerOffset.json", broker_json.consumer_offsets, {})

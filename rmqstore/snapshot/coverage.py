@@ -1,0 +1,63 @@
+"""Which part of the commitlog the consume queues already know: the sum of what they point at against the log itself."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.files.reading import StoredFile
+from rmqstore.formats.message_columns import Ints
+
+_BUCKET_SIZE = 1024 * 1024
+
+
+class Coverage:
+    """Adds up queue entries by stretches of the log, to find the first record that no queue knows without reading records.
+
+    The log of `files` is cut into buckets of at most 1 MiB; in a bucket that is wholly dispatched the entries lie end to end.
+    Memory is bounded by the number of buckets.
+    """
+
+    def __init__(self, files: Sequence[StoredFile]) -> None:
+        starts = [np.arange(file.start, file.end, _BUCKET_SIZE) for file in files]
+        self._bucket_starts = np.concatenate(starts) if starts else np.zeros(0, np.int64)
+        count = len(self._bucket_starts)
+        self._sum = np.zeros(count, np.int64)
+        self._low = np.full(count, np.iinfo(np.int64).max)
+        self._high = np.zeros(count, np.int64)
+        self._file_starts = {file.start for file in files}
+
+    def add(self, offsets: Ints, sizes: npt.NDArray[np.integer]) -> None:
+        """Counts entries (each message once): int64[n] physical offsets, sizes in bytes."""
+        if not len(self._bucket_starts):
+            return
+        known = offsets >= self._bucket_starts[0]
+        if not known.all():
+            offsets, sizes = offsets[known], sizes[known]
+        sizes = sizes.astype(np.int64)
+        bucket = np.searchsorted(self._bucket_starts, offsets, side="right") - 1
+        np.add.at(self._sum, bucket, sizes)
+        np.minimum.at(self._low, bucket, offsets)
+        np.maximum.at(self._high, bucket, offsets + sizes)
+
+    def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> tuple[int, int]:
+        """(the offset up to which every byte is dispatched or the end of a file, a record boundary ≥ `behind` bytes before).
+
+        Both are places where a record, a blank or a file begins.  `is_blank` is asked what stands where the entries of a file
+        end: anything but a blank is a record that no queue knows.
+        """
+        expected = int(self._bucket_starts[0]) if len(self._bucket_starts) else 0
+        boundaries = [expected]
+        for number, start in enumerate(self._bucket_starts.tolist()):
+            if start in self._file_starts and start > expected:
+                if self._sum[number:].any() and not is_blank(expected):
+                    break
+                expected = start if self._sum[number:].any() else expected
+            if self._sum[number] == 0:
+                continue
+            if self._low[number] != expected or self._high[number] - self._low[number] != self._sum[number]:
+                break
+            expected = int(self._high[number])
+            boundaries.append(expected)
+        earlier = [place for place in boundaries if place <= expected - behind]
+        return expected, earlier[-1] if earlier else boundaries[0]

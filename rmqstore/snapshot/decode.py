@@ -1,0 +1,286 @@
+"""Checked records to record batches: only the columns that were asked for, each by its own small function."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.errors import Corrupt
+from rmqstore.formats import sys_flag
+from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.snapshot.arrow_bytes import (
+    binary_array,
+    bytes_of,
+    constant_text,
+    millis_to_timestamps,
+    text_array,
+)
+from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
+from rmqstore.snapshot.bodies import body_array
+from rmqstore.snapshot.hosts import host_array, offset_id_array
+from rmqstore.snapshot.inner_batches import unpack
+from rmqstore.snapshot.request import ScanRequest
+from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.soundness import TEXT, Reason
+
+# Columns that the position of a row answers, so that a row with a damaged record has them too.
+_POSITION_COLUMNS = frozenset(("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"))
+
+
+class CorruptRecord(Corrupt):
+    """The record at a physical offset, where the caller names no files."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        Corrupt.__init__(self, "commitlog", offset, reason)
+        self.args = (offset, reason)
+
+
+class Decoder:
+    """Makes record batches of one request for one store.  Holds no state between batches; any thread."""
+
+    def __init__(
+        self, request: ScanRequest, broker_name: str, corrupt_at: Callable[[int, str], Exception] = CorruptRecord
+    ) -> None:
+        self.request = request
+        self.schema = schema_of(request.columns)
+        self._broker_name = broker_name
+        self._tags = pa.array(request.tags, pa.string()) if request.tags else None
+        self._keys = request.keys
+        self._corrupt_at = corrupt_at
+
+    def batch(self, rows: Rows, clip: tuple[int, int] | None = None) -> pa.RecordBatch:
+        """The batch of `rows`: filtered by tags and keys, inner batches taken apart, damaged rows kept with nulls.
+
+        Rows that the request's onCorruptRecord leaves out are gone from `rows` already.  `clip` keeps queue offsets
+        [first, end) of what inner batches hold.  Raises what `corrupt_at` makes of a body that cannot be had.
+        """
+        damaged = rows.reasons != Reason.SOUND
+        if not damaged.any():
+            return self._sound_batch(rows, clip)
+        sound = self._sound_batch(rows.take(~damaged), clip) if not damaged.all() else None
+        return self._with_damaged(sound, rows.take(damaged))
+
+    def entry_batch(self, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> pa.RecordBatch:
+        """The batch of columns that queue entries (undispatched.FOUND_ENTRY) answer without the commitlog."""
+        count = len(entries)
+        made = {
+            "topic": lambda: constant_text(span[0], count),
+            "brokerName": lambda: constant_text(self._broker_name, count),
+            "queueId": lambda: pa.repeat(pa.scalar(span[1], pa.int32()), count),
+            "queueOffset": lambda: pa.array(entries["queue_offset"]),
+            "physicalOffset": lambda: pa.array(entries["physical_offset"]),
+            "storeSize": lambda: pa.array(entries["size"], pa.int32()),
+            "tagsCode": lambda: pa.array(entries["tags_code"]),
+        }
+        return pa.RecordBatch.from_arrays([made[name]() for name in self.request.columns], schema=self.schema)
+
+    def _with_damaged(self, sound: pa.RecordBatch | None, rows: Rows) -> pa.RecordBatch:
+        reasons = pa.array([TEXT[Reason(reason)] for reason in rows.reasons.tolist()], pa.string())
+        content = _Content(rows, self._broker_name, self.request)
+        columns = [
+            reasons if name == "corruptReason"
+            else _BUILDERS[name](content) if name in _POSITION_COLUMNS
+            else pa.nulls(len(rows), COLUMNS[name].type)
+            for name in self.request.columns
+        ]  # fmt: skip
+        damaged = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if sound is None:
+            return damaged
+        return pa.Table.from_batches([sound, damaged]).combine_chunks().to_batches()[0]
+
+    def _sound_batch(self, rows: Rows, clip: tuple[int, int] | None) -> pa.RecordBatch:
+        content = _Content(rows, self._broker_name, self.request)
+        if (rows.located.flags & sys_flag.INNER_BATCH).any():
+            content = content.unpacked()
+            if clip is not None:
+                places = content.rows.queue_offsets
+                content = content.take((places >= clip[0]) & (places < clip[1]))
+        keep = self._matching(content)
+        if keep is not None and not keep.all():
+            content = content.take(keep)
+        if "body" in self.request.columns or "corruptReason" in self.request.columns:
+            content = self._settled(content)
+        columns = [_BUILDERS[name](content) for name in self.request.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _settled(self, content: "_Content") -> "_Content":
+        """Bodies that cannot be decompressed, dealt with as the request says."""
+        failures = content.failures()
+        if not failures or self.request.on_corrupt_record == "null":
+            return content
+        row, reason = next(iter(failures.items()))
+        if self.request.on_corrupt_record == "fail":
+            raise self._corrupt_at(int(content.rows.offsets[row]), f"body: {reason}")
+        keep = np.ones(len(content), bool)
+        keep[list(failures)] = False
+        return content.take(keep)
+
+    def _matching(self, content: "_Content") -> Mask | None:
+        """Rows with one of the wanted tags and one of the wanted keys; None when nothing is filtered."""
+        keep: Mask | None = None
+        if self._tags is not None:
+            keep = pc.fill_null(pc.is_in(content.property_text(b"TAGS"), self._tags), False).to_numpy(False)
+        if self._keys:
+            keyed = self._has_key(content)
+            keep = keyed if keep is None else keep & keyed
+        return keep
+
+    def _has_key(self, content: "_Content") -> Mask:
+        """Where UNIQ_KEY is one of the keys, or KEYS, cut at spaces, holds one, as RocketMQ indexes them."""
+        unique = pc.fill_null(pc.is_in(content.property_text(b"UNIQ_KEY"), pa.array(self._keys, pa.string())), False)
+        padded = pc.binary_join_element_wise("", content.property_text(b"KEYS"), "", " ")
+        found = unique.to_numpy(False)
+        for key in self._keys:
+            found = found | pc.fill_null(pc.match_substring(padded, f" {key} "), False).to_numpy(False)
+        return found
+
+
+class _Content:
+    """Rows with what was taken from them so far, so that no field is read twice for two columns."""
+
+    def __init__(self, rows: Rows, broker_name: str, request: ScanRequest) -> None:
+        self.rows = rows
+        self.broker_name = broker_name
+        self.request = request
+        self._pieces: Pieces | None = None
+        self._blocks: pa.Array | None = None
+        self._values: dict[bytes, pa.Array] = {}
+        self._bodies: pa.Array | None = None
+        self._failures: dict[int, str] = {}
+        self.flag: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, keep: Mask) -> "_Content":
+        taken = _Content(self.rows.take(keep), self.broker_name, self.request)
+        mask = pa.array(keep)
+        taken._values = {name: values.filter(mask) for name, values in self._values.items()}
+        if self._blocks is not None:
+            taken._blocks = self._blocks.filter(mask)
+        if self._bodies is not None:
+            taken._bodies = self._bodies.filter(mask)
+        taken.flag = None if self.flag is None else self.flag[keep]
+        return taken
+
+    def unpacked(self) -> "_Content":
+        """One row for each message of an inner batch; bodies, properties and flags are then the messages' own."""
+        bodies, failures = body_array(self.rows.located, True, self.request.body_bytes_max)
+        inner = unpack(self.rows, bodies, self.blocks())
+        result = _Content(inner.rows, self.broker_name, self.request)
+        result._bodies, result._blocks, result.flag = inner.bodies, inner.properties, inner.flags
+        result._failures = {place: failures[row] for place, row in enumerate(inner.sources) if row in failures}
+        return result
+
+    def blocks(self) -> pa.Array:
+        """binary[n], the property blocks."""
+        if self._blocks is None:
+            located = self.rows.located
+            self._blocks = binary_array(located.page, located.properties_at, located.properties_size)
+        return self._blocks
+
+    def pieces(self) -> Pieces:
+        if self._pieces is None:
+            self._pieces = split_pieces(*bytes_of(self.blocks()))
+        return self._pieces
+
+    def property_text(self, name: bytes) -> pa.Array:
+        """string[n], one property, null where absent."""
+        if name not in self._values:
+            starts, sizes = self.pieces().find(name)
+            self._values[name] = text_array(binary_array(self.pieces().data, starts, sizes, sizes < 0))
+        return self._values[name]
+
+    def bodies(self) -> pa.Array:
+        if self._bodies is None:
+            request = self.request
+            self._bodies, self._failures = body_array(self.rows.located, request.decompress, request.body_bytes_max)
+        return self._bodies
+
+    def failures(self) -> dict[int, str]:
+        if self.request.decompress:
+            self.bodies()
+        return self._failures
+
+    def is_v6(self, bit: int) -> Mask:
+        return np.asarray(self.rows.located.flags & bit != 0)
+
+
+def _topic(content: _Content) -> pa.Array:
+    topic = content.rows.topic
+    return constant_text(topic, len(content)) if isinstance(topic, str) else topic
+
+
+def _properties(content: _Content) -> pa.Array:
+    pieces = content.pieces().without_doubles()
+    names = text_array(binary_array(pieces.data, pieces.name_start, pieces.name_size))
+    values = text_array(binary_array(pieces.data, pieces.value_start, pieces.value_size))
+    counts = np.bincount(pieces.row, minlength=len(content))
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    entries = pa.StructArray.from_arrays(
+        [names, values], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
+    )
+    kind = COLUMNS["properties"].type
+    return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(offsets)], children=[entries])
+
+
+def _offset_msg_id(content: _Content) -> pa.Array:
+    located = content.rows.located
+    v6 = content.is_v6(sys_flag.STORE_HOST_V6)
+    return offset_id_array(located.page, located.store_host_at, v6, content.rows.offsets)
+
+
+def _msg_id(content: _Content) -> pa.Array:
+    unique = content.property_text(b"UNIQ_KEY")
+    return unique if unique.null_count == 0 else pc.coalesce(unique, _offset_msg_id(content))
+
+
+def _born_host(content: _Content) -> pa.Array:
+    located = content.rows.located
+    born_at = located.starts + (located.store_time_at - located.starts)
+    born_at = located.store_time_at - np.where(content.is_v6(sys_flag.BORN_HOST_V6), 20, 8)
+    return host_array(located.page, born_at, content.is_v6(sys_flag.BORN_HOST_V6))
+
+
+def _corrupt_reason(content: _Content) -> pa.Array:
+    failures = content.failures()
+    return pa.array([failures.get(row) for row in range(len(content))], pa.string()) if failures else pa.nulls(
+        len(content), pa.string()
+    )
+
+
+def _tags_code(content: _Content) -> pa.Array:
+    codes = content.rows.tags_codes
+    return pa.nulls(len(content), pa.int64()) if codes is None else pa.array(codes)
+
+
+_BUILDERS: dict[str, Callable[[_Content], pa.Array]] = {
+    "topic": _topic,
+    "brokerName": lambda content: constant_text(content.broker_name, len(content)),
+    "queueId": lambda content: pa.array(content.rows.queue_ids, pa.int32()),
+    "queueOffset": lambda content: pa.array(content.rows.queue_offsets),
+    "tags": lambda content: content.property_text(b"TAGS"),
+    "keys": lambda content: content.property_text(b"KEYS"),
+    "body": lambda content: content.bodies(),
+    "properties": _properties,
+    "flag": lambda content: pa.array(content.rows.located.head("flag") if content.flag is None else content.flag, pa.int32()),
+    "sysFlag": lambda content: pa.array(content.rows.located.flags, pa.int32()),
+    "bornTimestamp": lambda content: millis_to_timestamps(content.rows.located.head("born_timestamp").astype(np.int64)),
+    "storeTimestamp": lambda content: millis_to_timestamps(content.rows.located.store_timestamp()),
+    "bornHost": _born_host,
+    "storeHost": lambda content: host_array(
+        content.rows.located.page, content.rows.located.store_host_at, content.is_v6(sys_flag.STORE_HOST_V6)
+    ),
+    "msgId": _msg_id,
+    "offsetMsgId": _offset_msg_id,
+    "reconsumeTimes": lambda content: pa.array(content.rows.located.foot("reconsume_times"), pa.int32()),
+    "preparedTransactionOffset": lambda content: pa.array(content.rows.located.foot("prepared_transaction_offset")),
+    "physicalOffset": lambda content: pa.array(content.rows.offsets),
+    "storeSize": lambda content: pa.array(content.rows.sizes, pa.int32()),
+    "bodyCrc": lambda content: pa.array(content.rows.located.head("body_crc"), pa.int32()),
+    "tagsCode": _tags_code,
+    "corruptReason": _corrupt_reason,
+}

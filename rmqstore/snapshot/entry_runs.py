@@ -1,0 +1,102 @@
+"""The entries of queue ranges, from the queue files where they have them, else from the undispatched part of the log."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.queue_extensions import resolve_extensions
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
+from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
+from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+
+_BLOCK_ENTRIES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRun:
+    """Entries of one span in order: `entries` has FOUND_ENTRY.dtype; `holes` are the queue offsets nobody knows of."""
+
+    span: Span
+    entries: npt.NDArray[np.void]
+    holes: Ints
+
+
+class EntryReader:
+    """Reads the entries of a split's spans.  The log is walked at most once, and only when a queue file has a hole."""
+
+    def __init__(self, split: Split, view: LogView) -> None:
+        self._split = split
+        self._view = view
+        self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None
+
+    def runs(self, span: Span) -> Iterator[EntryRun]:
+        """The span's entries, at most 64 Ki at a time.  Raises DataLost if a queue file vanishes meanwhile."""
+        topic, queue_id, kind, start, end = span
+        queue = open_queue(self._split.path, topic, queue_id, kind)
+        if kind == BATCH:
+            yield self._batch_run(span, queue)
+            return
+        for low in range(start, end, _BLOCK_ENTRIES):
+            yield self._simple_run(span, queue, low, min(low + _BLOCK_ENTRIES, end))
+
+    def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:
+        raw = queue.read(low, high)
+        entries = np.empty(high - low, FOUND_ENTRY)
+        entries["queue_offset"] = np.arange(low, high)
+        for name in ("physical_offset", "size", "tags_code"):
+            entries[name] = raw[name]
+        ends = entries["physical_offset"] + entries["size"]
+        good = holds_message(queue.kind, raw) & (ends <= self._split.log_end)
+        if is_extension_address(int(entries["tags_code"].min(initial=0))):
+            resolve_extensions(self._split.path, span, entries)
+        if good.all():
+            return EntryRun(span, entries, np.zeros(0, np.int64))
+        found = self._undispatched((span[0], span[1]))
+        inside = found[(found["queue_offset"] >= low) & (found["queue_offset"] < high)]
+        places = inside["queue_offset"] - low
+        fresh = ~good[places]
+        entries[places[fresh]] = inside[fresh]
+        good[places[fresh]] = True
+        holes = entries["queue_offset"][~good & ~_is_filler(raw)]
+        return EntryRun(span, entries[good], holes)
+
+    def _batch_run(self, span: Span, queue: QueueFiles) -> EntryRun:
+        _, _, _, start, end = span
+        units = queue.read(queue.first_slot(), queue.written_end())
+        units = units[holds_message(BATCH, units)]
+        units = units[units["physical_offset"] + units["size"] <= self._split.log_end]
+        inside = (units["base_queue_offset"] < end) & (units["base_queue_offset"] + units["message_count"] > start)
+        chosen = units[inside]
+        entries = np.empty(len(chosen), FOUND_ENTRY)
+        entries["queue_offset"] = chosen["base_queue_offset"]
+        for name in ("physical_offset", "size", "tags_code"):
+            entries[name] = chosen[name]
+        if int(chosen["message_count"].sum()) < end - start:
+            found = self._undispatched((span[0], span[1]))
+            found = found[~np.isin(found["physical_offset"], entries["physical_offset"])]
+            entries = np.concatenate((entries, found))
+        return EntryRun(span, entries[np.argsort(entries["queue_offset"], kind="stable")], np.zeros(0, np.int64))
+
+    def _undispatched(self, key: QueueKey) -> npt.NDArray[np.void]:
+        if self._found is None:
+            split = self._split
+            ranges = {(span[0], span[1]): (span[3], span[4]) for span in split.spans}
+            for topic, queue_id, _, start, end in split.spans:
+                low, high = ranges[topic, queue_id]
+                ranges[topic, queue_id] = min(low, start), max(high, end)
+            limits = WalkLimits(split.walk_from, split.log_end, crc_from=split.walk_from, known_end=split.log_end)
+            stretches = (item for item in walk(self._view, limits) if isinstance(item, Stretch))
+            self._found = find_entries(stretches, ranges) if split.walk_from < split.log_end else {}
+        return self._found.get(key, np.zeros(0, FOUND_ENTRY))
+
+
+def _is_filler(raw: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    from rmqstore.formats.queue_entry import is_pre_blank
+
+    return is_pre_blank(raw)

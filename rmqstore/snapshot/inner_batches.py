@@ -1,0 +1,59 @@
+"""Inner batches (topics with queue.type=BatchCQ): one stored record that holds several messages, taken apart."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore.errors import StoreError
+from rmqstore.formats import sys_flag
+from rmqstore.formats.inner_batch import read_pieces
+from rmqstore.formats.message_columns import Ints
+from rmqstore.snapshot.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """One row a message: `rows` repeat their record, `sources[i]` is the row it came from."""
+
+    rows: Rows
+    bodies: pa.Array
+    properties: pa.Array
+    flags: Ints
+    sources: list[int]
+
+
+def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
+    """Takes inner batches apart; other records stay one row.  Message i of a batch has queue offset base + i.
+
+    `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null or cannot be taken
+    apart stays one row with a null body.
+    """
+    is_batch = rows.located.flags & sys_flag.INNER_BATCH != 0
+    own_flags = rows.located.head("flag").tolist()
+    sources: list[int] = []
+    steps: list[int] = []
+    out_bodies: list[bytes | None] = []
+    out_properties: list[bytes] = []
+    flags: list[int] = []
+    for row, (body, block) in enumerate(zip(bodies.to_pylist(), properties.to_pylist(), strict=True)):
+        messages = [(own_flags[row], None if is_batch[row] else body, block)]
+        if is_batch[row] and body is not None:
+            try:
+                messages = [(piece.flag, piece.body, piece.properties) for piece in read_pieces(body)]
+            except (StoreError, ValueError):
+                messages = [(own_flags[row], None, block)]
+        for step, (flag, piece_body, piece_properties) in enumerate(messages):
+            sources.append(row)
+            steps.append(step)
+            flags.append(flag)
+            out_bodies.append(piece_body)
+            out_properties.append(piece_properties)
+    repeated = rows.take(np.array(sources, np.intp))
+    return Unpacked(
+        replace(repeated, queue_offsets=repeated.queue_offsets + np.array(steps, np.int64)),
+        pa.array(out_bodies, pa.binary()),
+        pa.array(out_properties, pa.binary()),
+        np.array(flags, np.int64),
+        sources,
+    )

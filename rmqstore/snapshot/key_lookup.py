@@ -1,0 +1,114 @@
+"""Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.files import reading
+from rmqstore.files.reading import OpenFile, StoredFile
+from rmqstore.formats import index, java_hash, names, sys_flag
+from rmqstore.formats.property_columns import split_pieces
+from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
+from rmqstore.snapshot.extents import StoreExtent
+from rmqstore.snapshot.soundness import Reason
+from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+
+# Java: MessageStoreConfig.maxMsgsNumBatch
+COUNT_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """One index file with its inferred sizes; `slot_count` 0 for a file that holds nothing."""
+
+    file: StoredFile
+    header: index.IndexHeader
+    slot_count: int
+    item_count: int
+
+
+def index_files(store: StoreExtent) -> list[IndexFile]:
+    """The index files in order of creation."""
+    found = []
+    for file in reading.list_stored_files(reading.join(store.path, "index"), names.parse_index_name):
+        with OpenFile(file.path) as source:
+            data = source.map_bytes(file.size)[: file.size]
+            header = index.read_header(data)
+            if header is not None:
+                found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
+    return found
+
+
+def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+    """Physical offsets of records whose key has the hash of `key`, newest first; at most `count_max`, at most 64.
+
+    Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the last
+    indexed one are found by walking the log.
+    """
+    count_max = min(count_max, COUNT_MAX)
+    files = index_files(store)
+    indexed_until = max((file.header.end_offset for file in files if file.slot_count), default=-1)
+    found = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)[:count_max]
+    key_hash = java_hash.index_hash(f"{topic}#{key}")
+    for file in reversed(files):
+        if len(found) >= count_max:
+            break
+        if file.slot_count and file.header.overlaps(begin_ms, end_ms):
+            found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
+        if 0 < file.header.begin_timestamp_ms < begin_ms:
+            break
+    return found
+
+
+def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+    with OpenFile(file.file.path) as source:
+        data = source.map_bytes(file.file.size)[: file.file.size]
+        return index.search(data, file.slot_count, file.item_count, key_hash, begin_ms, end_ms, count_max)
+
+
+def _walked_offsets(
+    store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int
+) -> list[int]:
+    """Offsets behind the indexed part whose record has the key, newest first."""
+    start = _walk_start(store, indexed_until)
+    if start >= store.log_end:
+        return []
+    found: list[int] = []
+    with store.view("auto") as view:
+        limits = WalkLimits(start, store.log_end, crc_from=store.log_end, known_end=store.log_end)
+        for item in walk(view, limits):
+            if isinstance(item, Stretch):
+                found += [offset for offset in _keyed(item, topic, key, times) if offset > indexed_until]
+    return found[::-1]
+
+
+def _walk_start(store: StoreExtent, indexed_until: int) -> int:
+    """A record boundary at or before the last indexed record: that record itself, or the start of the log."""
+    return indexed_until if indexed_until >= store.log_start else store.log_start
+
+
+def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> Iterator[int]:
+    located = stretch.located
+    kind = located.flags & sys_flag.TRANSACTION_MASK
+    rows = np.flatnonzero((stretch.reasons == Reason.SOUND) & (kind != sys_flag.ROLLBACK))
+    part = located.take(rows)
+    stored = part.store_timestamp()
+    pieces = split_pieces(*bytes_of(binary_array(part.page, part.properties_at, part.properties_size)))
+    topics = binary_array(part.page, part.topic_at, part.topic_size)
+    wanted_topic, wanted = topic.encode(), key.encode()
+    values = [pieces.find(name) for name in (b"UNIQ_KEY", b"KEYS")]
+    for place in range(len(rows)):
+        if topics[place].as_py() != wanted_topic or not times[0] <= int(stored[place]) <= times[1]:
+            continue
+        unique, keys = (pieces.data[s[place] : s[place] + max(z[place], 0)].tobytes() for s, z in values)
+        matches = (unique == wanted) + keys.split(b" ").count(wanted)
+        yield from [int(stretch.offsets[rows[place]])] * matches
+
+
+def query_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+    """Physical offsets as RocketMQ's queryMessage reads them: rounds of index look-ups, each sorted ascending.
+
+    The first round that finds something is the answer (DefaultMessageStore.queryMessage).
+    """
+    return sorted(index_offsets(store, topic, key, begin_ms, end_ms, count_max))

@@ -1,0 +1,161 @@
+"""Reading the commitlog from front to back: each record once, kept when it is a message of a wanted queue."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.errors import Corrupt
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.snapshot.arrow_bytes import binary_array, text_array
+from rmqstore.snapshot.log_view import LogView, corrupt_at
+from rmqstore.snapshot.queue_extensions import resolve_extensions
+from rmqstore.snapshot.queue_files import QueueFiles, open_queue
+from rmqstore.snapshot.request import ScanRequest
+from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
+from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.undispatched import (
+    FOUND_ENTRY,
+    QueueKey,
+    QueueRun,
+    entries_at,
+    missing_rows,
+    runs_by_queue,
+    tags_codes,
+)
+from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+
+
+def scan_log(
+    view: LogView, split: Split, spans: tuple[Span, ...], request: ScanRequest, matched: Counter[QueueKey]
+) -> Iterator[Rows]:
+    """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
+
+    A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.  Raises
+    Corrupt at damage when the request says so.  `matched` counts the messages that a queue's entries lead to: a caller
+    compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
+    """
+    assert split.log_range is not None
+    low, high = split.log_range
+    crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
+    limits = WalkLimits(low, high, crc_from, known_end=high, property_crc=request.verify_crc == "always")
+    wanted = _wanted(spans)
+    queues: dict[QueueKey, QueueFiles] = {}
+    if split.has_queues:
+        queues = {span[:2]: open_queue(split.path, span[0], span[1], span[2]) for span in spans}
+    topics = pa.array(sorted({span[0].encode() for span in spans}), pa.binary())
+    for item in walk(view, limits):
+        if isinstance(item, Break):
+            _report(view, item, request)
+            continue
+        codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
+        keep = _chosen(item, wanted, queues, split, codes, matched)
+        keep |= _damaged(view, item, topics, request) & (item.offsets >= split.walk_from)
+        if keep.any():
+            yield _rows(item, np.flatnonzero(keep), codes)
+
+
+def _wanted(spans: tuple[Span, ...]) -> Mapping[QueueKey, list[tuple[int, int]]]:
+    wanted: dict[QueueKey, list[tuple[int, int]]] = {}
+    for topic, queue_id, _, start, end in spans:
+        wanted.setdefault((topic, queue_id), []).append((start, end))
+    return wanted
+
+
+def _chosen(
+    stretch: Stretch,
+    wanted: Mapping[QueueKey, list[tuple[int, int]]],
+    queues: Mapping[QueueKey, QueueFiles],
+    split: Split,
+    codes: Ints | None,
+    matched: Counter[QueueKey],
+) -> npt.NDArray[np.bool_]:
+    """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked."""
+    keep = np.zeros(len(stretch.offsets), bool)
+    for run in runs_by_queue(stretch):
+        ranges = wanted.get(run.key)
+        if ranges is None:
+            continue
+        inside = np.zeros(len(run.rows), bool)
+        for low, high in ranges:
+            inside |= (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
+        if inside.any() and split.has_queues:
+            dispatched, undispatched = _belongs(run, stretch, queues[run.key], split)
+            matched[run.key] += int((inside & dispatched).sum())
+            inside &= dispatched | undispatched
+        keep[run.rows[inside]] = True
+        if codes is not None:
+            codes[run.rows] = _tags_codes(run, stretch, queues.get(run.key), split)
+    return keep
+
+
+def _tags_codes(run: QueueRun, stretch: Stretch, queue: QueueFiles | None, split: Split) -> Ints:
+    """What the entries hold, and what dispatch would put there for records without one."""
+    codes = tags_codes(stretch.located.take(run.rows), run.key[0])
+    if queue is None or not queue.files:
+        return codes
+    missing, _ = missing_rows(run, stretch, queue)
+    found = np.zeros(len(run.rows), FOUND_ENTRY)
+    found["tags_code"] = entries_at(queue, run.queue_offsets)["tags_code"]
+    if is_extension_address(int(found["tags_code"].min(initial=0))):
+        resolve_extensions(split.path, (run.key[0], run.key[1], queue.kind, 0, 0), found)
+    return np.where(missing, codes, found["tags_code"])
+
+
+def _belongs(
+    run: QueueRun, stretch: Stretch, queue: QueueFiles, split: Split
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which records their queue's entries name, and which stand behind `walk_from` and have no entry yet."""
+    missing, taken = missing_rows(run, stretch, queue)
+    return ~missing, missing & ~taken & (stretch.offsets[run.rows] >= split.walk_from)
+
+
+def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanRequest) -> npt.NDArray[np.bool_]:
+    """Damaged records that concern the request: an error, or flagged rows, or left out.
+
+    Rows that queue entries lead to are flagged by the caller's comparison, so only those behind `walk_from` are kept.
+    """
+    bad = (stretch.reasons != Reason.SOUND) & is_dispatched_kind(stretch.located.flags)
+    bad |= stretch.reasons == Reason.NOT_WHOLE
+    nothing = np.zeros(len(bad), bool)
+    if not bad.any() or request.on_corrupt_record == "skip":
+        return nothing
+    located = stretch.located
+    for row in np.flatnonzero(bad).tolist():
+        reason = Reason(int(stretch.reasons[row]))
+        if reason is not Reason.NOT_WHOLE:
+            name = binary_array(located.page, located.topic_at[row : row + 1], located.topic_size[row : row + 1])
+            if name[0] not in topics:
+                continue
+        if request.on_corrupt_record == "fail":
+            raise corrupt_at(view.files, int(stretch.offsets[row]), TEXT[reason])
+        nothing[row] = reason is not Reason.NOT_WHOLE
+    return nothing
+
+
+def _report(view: LogView, found: Break, request: ScanRequest) -> None:
+    """A place where no record stands although sound ones follow."""
+    if request.on_corrupt_record == "fail" and found.resume is not None:
+        error: Corrupt = corrupt_at(view.files, found.offset, found.reason)
+        raise error
+
+
+def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -> Rows:
+    located = stretch.located.take(numbers)
+    names = text_array(binary_array(located.page, located.topic_at, located.topic_size))
+    is_single = pc.all(pc.equal(names, names[0])).as_py()
+    return Rows(
+        located,
+        names[0].as_py() if is_single else names,
+        located.head("queue_id").astype(np.int32),
+        located.head("queue_offset").astype(np.int64),
+        stretch.offsets[numbers],
+        located.total_size.astype(np.int32),
+        stretch.reasons[numbers],
+        None if codes is None else codes[numbers],
+    )

@@ -1,0 +1,157 @@
+"""The files of one consume queue: which entries are written, and reading runs of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.errors import DataLost
+from rmqstore.files import reading
+from rmqstore.files.reading import OpenFile, StoredFile
+from rmqstore.formats import names
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
+
+_BLOCK_SIZE = 64 * 1024
+SIMPLE = "SimpleCQ"
+BATCH = "BatchCQ"
+_DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+_LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The files of one queue as listed: `kind` is SimpleCQ (20-byte entries) or BatchCQ (46-byte units).
+
+    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.
+    """
+
+    root: str
+    topic: str
+    queue_id: int
+    kind: str
+    files: tuple[StoredFile, ...]
+
+    @property
+    def directory(self) -> str:
+        """Where the files lie."""
+        return reading.join(self.root, _DIRECTORIES[self.kind], self.topic, str(self.queue_id))
+
+    @property
+    def layout(self) -> Layout:
+        """The format of one entry."""
+        return _LAYOUTS[self.kind]
+
+    def first_slot(self) -> int:
+        """The first slot that the files have room for; 0 without files."""
+        return -(-self.files[0].start // self.layout.size) if self.files else 0
+
+    def read(self, first: int, last: int) -> npt.NDArray[np.void]:
+        """Entries of slots [first, last), structured array of the layout's dtype; zeros where no file covers a slot.
+
+        Raises DataLost if a listed file is gone.
+        """
+        entries = np.zeros(last - first, self.layout.dtype)
+        size = self.layout.size
+        for file in self.files:
+            low, high = max(first, file.start // size), min(last, file.end // size)
+            if low >= high:
+                continue
+            data = _read(self, file, low * size - file.start, (high - low) * size, (first, last))
+            found = np.frombuffer(data, self.layout.dtype, len(data) // size)
+            entries[low - first : low - first + len(found)] = found
+        return entries
+
+    def written_end(self) -> int:
+        """The slot behind the last written entry; the first slot when nothing is written.
+
+        Entries are appended, so within the last file that has any the written ones come first: found by halving.
+        """
+        size = self.layout.size
+        for file in reversed(self.files):
+            low, high = file.start // size, file.end // size
+            block = min(_BLOCK_SIZE // size, high - low)
+            while low < high:
+                middle = low if high - low <= block else (low + high) // 2
+                entries = self.read(middle, min(middle + block, high))
+                valid = is_valid_entry(self.kind, entries)
+                if valid.all():
+                    low = middle + len(entries)
+                elif valid[0]:
+                    low = high = middle + int(np.argmin(valid))
+                else:
+                    high = middle
+            if low > file.start // size:
+                return low
+        return self.first_slot()
+
+    def blocks(self, first: int, last: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+        """Runs of entries of slots [first, last) with the slot each begins at, in order, of bounded size."""
+        step = 64 * 1024
+        for low in range(first, last, step):
+            yield low, self.read(low, min(low + step, last))
+
+
+def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
+    try:
+        with OpenFile(file.path) as source:
+            return source.read(position, size)
+    except OSError as error:
+        name = f"{queue.topic}/{queue.queue_id}"
+        raise DataLost(name, wanted, None, file.path, error.strerror or str(error)) from None
+
+
+def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Where an entry is written; a BatchCQ unit also needs a base offset and a count (store-format: valid unit)."""
+    valid = is_valid(entries)
+    if kind == BATCH:
+        valid &= (entries["base_queue_offset"] >= 0) & (entries["message_count"] > 0)
+    return valid
+
+
+def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Where an entry stands for a message: written, and not filler before the first real one."""
+    return is_valid_entry(kind, entries) & ~is_pre_blank(entries)
+
+
+def find_queues(root: str) -> tuple[QueueFiles, ...]:
+    """Every queue directory of a store with a readable name, by topic and queue id; those without files as well."""
+    found = []
+    for kind, room in _DIRECTORIES.items():
+        base = reading.join(root, room)
+        for topic in reading.list_directories(base):
+            if not names.is_topic_name(topic):
+                continue
+            for child in reading.list_directories(reading.join(base, topic)):
+                queue_id = names.parse_queue_id(child)
+                if queue_id is not None:
+                    found.append(open_queue(root, topic, queue_id, kind))
+    return tuple(sorted(found, key=lambda queue: (queue.topic, queue.queue_id, queue.kind)))
+
+
+def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
+    """The files of one queue as they are now."""
+    directory = reading.join(root, _DIRECTORIES[kind], topic, str(queue_id))
+    return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
+
+
+
+
+def entries_between(queue: QueueFiles, span: tuple[str, int, str, int, int], low: int, high: int) -> tuple[int, int]:
+    """The slots [first, last) of a span's entries that point into [low, high) of the log; offsets rise along a queue."""
+    start, end = max(span[3], queue.first_slot()), min(span[4], queue.written_end())
+    return _first_behind(queue, start, end, low), _first_behind(queue, start, end, high)
+
+
+def _first_behind(queue: QueueFiles, first: int, last: int, offset: int) -> int:
+    """The first slot of [first, last) whose entry holds a message at or behind an offset of the log; `last` if none does."""
+    while first < last:
+        middle = (first + last) // 2
+        entry = queue.read(middle, middle + 1)
+        if holds_message(queue.kind, entry)[0] and int(entry["physical_offset"][0]) >= offset:
+            last = middle
+        else:
+            first = middle + 1
+    return first

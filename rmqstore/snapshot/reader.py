@@ -1,0 +1,288 @@
+"""The reader of one or several store directories that somebody else may be writing."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
+from rmqstore.files.reading import canonical_path
+from rmqstore.formats.message_columns import locate
+from rmqstore.snapshot import broker_config, key_lookup, time_lookup
+from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
+from rmqstore.snapshot.decode import Decoder
+from rmqstore.snapshot.extents import QueueExtent, StoreExtent, is_log_directory
+from rmqstore.snapshot.log_view import corrupt_at
+from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.scan import read_split
+from rmqstore.snapshot.selection import EARLIEST, LATEST, Bounds, Wanted, in_bounds, selected_queues
+from rmqstore.snapshot.soundness import TEXT, Reason, judge_crcs, judge_place
+from rmqstore.snapshot.splits import Split, plan_splits
+from rmqstore.snapshot.stored_message import StoredMessage, messages_of
+from rmqstore.snapshot.survey import survey
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
+
+
+def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
+    """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
+
+    A path behind the first that holds commitlog files itself belongs to the store before it (storePathCommitLog elsewhere).
+    Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and reads the others,
+    "mmap" maps all, "pread" maps none.  Raises NotAStore, UnsupportedLayout; Rejected for two stores of one broker name.
+    """
+    if isinstance(paths, Mapping):
+        named: list[tuple[str | None, Any]] = list(paths.items())
+    elif isinstance(paths, str | os.PathLike):
+        named = [(None, paths)]
+    else:
+        named = [(None, path) for path in paths]
+    if not named:
+        raise Rejected("no store given: name at least one directory")
+    logs: dict[int, tuple[str, ...]] = {}
+    for number, (name, path) in enumerate(named):
+        if name is None and number and is_log_directory(os.fspath(path)):
+            owner = max(place for place in range(number) if place not in logs or logs[place])
+            logs[owner] = (*logs.get(owner, ()), canonical_path(path))
+            logs[number] = ()
+    stores = [
+        survey(os.fspath(path), name, access, logs.get(number, ()))
+        for number, (name, path) in enumerate(named)
+        if logs.get(number) != ()
+    ]
+    names = [store.broker_name for store in stores]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise Rejected(
+            f"several stores of a broker called {', '.join(sorted(doubled))}: name them, as {{'broker-a': PATH, 'broker-b': PATH}}"
+        )
+    return Snapshot(tuple(stores), access)
+
+
+class Snapshot:
+    """Messages, queues and offsets as they were when the snapshot was opened; open again for later ones.
+
+    Holds no files open between calls.  Any thread.
+    """
+
+    def __init__(self, stores: tuple[StoreExtent, ...], access: str) -> None:
+        self.stores = stores
+        self._access = access
+
+    def queues(self) -> pa.Table:
+        """One row a queue: topic, brokerName, queueId int32, minOffset int64, maxOffset int64, queueType."""
+        rows = [(store.broker_name, queue) for store in self.stores for queue in store.queues.values()]
+        return pa.table(
+            {
+                "topic": pa.array([queue.files.topic for _, queue in rows], pa.string()),
+                "brokerName": pa.array([name for name, _ in rows], pa.string()),
+                "queueId": pa.array([queue.files.queue_id for _, queue in rows], pa.int32()),
+                "minOffset": pa.array([queue.min_offset for _, queue in rows], pa.int64()),
+                "maxOffset": pa.array([queue.max_offset for _, queue in rows], pa.int64()),
+                "queueType": pa.array([queue.files.kind for _, queue in rows], pa.string()),
+            }
+        )
+
+    def topics(self) -> pa.Table:
+        """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
+        rows = [(s.broker_name, name, config) for s in self.stores for name, config in broker_config.topics(s.path).items()]
+        return pa.table(
+            {
+                "topic": pa.array([name for _, name, _ in rows], pa.string()),
+                "brokerName": pa.array([broker for broker, _, _ in rows], pa.string()),
+                "readQueueNums": pa.array([config.read_queue_nums for _, _, config in rows], pa.int32()),
+                "writeQueueNums": pa.array([config.write_queue_nums for _, _, config in rows], pa.int32()),
+                "perm": pa.array([config.perm for _, _, config in rows], pa.int32()),
+                "order": pa.array([config.order for _, _, config in rows], pa.bool_()),
+                "attributes": pa.array(
+                    [list(config.attributes.items()) for _, _, config in rows], pa.map_(pa.string(), pa.string())
+                ),
+            }
+        )
+
+    def consumer_offsets(self) -> pa.Table:
+        """One row a group, topic and queue, from config/consumerOffset.json: the next offset that the group consumes."""
+        rows = [
+            (group, topic, store.broker_name, queue_id, offset)
+            for store in self.stores
+            for (group, topic), offsets in broker_config.consumer_offsets(store.path).items()
+            for queue_id, offset in offsets.items()
+        ]
+        kinds = {"group": pa.string(), "topic": pa.string(), "brokerName": pa.string()}
+        kinds |= {"queueId": pa.int32(), "offset": pa.int64()}
+        return pa.table({name: pa.array([row[n] for row in rows], kind) for n, (name, kind) in enumerate(kinds.items())})
+
+    def select(
+        self,
+        topics: Sequence[str] | None = None,
+        pattern: str | None = None,
+        assign: Mapping[str, Any] | None = None,
+        *,
+        start: Wanted | None = "earliest",
+        end: Wanted | None = "latest",
+        start_time: int | Mapping[str, Any] | None = None,
+        end_time: int | Mapping[str, Any] | None = None,
+        include_system_topics: bool = False,
+        fail_on_data_loss: bool = True,
+        missing_time: str = "error",
+    ) -> tuple[QueueRange, ...]:
+        """The ranges of queue offsets that a user means; half-open, one a queue, in order of store, topic and queue id.
+
+        `start` and `end` take the shapes of selection.Bounds; `start_time` and `end_time` (ms) win over them where they name
+        a queue: from the first message stored at or after the one, up to before the first stored at or after the other.
+        `missing_time` says what a start after the newest message is: an "error", or "latest".
+        Raises UnknownTopic, Rejected, DataLost.
+        """
+        chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
+        places = [(store.broker_name, *queue.key) for store, queue in chosen]
+        starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
+        start_times, end_times = Bounds(start_time, "start time", places), Bounds(end_time, "end time", places)
+        ranges = []
+        for (store, queue), place in zip(chosen, places, strict=True):
+            low = _resolve(store, queue, starts.of(place), start_times.of(place), EARLIEST)
+            high = _resolve(store, queue, ends.of(place), end_times.of(place), LATEST)
+            if low == queue.max_offset and start_times.of(place) is not None and missing_time == "error":
+                _require_later(store, queue, start_times.of(place))
+            ranges.append(in_bounds(store, queue, low, high, fail_on_data_loss))
+        return tuple(ranges)
+
+    def plan(self, ranges: Sequence[QueueRange], request: ScanRequest, budget: SplitBudget) -> list[Split]:
+        """Units of work for the ranges.  Raises Corrupt for damage that no queue entry leads to, unless the request skips it."""
+        splits: list[Split] = []
+        for store in self.stores:
+            own = [span for span in ranges if span.broker == store.broker_name]
+            if request.on_corrupt_record == "fail":
+                _refuse_unreachable_damage(store, {span.topic for span in own if span.start < span.end})
+            splits += plan_splits(store, own, request, budget)
+        return splits
+
+    def scan(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        columns: Sequence[str] | str | None = None,
+        pattern: str | None = None,
+        assign: Mapping[str, Any] | None = None,
+        start: Wanted | None = "earliest",
+        end: Wanted | None = "latest",
+        start_time: int | Mapping[str, Any] | None = None,
+        end_time: int | Mapping[str, Any] | None = None,
+        include_system_topics: bool = False,
+        **how: Any,
+    ) -> pa.RecordBatchReader:
+        """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and `plan`
+        at once, as `read_split` while the stream is read."""
+        request = ScanRequest(columns=resolve_columns(columns), **({"access": self._access} | how))
+        ranges = self.select(
+            topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
+            include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,
+        )  # fmt: skip
+        splits = self.plan(ranges, request, SplitBudget())
+        batches = (batch for split in splits for batch in read_split(split, request))
+        return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
+
+    def message_at(self, physical_offset: int, broker: str | None = None) -> StoredMessage:
+        """The message whose record begins at an offset of the commitlog.  Raises DataLost, Corrupt."""
+        return self._messages_at(self._store(broker), [physical_offset])[0]
+
+    def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower", broker: str | None = None
+    ) -> int:
+        """The queue offset for a store time; see time_lookup.offset_at."""
+        store = self._store(broker)
+        return time_lookup.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
+
+    def index_offsets(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 64,
+        broker: str | None = None,
+    ) -> list[int]:  # fmt: skip
+        """Physical offsets by the hash of a key, newest first; see key_lookup.index_offsets."""
+        return key_lookup.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
+
+    def query(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
+        broker: str | None = None,
+    ) -> list[StoredMessage]:  # fmt: skip
+        """Messages of a topic by key (KEYS or UNIQ_KEY), in RocketMQ's order: ascending; unreadable ones are left out."""
+        store = self._store(broker)
+        offsets = key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max)
+        found = []
+        for offset in offsets:
+            try:
+                found += self._messages_at(store, [offset])
+            except (Corrupt, DataLost):
+                continue
+        return [message for message in found if _has_key(message, topic, key)]
+
+    def _store(self, broker: str | None) -> StoreExtent:
+        if broker is None and len(self.stores) == 1:
+            return self.stores[0]
+        for store in self.stores:
+            if store.broker_name == broker:
+                return store
+        raise Rejected(f"broker={broker!r}: name one of {', '.join(store.broker_name for store in self.stores)}")
+
+    def _messages_at(self, store: StoreExtent, offsets: list[int]) -> list[StoredMessage]:
+        request = ScanRequest(columns=tuple(COLUMNS), on_corrupt_record="null")
+        with store.view(self._access) as view:
+            for offset in offsets:
+                if not store.log_start <= offset < store.log_end or view.file_number(offset) is None:
+                    held = (store.log_start, store.log_end)
+                    raise DataLost("commitlog", (offset, offset + 1), held, store.path, "no record begins there")
+            page, position = view.window(offsets[0], 2**31 - 1)
+            starts = np.array([position], np.int64)
+            located = locate(page, starts)
+            place = np.array(offsets, np.int64)
+            reasons = judge_place(located, place)
+            if located.sound.any():
+                judge_crcs(located, reasons, None, properties_too=False)
+            if reasons[0] != Reason.SOUND:
+                raise corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
+            rows = _rows_at(located, place, reasons)
+            return messages_of(Decoder(request, store.broker_name).batch(rows))
+
+
+def _rows_at(located: Any, offsets: Any, reasons: Any) -> Rows:
+    topic = located.page[located.topic_at[0] : located.topic_at[0] + located.topic_size[0]].tobytes()
+    name = topic.decode("utf-8", "replace")
+    return Rows(
+        located, name, located.head("queue_id").astype(np.int32), located.head("queue_offset").astype(np.int64),
+        offsets, located.total_size.astype(np.int32), reasons,
+    )  # fmt: skip
+
+
+def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
+    keys = (message.keys or "").split(" ")
+    return message.topic == topic and (key in keys or message.properties.get("UNIQ_KEY") == key)
+
+
+def _queue_of(store: StoreExtent, topic: str, queue_id: int) -> QueueExtent:
+    if (topic, queue_id) in store.queues:
+        return store.queues[topic, queue_id]
+    names = [f"{name}/{number}" for name, number in store.queues]
+    raise UnknownTopic(f"{topic}/{queue_id}", store.path, near_names(f"{topic}/{queue_id}", names))
+
+
+def _resolve(store: StoreExtent, queue: QueueExtent, offset: int | None, time_ms: int | None, default: int) -> int:
+    if time_ms is not None:
+        return time_lookup.offset_at(store, queue, time_ms, "lower")
+    offset = default if offset is None else offset
+    return {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(offset, offset)
+
+
+def _require_later(store: StoreExtent, queue: QueueExtent, time_ms: int | None) -> None:
+    if queue.max_offset > queue.min_offset:
+        raise Rejected(
+            f"{queue.files.topic}/{queue.files.queue_id}: no message was stored at or after {time_ms} ms; "
+            "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result"
+        )
+
+
+def _refuse_unreachable_damage(store: StoreExtent, topics: set[str]) -> None:
+    """Damaged records that were not dispatched: a scan of the queues would not even come across them."""
+    for damage in store.damage if topics else ():
+        if damage.offset >= store.walk_from and (damage.topic is None or damage.topic in topics):
+            raise Corrupt(damage.path, damage.position, damage.reason)

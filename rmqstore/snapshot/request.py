@@ -1,0 +1,77 @@
+"""What a scan is asked for: small frozen values that travel to a Spark worker as they are."""
+
+from dataclasses import dataclass
+
+from rmqstore.errors import Rejected
+from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, resolve_columns
+
+BODY_BYTES_MAX = 16 * 1024 * 1024
+BATCH_ROWS = 32 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
+SPLIT_BYTES = 128 * 1024 * 1024
+
+_WORDS = {
+    "scan_mode": ("auto", "queue", "commitlog"),
+    "on_corrupt_record": ("fail", "skip", "null"),
+    "verify_crc": ("auto", "always", "never"),
+    "access": ("auto", "mmap", "pread"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """How rows are made; which rows is the business of a split.
+
+    `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS and UNIQ_KEY.
+    `verify_crc` "auto" checks body CRCs where a crash can have torn the log, as RocketMQ's recovery does.
+    Batches end at `batch_rows` rows or about `batch_bytes` bytes of records, whichever comes first.
+    Raises Rejected for a word or number that makes no sense.
+    """
+
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    scan_mode: str = "auto"
+    on_corrupt_record: str = "fail"
+    fail_on_data_loss: bool = True
+    verify_crc: str = "auto"
+    decompress: bool = True
+    body_bytes_max: int = BODY_BYTES_MAX
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+    access: str = "auto"
+
+    def __post_init__(self) -> None:
+        resolve_columns(self.columns)
+        for field, words in _WORDS.items():
+            if getattr(self, field) not in words:
+                raise Rejected(f"{field}={getattr(self, field)!r}: one of {', '.join(words)}")
+        for field in ("body_bytes_max", "batch_rows", "batch_bytes"):
+            if getattr(self, field) < 1:
+                raise Rejected(f"{field}={getattr(self, field)}: at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitBudget:
+    """How work is cut: at most `max_records` (0: any) and `max_bytes` a split, at least `min_partitions` splits;
+    `merge` puts small queues together into one split."""
+
+    min_partitions: int = 0
+    max_records: int = 0
+    max_bytes: int = SPLIT_BYTES
+    merge: bool = True
+
+    def __post_init__(self) -> None:
+        if self.min_partitions < 0 or self.max_records < 0 or self.max_bytes < 1:
+            raise Rejected("minPartitions and maxRecordsPerPartition: 0 or more; maxBytesPerPartition: at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """Queue offsets [start, end) of one queue of one store."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    start: int
+    end: int

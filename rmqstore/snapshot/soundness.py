@@ -1,0 +1,82 @@
+"""What can be wrong with a record, and the checks that find it, for many records at once."""
+
+import enum
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats import sys_flag
+from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats.property_crc_columns import property_crcs_hold
+from rmqstore.formats.record_crc import masked_crc32s
+
+Reasons = npt.NDArray[np.int8]
+
+
+class Reason(enum.IntEnum):
+    """Why a record is not trusted; 0 is a sound one."""
+
+    SOUND = 0
+    LOST = 1
+    NOT_WHOLE = 2
+    WRONG_PLACE = 3
+    WRONG_QUEUE = 4
+    WRONG_TOPIC = 5
+    BODY_CRC = 6
+    PROPERTY_CRC = 7
+    BODY = 8
+    INNER_BATCH = 9
+
+
+TEXT = {
+    Reason.SOUND: "",
+    Reason.LOST: "the commitlog holds it no more",
+    Reason.NOT_WHOLE: "no whole record stands here",
+    Reason.WRONG_PLACE: "the record's physicalOffset field names another place",
+    Reason.WRONG_QUEUE: "the record's queueId or queueOffset contradict the consume queue",
+    Reason.WRONG_TOPIC: "the record's topic contradicts the consume queue",
+    Reason.BODY_CRC: "the CRC of the body is wrong",
+    Reason.PROPERTY_CRC: "the CRC property of the record is wrong",
+    Reason.BODY: "the body cannot be decompressed",
+    Reason.INNER_BATCH: "the batch inside the body cannot be taken apart",
+}
+
+
+def mark(reasons: Reasons, where: Mask, reason: Reason) -> None:
+    """Gives `reason` to the rows of `where` that are still sound."""
+    reasons[where & (reasons == Reason.SOUND)] = reason
+
+
+def judge_place(located: Located, offsets: Ints) -> Reasons:
+    """Reasons by structure: is it whole, and does it stand where it says it stands; int8[n]."""
+    reasons = np.zeros(len(offsets), np.int8)
+    if not located.sound.all():
+        reasons[~located.sound] = Reason.NOT_WHOLE
+        if not located.sound.any():
+            return reasons
+    mark(reasons, located.head("physical_offset") != offsets, Reason.WRONG_PLACE)
+    return reasons
+
+
+def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None, properties_too: bool) -> None:
+    """Marks wrong body CRCs (an empty body's is 0 or not checked by RocketMQ), and wrong CRC properties when asked.
+
+    `wanted` limits the check to some rows (None: all).
+    """
+    rows = np.flatnonzero(reasons == Reason.SOUND if wanted is None else wanted & (reasons == Reason.SOUND))
+    if not len(rows):
+        return
+    part = located.take(rows) if len(rows) < len(reasons) else located
+    stored = part.head("body_crc").astype(np.int64)
+    wrong = (masked_crc32s(part.page, part.body_at, part.body_size) != stored) & (part.body_size > 0)
+    reasons[rows[wrong]] = Reason.BODY_CRC
+    if properties_too:
+        holds = property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
+        reasons[rows[~holds & ~wrong]] = Reason.PROPERTY_CRC
+
+
+def is_dispatched_kind(flags: npt.NDArray[np.int32]) -> Mask:
+    """Where a record belongs to a consume queue by its transaction type: none and commit, not prepared or rollback."""
+    kind = flags & sys_flag.TRANSACTION_MASK
+    return (kind == 0) | (kind == sys_flag.COMMIT)
+

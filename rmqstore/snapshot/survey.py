@@ -1,0 +1,255 @@
+"""Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.files import reading
+from rmqstore.formats import message
+from rmqstore.snapshot import extents
+from rmqstore.snapshot.arrow_bytes import binary_array
+from rmqstore.snapshot.coverage import Coverage
+from rmqstore.snapshot.extents import Damage, QueueExtent, StoreExtent
+from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, find_queues, holds_message, is_valid_entry
+from rmqstore.snapshot.soundness import TEXT, Reason
+from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
+from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+
+# After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
+_CHECKED_SIZE = 64 * 1024 * 1024
+# The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
+_LOOK_BACK_SIZE = 1024 * 1024
+_TAIL_ENTRIES = 1024
+
+
+def survey(
+    path: str, broker_name: str | None = None, access: str = "auto", extra_logs: tuple[str, ...] = ()
+) -> StoreExtent:
+    """What the store at `path` holds now; `extra_logs` are commitlog directories elsewhere that belong to it.
+
+    Raises NotAStore, UnsupportedLayout, DataLost if a file vanishes meanwhile.
+    """
+    root = reading.canonical_path(path)
+    log_files = extents.find_log_files(root, extra_logs)
+    extents.refuse_unread_layouts(root, log_files)
+    checkpoint = extents.load_checkpoint(root)
+    abort_present = reading.exists(reading.join(root, "abort"))
+    lock_held = reading.is_locked(reading.join(root, "lock"))
+    rocksdb = extents.is_rocksdb(root)
+    queues = {(queue.topic, queue.queue_id): queue for queue in (() if rocksdb else find_queues(root))}
+    is_still = not abort_present and not lock_held
+    end = log_files[-1].end if log_files else 0
+    mapped = end if access == "mmap" or (is_still and access == "auto") else 0
+    with LogView(log_files, mapped, end) as view:
+        start = extents.recovery_start(view, checkpoint, abort_present)
+        entry_ends = {key: queue.written_end() for key, queue in queues.items()}
+        found = _Search(view, start, queues, entry_ends)
+        found.run()
+    crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
+    return StoreExtent(
+        path=root,
+        broker_name=broker_name or extents.stored_broker_name(root),
+        log_files=log_files,
+        queues=_queue_extents(queues, entry_ends, found, log_files[0].start if log_files else 0),
+        version_line=extents.version_line(root, checkpoint),
+        checkpoint=checkpoint,
+        abort_present=abort_present,
+        lock_held=lock_held,
+        log_end=found.log_end,
+        walk_from=found.walk_from,
+        crc_from=crc_from,
+        damage=tuple(found.damage),
+        tail=found.tail,
+        queue_layout="RocksDB" if rocksdb else "file",
+        extra_logs=extra_logs,
+    )
+
+
+@dataclass(slots=True)
+class _Search:
+    """Finds the end of the log, what is damaged before it, and what no queue knows."""
+
+    view: LogView
+    start: int
+    queues: Mapping[QueueKey, QueueFiles]
+    entry_ends: Mapping[QueueKey, int]
+    log_end: int = 0
+    walk_from: int = 0
+    known_end: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    tail: Damage | None = None
+    census: Census = field(default_factory=Census)
+
+    def run(self) -> None:
+        if not self.view.files:
+            return
+        covered, check_from = self._coverage()
+        self.walk_from = covered
+        look_back = _LOOK_BACK_SIZE
+        while True:
+            self._walk(check_from)
+            if self.log_end > check_from or check_from <= self.start:
+                break
+            look_back *= 8  # nothing sound in the last stretch: the tear reaches further back
+            covered, check_from = self._coverage(look_back)
+        self.walk_from = min(self.walk_from, self.log_end)
+
+    def _coverage(self, behind: int = _LOOK_BACK_SIZE) -> tuple[int, int]:
+        files = [file for file in self.view.files if file.start >= self.start]
+        coverage = Coverage(files)
+        for key, queue in self.queues.items():
+            for entries in _entries_from(queue, self.start, self.entry_ends[key]):
+                self.known_end = max(self.known_end, int(entries["physical_offset"][-1]))
+                if not is_multi_dispatch(queue.topic):
+                    coverage.add(entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64))
+        return coverage.covered_until(behind, self._is_blank)
+
+    def _is_blank(self, offset: int) -> bool:
+        if self.view.file_number(offset) is None:
+            return True
+        page, position = self.view.window(offset, message.BLANK.size)
+        return isinstance(message.read_record(memoryview(page), position), message.Blank)
+
+    def _walk(self, start: int) -> None:
+        """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn tail."""
+        self.log_end, self.damage, self.tail, self.census = start, [], None, Census()
+        pending: list[Damage] = []
+        limits = WalkLimits(start, self.view.end, crc_from=start, known_end=self.known_end)
+        for item in walk(self.view, limits):
+            if isinstance(item, Break):
+                pending.append(self._damage(item.offset, item.reason))
+                continue
+            sound = np.flatnonzero(item.reasons == Reason.SOUND)
+            bad = np.flatnonzero(item.reasons != Reason.SOUND)
+            last = int(sound[-1]) if len(sound) else -1
+            self.damage += pending if len(sound) else []
+            pending = [] if len(sound) else pending
+            for row in bad.tolist():
+                (self.damage if row < last else pending).append(self._damage_of(item, row))
+            if len(sound):
+                self.log_end = int(item.offsets[last] + item.located.total_size[last])
+                self._count(item)
+        self.tail = pending[0] if pending else None
+        self.damage += [self._damage(offset, reason) for offset, reason in self.census.misplaced]
+
+    def _count(self, stretch: Stretch) -> None:
+        if int(stretch.offsets[-1]) >= self.walk_from:
+            behind = stretch.offsets >= self.walk_from
+            part = stretch if behind.all() else Stretch(
+                stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind]
+            )
+            self.census.add(part, self.queues, self._ends(), bool(self.damage))
+
+    def _ends(self) -> Mapping[QueueKey, int]:
+        return {key: end for key, end in self.entry_ends.items() if end > 0 and self.queues[key].kind != BATCH}
+
+    def _damage_of(self, stretch: Stretch, row: int) -> Damage:
+        reason = Reason(int(stretch.reasons[row]))
+        topic = None
+        if reason is not Reason.NOT_WHOLE:
+            located = stretch.located
+            name = binary_array(located.page, located.topic_at[row : row + 1], located.topic_size[row : row + 1])
+            topic = name[0].as_py().decode("utf-8", "replace")
+        return self._damage(int(stretch.offsets[row]), TEXT[reason], topic)
+
+    def _damage(self, offset: int, reason: str, topic: str | None = None) -> Damage:
+        number = self.view.file_number(offset)
+        if number is None:
+            return Damage("commitlog", offset, reason, offset, topic)
+        file = self.view.files[number]
+        return Damage(file.path, offset - file.start, reason, offset, topic)
+
+
+def _entries_from(queue: QueueFiles, physical_offset: int, end: int) -> Sequence[np.ndarray]:
+    """Blocks of the queue's message entries that point at or behind `physical_offset`, newest block first."""
+    blocks = []
+    step = 4096
+    high = end
+    while high > queue.first_slot():
+        low = max(high - step, queue.first_slot())
+        entries = queue.read(low, high)
+        good = entries[holds_message(queue.kind, entries)]
+        inside = good[good["physical_offset"] >= physical_offset]
+        if len(inside):
+            blocks.append(inside)
+        if len(inside) < len(good) or (len(good) == 0 and low < high):
+            break
+        high, step = low, min(step * 4, 64 * 1024)
+    return blocks
+
+
+def _queue_extents(
+    queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], found: _Search, log_start: int
+) -> dict[QueueKey, QueueExtent]:
+    """Bounds of every queue: its good entries joined with what the walk found."""
+    result = {key: _entry_extent(queue, ends[key], found.log_end, log_start) for key, queue in queues.items()}
+    root = ""
+    for queue in queues.values():
+        root = queue.root
+    for key, gap in found.census.gaps.items():
+        known = result.get(key)
+        if known is None or known.max_offset == known.min_offset == known.entry_end == 0:
+            files = QueueFiles(root or _root_of(found.view), key[0], key[1], gap.kind, ())
+            files = queues.get(key, files)
+            known = QueueExtent(files, gap.low, gap.high, 0, 0, None)
+        low = min(known.min_offset, gap.low) if known.max_offset > known.min_offset else gap.low
+        result[key] = QueueExtent(
+            known.files, low, max(known.max_offset, gap.high), known.entry_start, known.entry_end,
+            (gap.low, gap.high), gap.byte_count,
+        )  # fmt: skip
+    return dict(sorted(result.items()))
+
+
+def _root_of(view: LogView) -> str:
+    return reading.join(view.files[0].path, "..", "..") if view.files else ""
+
+
+def _entry_extent(queue: QueueFiles, end: int, log_end: int, log_start: int) -> QueueExtent:
+    """Bounds by the entries alone.  Entries at the end that point behind the log, or back, are not counted."""
+    first = queue.first_slot()
+    while end > first:
+        low = max(end - _TAIL_ENTRIES, first)
+        entries = queue.read(low, end)
+        offsets = entries["physical_offset"].astype(np.int64)
+        good = is_valid_entry(queue.kind, entries) & (offsets + entries["size"] <= log_end)
+        rising = np.maximum.accumulate(np.where(good, offsets, -1))
+        good[1:] &= offsets[1:] > rising[:-1]
+        bad_tail = int(np.argmax(good[::-1])) if good.any() else len(good)
+        end -= bad_tail
+        if good.any():
+            break
+    start = _first_kept(queue, first, end, log_start)
+    if start >= end:
+        bound = _offset_behind(queue, end)
+        return QueueExtent(queue, bound, bound, end, end, None)
+    if queue.kind == BATCH:
+        unit = queue.read(start, start + 1)[0]
+        return QueueExtent(queue, int(unit["base_queue_offset"]), _offset_behind(queue, end), start, end, None)
+    return QueueExtent(queue, start, end, start, end, None)
+
+
+def _offset_behind(queue: QueueFiles, end: int) -> int:
+    """The queue offset behind the entry before slot `end`."""
+    if queue.kind != BATCH:
+        return end
+    if end <= queue.first_slot():
+        return 0
+    unit = queue.read(end - 1, end)[0]
+    return int(unit["base_queue_offset"]) + int(unit["message_count"])
+
+
+def _first_kept(queue: QueueFiles, first: int, end: int, log_start: int) -> int:
+    """The first slot whose message the log still holds (Java: correctMinOffset), by halving: offsets rise along a queue."""
+    low, high = first, end
+    while low < high:
+        middle = low if low == first else (low + high) // 2
+        entry = queue.read(middle, middle + 1)
+        if holds_message(queue.kind, entry)[0] and int(entry["physical_offset"][0]) >= log_start:
+            if middle == first:
+                return first
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,222 @@
+"""Messages that stand in the commitlog and in no consume queue: found by walking, queue by queue.
+
+A broker that was killed, or that is busy, has put them into the log and not yet into the queues; a store that lost its queue
+files has all of them there.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqstore.formats import java_hash, names, sys_flag
+from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats.property_columns import split_pieces
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
+from rmqstore.snapshot.queue_files import BATCH, SIMPLE, QueueFiles, holds_message
+from rmqstore.snapshot.soundness import Reason, is_dispatched_kind
+from rmqstore.snapshot.walk import Stretch
+
+QueueKey = tuple[str, int]
+# Entries nearer than this are read together.
+_NEAR_SLOTS = 4096
+
+
+@dataclass(slots=True)
+class QueueRun:
+    """Records of one queue in one stretch of the log, in log order; vectors of n."""
+
+    key: QueueKey
+    rows: npt.NDArray[np.intp]
+    queue_offsets: Ints
+    counts: Ints
+    is_batch: bool
+
+
+def runs_by_queue(stretch: Stretch) -> Iterator[QueueRun]:
+    """The sound records of a stretch that belong to consume queues, grouped by topic and queue id."""
+    located = stretch.located
+    usable = np.flatnonzero((stretch.reasons == Reason.SOUND) & is_dispatched_kind(located.flags))
+    if not len(usable):
+        return
+    part = located.take(usable)
+    topics = binary_array(part.page, part.topic_at, part.topic_size).dictionary_encode()
+    queue_ids = part.head("queue_id").astype(np.int64)
+    queue_offsets = part.head("queue_offset").astype(np.int64)
+    grouping = np.asarray(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
+    order = np.argsort(grouping, kind="stable")
+    cuts = np.flatnonzero(np.diff(grouping[order])) + 1
+    for rows in np.split(order, cuts):
+        topic = topics.dictionary[int(grouping[rows[0]] >> 32)].as_py().decode("utf-8", "replace")
+        inner = part.flags[rows] & sys_flag.INNER_BATCH != 0
+        for is_batch in (False, True):
+            chosen = rows[inner == is_batch]
+            if len(chosen):
+                counts = _message_counts(part.take(chosen)) if is_batch else np.ones(len(chosen), np.int64)
+                yield QueueRun(
+                    (topic, int(queue_ids[rows[0]])), usable[chosen], queue_offsets[chosen], counts, is_batch
+                )
+
+
+def _message_counts(located: Located) -> Ints:
+    """INNER_NUM of inner batches, 1 where it is missing or no number."""
+    pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
+    starts, sizes = pieces.find(b"INNER_NUM")
+    texts = [pieces.data[start : start + max(size, 0)].tobytes() for start, size in zip(starts, sizes, strict=True)]
+    return np.array([int(text) if text.isdigit() and len(text) < 6 else 1 for text in texts], np.int64)
+
+
+def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> tuple[Mask, Mask]:
+    """Which records of a run the queue's files do not hold, and whose place there another record holds: bool[n] twice."""
+    nowhere = np.zeros(len(run.rows), bool)
+    if queue is None or not queue.files:
+        return ~nowhere, nowhere
+    offsets = stretch.offsets[run.rows]
+    if run.is_batch:
+        units = queue.read(queue.first_slot(), queue.written_end())
+        return ~np.isin(offsets, units["physical_offset"][holds_message(BATCH, units)]), nowhere
+    entries = entries_at(queue, run.queue_offsets)
+    held = holds_message(SIMPLE, entries)
+    same = entries["physical_offset"] == offsets
+    return ~(held & same), held & ~same
+
+
+def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
+    """The entries of some queue offsets, zeros where the files have no room for one; offsets may be any number."""
+    last = queue.files[-1].end // QUEUE_ENTRY.size
+    inside = np.flatnonzero((queue_offsets >= queue.first_slot()) & (queue_offsets < last))
+    entries = np.zeros(len(queue_offsets), QUEUE_ENTRY.dtype)
+    if len(inside):
+        wanted = queue_offsets[inside]
+        order = np.argsort(wanted, kind="stable")
+        cuts = np.flatnonzero(np.diff(wanted[order]) > _NEAR_SLOTS) + 1
+        for rows in np.split(order, cuts):
+            low, high = int(wanted[rows[0]]), int(wanted[rows[-1]]) + 1
+            entries[inside[rows]] = queue.read(low, high)[wanted[rows] - low]
+    return entries
+
+
+@dataclass(slots=True)
+class Gap:
+    """What the walk found of one queue: queue offsets [low, high) lie in the log from `first_offset` on."""
+
+    kind: str
+    low: int
+    high: int
+    first_offset: int
+    message_count: int = 0
+    byte_count: int = 0
+
+
+@dataclass(slots=True)
+class Census:
+    """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why)."""
+
+    gaps: dict[QueueKey, Gap] = field(default_factory=dict)
+    misplaced: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool) -> None:
+        """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells that
+        damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
+        for run in runs_by_queue(stretch):
+            missing, taken = missing_rows(run, stretch, queues.get(run.key))
+            rows = np.flatnonzero(missing)
+            if len(rows):
+                self._add_run(run, rows, taken[rows], stretch, ends.get(run.key), gap_ok)
+
+    def _add_run(
+        self, run: QueueRun, rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool
+    ) -> None:
+        """Queue offsets of undispatched records rise along the log, without a jump above what is known of the queue."""
+        low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]
+        places = stretch.offsets[run.rows[rows]]
+        gap = self.gaps.get(run.key)
+        reached = gap.high if gap else 0
+        before = np.maximum.accumulate(np.concatenate(([reached], high[:-1])))
+        wrong = (low < before) | taken
+        if not gap_ok:
+            first_known = gap is not None or end is not None
+            ceiling = np.maximum(before, end or 0)
+            jump = low > ceiling
+            jump[0] &= first_known
+            wrong |= jump
+        self.misplaced += [
+            (place, f"queue offset {offset} contradicts queue {run.key[0]}/{run.key[1]}")
+            for place, offset in zip(places[wrong].tolist(), low[wrong].tolist(), strict=True)
+        ]
+        good = ~wrong
+        if not good.any():
+            return
+        sizes = stretch.located.total_size[run.rows[rows[good]]]
+        if gap is None:
+            kind = BATCH if run.is_batch else SIMPLE
+            gap = self.gaps[run.key] = Gap(kind, int(low[good][0]), 0, int(places[good][0]))
+        gap.low, gap.high = min(gap.low, int(low[good].min())), max(gap.high, int(high[good].max()))
+        gap.message_count += int(run.counts[rows[good]].sum())
+        gap.byte_count += int(sizes.sum())
+
+
+def find_entries(
+    stretches: Iterator[Stretch], ranges: Mapping[QueueKey, tuple[int, int]]
+) -> dict[QueueKey, npt.NDArray[np.void]]:
+    """Entries (FOUND_ENTRY) by queue for the records whose queue offsets lie in that queue's range [low, high).
+
+    For inner batches queue_offset is the base, and every batch that reaches into the range is returned.
+    """
+    parts: dict[QueueKey, list[npt.NDArray[np.void]]] = {}
+    for stretch in stretches:
+        for run in runs_by_queue(stretch):
+            if run.key not in ranges:
+                continue
+            low, high = ranges[run.key]
+            inside = (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
+            if inside.any():
+                found = _entries_of(run, inside, stretch)
+                parts.setdefault(run.key, []).append(found)
+    return {key: np.concatenate(found) for key, found in parts.items()}
+
+
+def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch) -> npt.NDArray[np.void]:
+    rows = run.rows[inside]
+    found = np.zeros(len(rows), FOUND_ENTRY)
+    found["queue_offset"] = run.queue_offsets[inside]
+    found["physical_offset"] = stretch.offsets[rows]
+    found["size"] = stretch.located.total_size[rows]
+    found["tags_code"] = tags_codes(stretch.located.take(rows), run.key[0])
+    return found
+
+
+FOUND_ENTRY = np.dtype([("queue_offset", "i8"), ("physical_offset", "i8"), ("size", "i4"), ("tags_code", "i8")])
+
+
+def tags_codes(located: Located, topic: str) -> Ints:
+    """What dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time.
+
+    The delivery time uses RocketMQ's default delay levels: a broker's own table is in its configuration, not in the store.
+    """
+    pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
+    starts, sizes = pieces.find(b"TAGS")
+    codes = java_hash.string_hashes(pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
+    if topic != names.SCHEDULE_TOPIC:
+        return codes
+    starts, sizes = pieces.find(b"DELAY")
+    times = located.store_timestamp()
+    for row in np.flatnonzero(sizes > 0).tolist():
+        text = pieces.data[starts[row] : starts[row] + sizes[row]].tobytes()
+        if text.isdigit() and int(text) > 0:
+            codes[row] = times[row] + DELAY_MS[min(int(text), len(DELAY_MS)) - 1]
+    return codes
+
+
+# messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+DELAY_MS = (1_000, 5_000, 10_000, 30_000, *(60_000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+
+
+def is_multi_dispatch(topic: str) -> bool:
+    """Whether a queue of this name takes entries of other topics' records (LMQ)."""
+    return topic.startswith("%LMQ%")
+
+

@@ -1,0 +1,216 @@
+"""Walking the commitlog record by record, a window at a time: sound stretches, and the places where the chain breaks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.formats import message
+from rmqstore.formats.message_columns import Bytes, Ints, Located, gather, locate
+from rmqstore.snapshot.log_view import LogView, empty_ints
+from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place
+
+WINDOW_SIZE = 4 * 1024 * 1024
+# Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
+_ZEROS_SIZE = 1024 * 1024
+_MAGIC_BYTES = message.MAGIC_V1.to_bytes(4, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n]."""
+
+    offsets: Ints
+    located: Located
+    reasons: Reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The chain is lost at `offset`; it goes on at `resume`, or nothing sound follows (`resume` None: the end)."""
+
+    offset: int
+    reason: str
+    resume: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WalkLimits:
+    """Where a walk looks: records that start in [start, stop); CRCs are checked from `crc_from` on; `known_end` is how far
+    the consume queues reach, so that zeros before it are not taken for the end of the log."""
+
+    start: int
+    stop: int
+    crc_from: int
+    known_end: int = 0
+    property_crc: bool = False
+
+
+def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
+    """Everything from `limits.start` on, in order.  `limits.start` must be where a record, a blank or a file begins.
+
+    Raises DataLost if a file is deleted meanwhile.
+    """
+    offset: int | None = limits.start
+    newest_ms = 0
+    while offset is not None and offset < limits.stop:
+        number = log.file_number(offset)
+        if number is None:
+            following = log.next_start(offset)
+            if following is None:
+                return
+            yield Break(offset, "commitlog files are missing", following)
+            offset = following
+            continue
+        found = _window(log, offset, limits)
+        if isinstance(found, Stretch):
+            sound = np.flatnonzero(found.reasons == Reason.SOUND)
+            if len(sound):
+                newest_ms = int(found.located.store_timestamp()[sound[-1]])
+            yield found
+            offset = int(found.offsets[-1] + found.located.total_size[-1])
+        elif isinstance(found, message.Blank):
+            offset = log.files[number].end
+        else:
+            resume = _resume(log, offset, newest_ms, limits)
+            yield Break(offset, found.reason, resume)
+            offset = resume
+
+
+def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn:
+    """The whole records from `offset` on that one window holds, at least one; or what stands there instead."""
+    page, position = log.window(offset, WINDOW_SIZE)
+    standing = message.read_record(memoryview(page), position)
+    if isinstance(standing, message.Torn):
+        size = _claimed_size(page, position)
+        number = log.file_number(offset)
+        assert number is not None
+        if size is None or size <= len(page) - position or size > log.readable_end(number) - offset:
+            if size is None or size > log.readable_end(number) - offset:
+                return standing
+        else:
+            page, position = log.window(offset, size)
+            standing = message.read_record(memoryview(page), position)
+            if isinstance(standing, message.Torn):
+                return standing
+    if isinstance(standing, message.Blank):
+        return standing
+    starts = chain(page, position)
+    base = offset - position
+    starts = starts[starts < limits.stop - base]
+    offsets = starts + base
+    located = locate(page, starts)
+    reasons = judge_place(located, offsets)
+    if located.sound.any():
+        crc_rows = offsets >= limits.crc_from
+        if crc_rows.any():
+            judge_crcs(located, reasons, crc_rows, limits.property_crc)
+    located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
+    return Stretch(offsets, located, reasons)
+
+
+def _claimed_size(page: Bytes, position: int) -> int | None:
+    """The size that a record at `position` claims, if its magic is one; None for anything else."""
+    if len(page) - position < message.BLANK.size:
+        return None
+    size, magic = message.BLANK.struct.unpack_from(page, position)
+    if magic not in (message.MAGIC_V1, message.MAGIC_V2) or size < message.RECORD_SIZE_MIN:
+        return None
+    return int(size)
+
+
+def magic_positions(page: Bytes, start: int) -> Ints:
+    """Where the magic of a message stands from `start` on; may be in the middle of a body."""
+    first, second, third, fourth = _MAGIC_BYTES
+    hits = np.flatnonzero(page[start : max(len(page) - 3, start)] == first) + start
+    hits = hits[(page[hits + 1] == second) & (page[hits + 2] == third)]
+    last = page[hits + 3]
+    return hits[(last == fourth) | (last == _MAGIC_BYTES_V2_LAST)]
+
+
+_MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
+
+
+def chain(page: Bytes, position: int) -> Ints:
+    """Starts of the whole records that follow each other from `position` on, by size and magic alone; int64[n].
+
+    Candidates are found by their magic in bulk; where the next candidate is not the next record (a magic inside a body) the
+    chain goes on by size.  Ends before a record that the page cuts, a blank, or anything that is no record.
+    """
+    starts = magic_positions(page, position + 4) - message.HEAD.offset["magic"]
+    if not len(starts) or starts[0] != position:
+        return empty_ints()
+    sizes = gather(page, starts, "i4").astype(np.int64)
+    ends = starts + sizes
+    bad = (sizes < message.RECORD_SIZE_MIN) | (ends > len(page))
+    linked = np.concatenate((ends[:-1] == starts[1:], [False])) & ~bad
+    breaks = np.flatnonzero(~linked)
+    kept: list[Ints] = []
+    at = 0
+    while True:
+        last = int(breaks[np.searchsorted(breaks, at)])
+        stop = last if bad[last] else last + 1
+        if stop > at:
+            kept.append(starts[at:stop])
+        if bad[last]:
+            break
+        following = int(np.searchsorted(starts, ends[last]))
+        if following >= len(starts) or starts[following] != ends[last]:
+            break
+        at = following
+    return np.concatenate(kept) if kept else empty_ints()
+
+
+def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
+    """The next place behind a break where a sound record stands, or None when nothing sound follows.
+
+    A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a recovery
+    cut off and left in the file must not come back (store-format: truncation does not erase).
+    """
+    offset += 1
+    while offset < limits.stop:
+        if log.file_number(offset) is None:
+            following = log.next_start(offset)
+            if following is None:
+                return None
+            offset = following
+        page, position = log.window(offset, WINDOW_SIZE)
+        if len(page) - position < message.BLANK.size:
+            following = log.next_start(offset)
+            if following is None:
+                return None
+            offset = following
+            continue
+        hit = _first_sound(page, position, offset - position, newest_ms)
+        if hit is not None:
+            return hit
+        seen = len(page) - position
+        if offset > limits.known_end and not page[position : position + min(seen, _ZEROS_SIZE)].any():
+            following = log.next_start(offset)
+            if following is None or not _has_record(log, following):
+                return None
+        # A record may begin in this window and end in the next: look at the last stretch of it again.
+        number = log.file_number(offset)
+        assert number is not None
+        at_end = offset + seen >= log.readable_end(number)
+        offset = log.readable_end(number) if at_end else offset + max(seen - WINDOW_SIZE // 2, 1)
+    return None
+
+
+def _has_record(log: LogView, offset: int) -> bool:
+    page, position = log.window(offset, WINDOW_SIZE)
+    return isinstance(message.read_record(memoryview(page), position), message.Record)
+
+
+def _first_sound(page: Bytes, position: int, base: int, newest_ms: int) -> int | None:
+    starts = magic_positions(page, position + 4) - message.HEAD.offset["magic"]
+    starts = starts[starts >= position]
+    if not len(starts):
+        return None
+    located = locate(page, starts)
+    reasons = judge_place(located, starts + base)
+    judge_crcs(located, reasons, None, properties_too=False)
+    fit = reasons == Reason.SOUND
+    fit[fit] = located.take(fit).store_timestamp() >= newest_ms
+    hits = np.flatnonzero(fit)
+    return int(starts[hits[0]] + base) if len(hits) else None
