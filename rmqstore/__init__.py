@@ -42,9 +42,17 @@ __all__ = [
 def register(spark: "SparkSession") -> None:
     """Makes spark.read.format("rmqstore") known to a session.
 
-    An installed package is found by Spark by itself; this is for sessions where another `pyspark_*` package that fails on
-    import hides it.
+    An installed package is found by Spark by itself; this is for sessions where another `pyspark_*` package that fails
+    on import hides it.
     """
+    from pyspark.errors import AnalysisException
+
     from spark_source.source import RmqStoreDataSource
 
-    spark.dataSource.register(RmqStoreDataSource)
+    try:
+        spark.dataSource.register(RmqStoreDataSource)
+    except AnalysisException as error:
+        if (
+            error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS"
+        ):  # PySpark 4.0 does not replace a source of the same name
+            raise

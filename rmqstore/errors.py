@@ -1,8 +1,8 @@
 """Every error that rmqstore raises, by who can act on it.
 
 `Rejected` is for the caller (change the request), `NotNow` for the caller later (retry), `Corrupt` and
-`DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields, read
-as one line that names the next step, and survive pickling: Spark carries them from a worker to the driver.
+`DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields,
+read as one line that names the next step, and survive pickling: Spark carries them from a worker to the driver.
 """
 
 
@@ -84,7 +84,8 @@ class Corrupt(StoreError):
 class DataLost(StoreError):
     """Messages that were asked for and are no longer, or not yet, in the store.
 
-    `queue` is topic/queueId, `wanted` and `available` are half-open ranges of queue offsets, `path` the file or directory.
+    `queue` is topic/queueId, `wanted` and `available` are half-open ranges of queue offsets, `path` the file or
+    directory.
     """
 
     def __init__(

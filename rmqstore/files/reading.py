@@ -1,19 +1,23 @@
 """The read side of the door to the disk: directories listed, files read or mapped, nothing ever created or locked.
 
 Somebody else may write, delete, truncate or replace any of these files at any moment.  A deleted file stays readable
-through an open descriptor or mapping.  A file truncated under a mapping kills the process at the next touch (SIGBUS, and no
-handler helps), so every use of a mapping asks `map_bytes` again, which looks at the file's present size first.
+through an open descriptor or mapping.  A file truncated under a mapping kills the process at the next touch (SIGBUS,
+and no handler helps), so every use of a mapping asks `map_bytes` again, which looks at the file's present size first.
 """
 
 import errno
 import mmap
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from rmqstore.errors import NotAStore
 
 _PROC_LOCKS = "/proc/locks"
+_MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
+_CHUNK_SIZE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,14 @@ class StoredFile:
     def end(self) -> int:
         """The first number behind this file: where the next file of the series starts."""
         return self.start + self.size
+
+
+StorePath = str | os.PathLike[str]
+
+
+def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
+    """One path, or several, as several."""
+    return [paths] if isinstance(paths, str | os.PathLike) else paths
 
 
 def canonical_path(path: str | os.PathLike[str]) -> str:
@@ -77,6 +89,27 @@ def list_directories(directory: str) -> list[str]:
         raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
 
 
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One name in a directory, as it was when listed."""
+
+    name: str
+    size: int
+    is_directory: bool
+
+
+def list_entries(directory: str) -> list[DirectoryEntry]:
+    """Everything that a directory holds, sorted by name; empty if there is none.  Raises as `list_names`."""
+    found = []
+    for name in list_names(directory):
+        try:
+            status = os.stat(join(directory, name))
+        except OSError:
+            continue  # gone meanwhile, or a link that leads nowhere
+        found.append(DirectoryEntry(name, status.st_size, stat.S_ISDIR(status.st_mode)))
+    return found
+
+
 def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tuple[StoredFile, ...]:
     """The files of a numbered series in order; names that `parse` refuses, directories and empty files are left out.
 
@@ -103,7 +136,9 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
 
 
 def read_small_file(path: str, size_max: int) -> bytes | None:
-    """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises NotAStore if it may not be read."""
+    """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises NotAStore if it may not be
+    read.
+    """
     try:
         with open(path, "rb") as file:
             return file.read(size_max)
@@ -131,8 +166,8 @@ def is_locked(path: str) -> bool:
 class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
-    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises FileNotFoundError at
-    construction if the file is gone, OSError as the system gives it.
+    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises
+    FileNotFoundError at construction if the file is gone, OSError as the system gives it.
     """
 
     def __init__(self, path: str) -> None:
@@ -140,7 +175,7 @@ class OpenFile:
         self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         self._map: mmap.mmap | None = None
 
-    def __enter__(self) -> "OpenFile":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,6 +214,18 @@ class OpenFile:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)
 
+    def prefault(self, position: int, size: int) -> None:
+        """Brings a part of the mapping into this process's page table at once, where the system can: one call in place
+        of a fault for every few pages."""
+        if self._map is None:
+            return
+        first = position // mmap.PAGESIZE * mmap.PAGESIZE
+        last = min(position + size, len(self._map))
+        try:
+            self._map.madvise(_MADV_POPULATE_READ, first, last - first)
+        except (OSError, ValueError):
+            return  # before Linux 5.14, or a bad disk: touching the pages will tell
+
     def drop(self, position: int, size: int) -> None:
         """Lets the system take back the pages of a part of the mapping that was read; it can be read again."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
@@ -186,3 +233,16 @@ class OpenFile:
             last = min(position + size, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def is_blank(path: str, start: int, end: int) -> bool:
+    """Whether bytes [start, end) of a file are all zero, as far as the file reaches; holes read quickly.
+
+    Raises OSError as the system gives it.
+    """
+    with OpenFile(path) as source:
+        for position in range(start, end, _CHUNK_SIZE):
+            data = source.read(position, min(_CHUNK_SIZE, end - position))
+            if data.count(0) != len(data):
+                return False
+    return True

@@ -10,11 +10,12 @@ _STRUCT_CODE = {"i1": "b", "i2": "h", "i4": "i", "i8": "q"}
 class Layout:
     """Fixed-size fields in order, big-endian, unpadded, signed, as every binary integer of RocketMQ is.
 
-    `Layout(("offset", "i8"), ("size", "i4"))`; kinds are numpy's i1, i2, i4, i8.  `struct` is the scalar codec, `dtype` the
-    vector one, `offset[name]` the byte position of a field, `size` the bytes of the whole.
+    `Layout(("offset", "i8"), ("size", "i4"))`; kinds are numpy's i1, i2, i4, i8.  `struct` is the scalar codec,
+    `dtype` the vector one, `offset[name]` the byte position of a field, `size` the bytes of the whole.
     """
 
     def __init__(self, *fields: tuple[str, str]) -> None:
+        self.fields = fields
         self.names = tuple(name for name, _ in fields)
         self.dtype = np.dtype([(name, f">{kind}") for name, kind in fields])
         self.struct = struct.Struct(">" + "".join(_STRUCT_CODE[kind] for _, kind in fields))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rmqstore.formats import sys_flag as flags
 from rmqstore.formats.layout import Layout
 
+NO_DATA = "no data"  # the reason of a Torn place that was never written
+
 MAGIC_V1 = -626843481  # DA A3 20 A7
 MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
 MAGIC_BLANK = -875286124  # CB D4 31 94
@@ -28,6 +30,16 @@ HOST_V4 = Layout(("address", "i4"), ("port", "i4"))
 HOST_V6 = Layout(("address_high", "i8"), ("address_low", "i8"), ("port", "i4"))
 STORE_TIME = Layout(("store_timestamp", "i8"))  # after bornHost; storeHost follows
 FOOT = Layout(("reconsume_times", "i4"), ("prepared_transaction_offset", "i8"), ("body_size", "i4"))
+# The whole front of a record whose two hosts are IPv4; nearly every record, so it is read in one piece.
+FRONT_V4 = Layout(
+    *HEAD.fields,
+    ("born_address", "i4"),
+    ("born_port", "i4"),
+    *STORE_TIME.fields,
+    ("store_address", "i4"),
+    ("store_port", "i4"),
+    *FOOT.fields,
+)
 TOPIC_SIZE_V1 = Layout(("topic_size", "i1"))
 TOPIC_SIZE_V2 = Layout(("topic_size", "i2"))
 PROPERTIES_SIZE = Layout(("properties_size", "i2"))
@@ -36,7 +48,8 @@ BLANK = Layout(("total_size", "i4"), ("magic", "i4"))
 # Bytes of a record that are neither host, body, topic nor properties, with a topic length of one byte (V1).
 FIXED_SIZE = HEAD.size + STORE_TIME.size + FOOT.size + TOPIC_SIZE_V1.size + PROPERTIES_SIZE.size
 RECORD_SIZE_MIN = FIXED_SIZE + 2 * HOST_V4.size
-# Broker default: maxMessageSize (4 MiB) can be raised by configuration, so the bound here is what one i32 body may hold.
+# Broker default: maxMessageSize (4 MiB) can be raised by configuration, so the bound here is what one i32 body may
+# hold.
 RECORD_SIZE_MAX = 2**31 - 1
 
 
@@ -104,7 +117,7 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
     if magic == MAGIC_BLANK:
         return Blank(position, total_size)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return Torn(position, "no data" if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
+        return Torn(position, NO_DATA if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
     if not RECORD_SIZE_MIN <= total_size <= room:
         return Torn(position, f"record size {total_size} with {room} bytes left")
     return _read_message(buffer, position, total_size)
@@ -112,7 +125,9 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
 
 def _read_message(buffer: bytes | memoryview, start: int, total_size: int) -> Record | Torn:
     end = start + total_size
-    _, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = HEAD.struct.unpack_from(buffer, start)
+    _, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = HEAD.struct.unpack_from(
+        buffer, start
+    )
     born_size, store_size = host_sizes(sys_flag)
     topic_size_layout = TOPIC_SIZE_V1 if magic == MAGIC_V1 else TOPIC_SIZE_V2
     variable = total_size - FIXED_SIZE - (topic_size_layout.size - TOPIC_SIZE_V1.size) - born_size - store_size
@@ -144,7 +159,9 @@ def _read_message(buffer: bytes | memoryview, start: int, total_size: int) -> Re
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of `record`; `position` and `end` are not looked at.  The lengths must fit their fields (struct.error)."""
+    """The bytes of `record`; `position` and `end` are not looked at.  The lengths must fit their fields
+    (struct.error).
+    """
     topic_size_layout = TOPIC_SIZE_V1 if record.magic == MAGIC_V1 else TOPIC_SIZE_V2
     tail = b"".join(
         (

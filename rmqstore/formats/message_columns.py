@@ -1,7 +1,7 @@
 """Many message records at once: where their fields lie and what they hold, as numpy vectors.
 
-Agrees with the scalar codec in `message`, which is the specification.  Fields are read through byte-strided views of the
-page: one gather per field, no copy of whole records.
+Agrees with the scalar codec in `message`, which is the specification.  Fields are read through byte-strided views of
+the page: one gather per field, no copy of whole records.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,15 @@ from rmqstore.formats import message, sys_flag
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def gather(page: Bytes, positions: Ints, kind: str) -> npt.NDArray[np.signedinteger]:
+def gather(page: Bytes, positions: Places, kind: str) -> npt.NDArray[np.signedinteger]:
     """Big-endian integers of numpy kind i1, i2, i4 or i8 at byte `positions`: uint8[nbytes], int64[n] → native int[n].
 
-    Each position + size must lie within the page (IndexError beyond its end); negative positions are the caller's error.
+    Each position + size must lie within the page (IndexError beyond its end); negative positions are the caller's
+    error.
     """
     dtype = np.dtype(f">{kind}")
     room = len(page) - dtype.itemsize + 1
@@ -27,28 +29,46 @@ def gather(page: Bytes, positions: Ints, kind: str) -> npt.NDArray[np.signedinte
     return view[positions].astype(dtype.newbyteorder("="))
 
 
-def gather_bytes(page: Bytes, positions: Ints, size: int) -> npt.NDArray[np.bytes_]:
-    """`size` bytes at each of `positions`: uint8[nbytes], int64[n] → S<size>[n] (copy); size ≥ 1, bounds as `gather`."""
+def gather_bytes(page: Bytes, positions: Places, size: int) -> npt.NDArray[np.bytes_]:
+    """`size` bytes at each of `positions`: uint8[nbytes], int64[n] → S<size>[n] (copy); size ≥ 1, bounds as
+    `gather`.
+    """
     view: npt.NDArray[np.bytes_] = np.ndarray((max(len(page) - size + 1, 0),), f"S{size}", page, strides=(1,))
     return view[positions]
+
+
+def gather_rows(page: Bytes, positions: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Structures of `dtype` at byte `positions`: uint8[nbytes], int64[n] → structured[n] (copy); bounds as `gather`.
+
+    As opaque bytes: numpy copies a structure field by field, which takes six times as long.
+    """
+    view: npt.NDArray[np.void] = np.ndarray(
+        (max(len(page) - dtype.itemsize + 1, 0),), f"V{dtype.itemsize}", page, strides=(1,)
+    )
+    return view[positions].view(dtype)
+
+
+def take_rows(rows: npt.NDArray[np.void], numbers: npt.NDArray[np.intp] | Mask) -> npt.NDArray[np.void]:
+    """rows[numbers] of a structured array, copied as opaque bytes for the same reason."""
+    taken: npt.NDArray[np.void] = rows.view(f"V{rows.dtype.itemsize}")[numbers].view(rows.dtype)
+    return taken
 
 
 @dataclass(slots=True)
 class Located:
     """Where the parts of n records lie in a page; vectors of n, int64 unless said otherwise.
 
-    Rows whose `sound` is False hold no whole record: their other values mean nothing but stay inside the page.
+    `fronts` are copies of the records' fixed fields, message.FRONT_V4.dtype; its addresses and ports mean something
+    only for IPv4 hosts.  Rows whose `sound` is False hold no whole record: their other values mean nothing.
     """
 
     page: Bytes
     starts: Ints
     sound: Mask
+    fronts: npt.NDArray[np.void]
     total_size: Ints
-    magic: npt.NDArray[np.int32]
     flags: npt.NDArray[np.int32]
-    store_time_at: Ints
     store_host_at: Ints
-    foot_at: Ints
     body_at: Ints
     body_size: Ints
     topic_at: Ints
@@ -57,86 +77,103 @@ class Located:
     properties_size: Ints
 
     def head(self, name: str) -> npt.NDArray[np.signedinteger]:
-        """A field of message.HEAD by name."""
-        return gather(self.page, self.starts + message.HEAD.offset[name], message.HEAD.kind[name])
-
-    def foot(self, name: str) -> npt.NDArray[np.signedinteger]:
-        """A field of message.FOOT by name."""
-        return gather(self.page, self.foot_at + message.FOOT.offset[name], message.FOOT.kind[name])
+        """A fixed field by its name in message.HEAD, STORE_TIME or FOOT, in native byte order."""
+        column = self.fronts[name]
+        native: npt.NDArray[np.signedinteger] = column.astype(column.dtype.newbyteorder("="))
+        return native
 
     def store_timestamp(self) -> Ints:
         """Milliseconds since the epoch by the broker's clock."""
-        return gather(self.page, self.store_time_at, "i8").astype(np.int64, copy=False)
+        return self.head("store_timestamp").astype(np.int64, copy=False)
 
     def take(self, rows: npt.NDArray[np.intp] | Mask) -> "Located":
         """The same for some rows: their numbers or a mask."""
-        return Located(self.page, *(getattr(self, name)[rows] for name in self.__slots__ if name != "page"))
+        plain = (
+            getattr(self, name)[rows] for name in self.__slots__ if name not in ("page", "starts", "sound", "fronts")
+        )
+        return Located(self.page, self.starts[rows], self.sound[rows], take_rows(self.fronts, rows), *plain)
 
 
 def locate(page: Bytes, starts: Ints, end: int | None = None) -> Located:
     """Finds the parts of the records at `starts`; the vector twin of message.read_record.
 
-    `end` (default: the page's) is where readable data ends.  `sound` tells where a whole record with lengths that add up
-    stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes are checked before they are followed.
+    `end` (default: the page's) is where readable data ends.  `sound` tells where a whole record with lengths that add
+    up stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes are checked before they are followed.
     """
     end = len(page) if end is None else end
     starts = starts.astype(np.int64, copy=False)
     sound = (starts >= 0) & (starts <= end - message.RECORD_SIZE_MIN)
-    if not sound.all() and not sound.any():
-        return _nothing(page, starts, sound)
+    if not sound.any():
+        return _nothing(page, sound)
     safe = starts if sound.all() else np.where(sound, starts, starts[sound][0])
-    total = gather(page, safe + message.HEAD.offset["total_size"], "i4").astype(np.int64)
-    magic = gather(page, safe + message.HEAD.offset["magic"], "i4")
-    flags = gather(page, safe + message.HEAD.offset["sys_flag"], "i4")
+    fronts = gather_rows(page, safe, message.FRONT_V4.dtype)
+    total = fronts["total_size"].astype(np.int64)
+    magic = fronts["magic"].astype(np.int32)
+    flags = fronts["sys_flag"].astype(np.int32)
     second = magic == message.MAGIC_V2
     has_second = bool(second.any())
     sound &= (magic == message.MAGIC_V1) | second if has_second else magic == message.MAGIC_V1
-    born: Ints | int
-    store: Ints | int
-    born, store = message.HOST_V4.size, message.HOST_V4.size
-    if (flags & (sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6)).any():
-        born = np.where(flags & sys_flag.BORN_HOST_V6, message.HOST_V6.size, message.HOST_V4.size)
-        store = np.where(flags & sys_flag.STORE_HOST_V6, message.HOST_V6.size, message.HOST_V4.size)
-    topic_width: Ints | int = 1 + second.astype(np.int64) if has_second else 1
-    variable = total - (message.FIXED_SIZE - 1) - born - store - topic_width
-    sound &= (variable >= 0) & (total <= end - safe)
-    store_time_at = safe + message.HEAD.size + born
-    store_host_at = store_time_at + message.STORE_TIME.size
-    foot_at = store_host_at + store
-    body_at = foot_at + message.FOOT.size
-    all_sound = bool(sound.all())
-
-    def inside(positions: Ints) -> Ints:
-        return positions if all_sound else np.where(sound, positions, 0)
-
-    body_size = gather(page, inside(foot_at + message.FOOT.offset["body_size"]), "i4").astype(np.int64)
-    sound &= (body_size >= 0) & (body_size <= variable)
-    all_sound = bool(sound.all())
-    topic_at = body_at + body_size + topic_width
-    topic_size = gather(page, inside(topic_at - 1), "i1").astype(np.int64)
+    topic_width: Ints = 1 + second.astype(np.int64)
+    hosts: Ints = np.array(2 * message.HOST_V4.size)
+    store_host_at = safe + _STORE_HOST_AT
+    is_v6 = flags & (sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6) != 0
+    if is_v6.any():
+        hosts, store_host_at = _shift_fronts(page, safe, flags, np.flatnonzero(is_v6 & sound), (fronts, store_host_at))
+    variable = total - (message.FIXED_SIZE - message.TOPIC_SIZE_V1.size) - hosts - topic_width
+    body_at = safe + (message.FRONT_V4.size - 2 * message.HOST_V4.size) + hosts
+    body_size = fronts["body_size"].astype(np.int64)
+    sound &= (variable >= 0) & (total <= end - safe) & (body_size >= 0) & (body_size <= variable)
+    topic_at: Ints = body_at + body_size + topic_width
+    topic_size = page[_inside(topic_at - 1, sound)].view(np.int8).astype(np.int64)
     if has_second:
-        wide = gather(page, inside(topic_at - 2), "i2").astype(np.int64)
-        topic_size = np.where(second, wide, topic_size)
+        topic_size = np.where(second, gather(page, _inside(topic_at - 2, sound), "i2").astype(np.int64), topic_size)
     sound &= (topic_size >= 0) & (topic_size <= variable - body_size)
-    all_sound = bool(sound.all())
     properties_at = topic_at + topic_size + message.PROPERTIES_SIZE.size
-    properties_size = gather(page, inside(topic_at + topic_size), "i2").astype(np.int64)
+    properties_size = gather(page, _inside(topic_at + topic_size, sound), "i2").astype(np.int64)
     sound &= (properties_size >= 0) & (body_size + topic_size + properties_size == variable)
     return Located(
-        page, safe, sound, total, magic, flags, store_time_at, store_host_at, foot_at, body_at, body_size,
-        topic_at, topic_size, properties_at, properties_size,
+        page, safe, sound, fronts, total, flags, store_host_at, body_at, body_size, topic_at, topic_size,
+        properties_at, properties_size,
     )  # fmt: skip
 
 
-def _nothing(page: Bytes, starts: Ints, sound: Mask) -> Located:
-    none = np.zeros(len(starts), np.int64)
-    short = np.zeros(len(starts), np.int32)
-    return Located(page, none, sound, none, short, short, *([none] * 9))
+_STORE_HOST_AT = message.FRONT_V4.offset["store_address"]
+
+
+def _inside(positions: Ints, sound: Mask) -> Ints:
+    """The positions of sound rows; 0, which every page has, for the others."""
+    return positions if sound.all() else np.where(sound, positions, 0)
+
+
+def _shift_fronts(
+    page: Bytes, starts: Ints, flags: npt.NDArray[np.int32], rows: npt.NDArray[np.intp],
+    parts: tuple[npt.NDArray[np.void], Ints],
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Reads what stands behind an IPv6 host from where it stands; returns bytes of both hosts and storeHost's place.
+
+    `rows` are those with an IPv6 host; of those that the page cuts the fields stay as they are, which sizes then
+    refute.
+    """
+    fronts, store_host_at = parts
+    wider = message.HOST_V6.size - message.HOST_V4.size
+    born: Ints = np.where(flags & sys_flag.BORN_HOST_V6, wider, 0).astype(np.int64)
+    store: Ints = np.where(flags & sys_flag.STORE_HOST_V6, wider, 0).astype(np.int64)
+    rows = rows[starts[rows] + message.FRONT_V4.size + born[rows] + store[rows] <= len(page)]
+    for name, kind in (*message.STORE_TIME.fields, *message.FOOT.fields):
+        shift = born[rows] if name == "store_timestamp" else born[rows] + store[rows]
+        fronts[name][rows] = gather(page, starts[rows] + message.FRONT_V4.offset[name] + shift, kind)
+    return 2 * message.HOST_V4.size + born + store, store_host_at + born
+
+
+def _nothing(page: Bytes, sound: Mask) -> Located:
+    none = np.zeros(len(sound), np.int64)
+    fronts = np.zeros(len(sound), message.FRONT_V4.dtype)
+    return Located(page, none, sound, fronts, none, np.zeros(len(sound), np.int32), *([none] * 7))
 
 
 def equal_bytes(page: Bytes, positions: Ints, sizes: Ints, wanted: bytes) -> Mask:
     """Where the `sizes[i]` bytes at `positions[i]` are `wanted`; positions + sizes lie within the page."""
-    same = sizes == len(wanted)
+    same: Mask = sizes == len(wanted)
     if not wanted or not same.any():
         return same
     if same.all():

@@ -6,9 +6,8 @@ Works on the property blocks laid end to end: `data` uint8[], block i at data[of
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from rmqstore.formats.message_columns import Bytes, Ints, Mask, gather_bytes
+from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, gather_bytes
 
 NAME_END = 0x01
 VALUE_END = 0x02
@@ -16,76 +15,108 @@ VALUE_END = 0x02
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The usable name-value pieces of n blocks in order: int64[pieces] each; positions are in `data`."""
+    """The usable name-value pieces of n blocks in order: int32[pieces] each; positions are in `data`, less than 2 GiB.
+
+    `counts` is the number of pieces of each block, int64[n].
+    """
 
     data: Bytes
-    block_count: int
-    row: Ints
-    name_start: Ints
-    name_size: Ints
-    value_start: Ints
-    value_size: Ints
+    counts: Ints
+    name_start: Places
+    name_size: Places
+    value_start: Places
+    value_size: Places
+
+    def rows(self) -> Ints:
+        """The block of each piece."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def find(self, name: bytes) -> tuple[Ints, Ints]:
-        """Start and size of the value of `name` in each block: int64[blocks] twice, size -1 where absent; the last wins."""
-        starts = np.zeros(self.block_count, np.int64)
-        sizes = np.full(self.block_count, -1, np.int64)
+        """Start and size of the value of `name` in each block: int64[blocks] twice, size -1 where absent; the last
+        wins.
+        """
         candidates = np.flatnonzero(self.name_size == len(name))
-        if len(candidates):
-            named = gather_bytes(self.data, self.name_start[candidates], len(name)) == name
-            hits = candidates[named]
-            starts[self.row[hits]] = self.value_start[hits]
-            sizes[self.row[hits]] = self.value_size[hits]
+        named = gather_bytes(self.data, self.name_start[candidates], len(name)) == name
+        hits = candidates if named.all() else candidates[named]
+        behind = np.cumsum(self.counts)
+        if len(hits) == len(behind) and ((hits < behind) & (hits >= behind - self.counts)).all():
+            return self.value_start[hits].astype(np.int64), self.value_size[hits].astype(np.int64)  # one in each block
+        rows = np.searchsorted(behind, hits, side="right")
+        starts = np.zeros(len(self.counts), np.int64)
+        sizes = np.full(len(self.counts), -1, np.int64)
+        starts[rows] = self.value_start[hits]
+        sizes[rows] = self.value_size[hits]
         return starts, sizes
 
     def without_doubles(self) -> "Pieces":
         """The same with only the last piece of each name in a block, as a Java HashMap keeps them."""
-        doubled = _doubled(self)
+        rows = self.rows()
+        doubled = _doubled(self, rows)
         if not doubled.any():
             return self
-        keep = ~doubled
+        return self._kept(~doubled, rows)
+
+    def _kept(self, keep: Mask, rows: Ints) -> "Pieces":
+        counts = np.bincount(rows[keep], minlength=len(self.counts)).astype(np.int64)
         return Pieces(
-            self.data, self.block_count, self.row[keep], self.name_start[keep], self.name_size[keep],
-            self.value_start[keep], self.value_size[keep],
-        )  # fmt: skip
+            self.data,
+            counts,
+            self.name_start[keep],
+            self.name_size[keep],
+            self.value_start[keep],
+            self.value_size[keep],
+        )
 
 
-def split_pieces(data: Bytes, offsets: Ints) -> Pieces:
+def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
     """Cuts blocks into pieces at 0x02 (the last piece may lack it) and each piece at its first 0x01.
 
     Pieces without a name or without a value are left out (MessageDecoder.string2messageProperties, 4.9.1 and later).
     """
-    block_count = len(offsets) - 1
-    nexts = _piece_nexts(data, offsets)
-    ends = nexts - (data[nexts - 1] == VALUE_END)
+    marks: Places = np.flatnonzero(data[: block_offsets[-1]] <= VALUE_END).astype(np.int32)
+    offsets: Places = block_offsets.astype(np.int32)
+    kinds = data[marks]
+    if _is_regular(data, offsets, kinds):
+        name_ends, ends = marks[0::2], marks[1::2]
+        nexts = ends + 1
+        starts: Places = np.concatenate((offsets[:1], nexts[:-1])).astype(np.int32)[: len(nexts)]
+    else:
+        nexts = _piece_nexts(data, offsets, marks[kinds == VALUE_END])
+        ends = (nexts - (data[nexts - 1] == VALUE_END)).astype(np.int32)
+        starts = np.empty(len(nexts), np.int32)
+        starts[1:] = nexts[:-1]
+        block_firsts = np.searchsorted(nexts, offsets[:-1], side="right")
+        filled = offsets[1:] > offsets[:-1]
+        starts[block_firsts[filled]] = offsets[:-1][filled]
+        name_ends = _first_name_end(marks[kinds == NAME_END], starts, ends)
     counts = np.diff(np.searchsorted(nexts, offsets, side="right"))
-    row = np.repeat(np.arange(block_count, dtype=np.int64), counts)
-    starts = np.empty(len(nexts), np.int64)
-    starts[1:] = nexts[:-1]
-    filled = np.flatnonzero(counts)
-    starts[(np.cumsum(counts) - counts)[filled]] = offsets[:-1][filled]
-    name_ends = _first_name_end(data, starts, ends)
-    usable = (name_ends > starts) & (name_ends < ends - 1)
-    if not usable.all():
-        row, starts, ends, name_ends = row[usable], starts[usable], ends[usable], name_ends[usable]
-    return Pieces(data, block_count, row, starts, name_ends - starts, name_ends + 1, ends - name_ends - 1)
+    pieces = Pieces(data, counts, starts, name_ends - starts, name_ends + 1, ends - name_ends - 1)
+    usable = (pieces.name_size > 0) & (pieces.value_size > 0)
+    return pieces if usable.all() else pieces._kept(usable, pieces.rows())
 
 
-def _piece_nexts(data: Bytes, offsets: Ints) -> Ints:
-    """Where the next piece would begin after each piece, ascending: behind every 0x02, and the end of an unclosed block."""
-    nexts = np.flatnonzero(data[: offsets[-1]] == VALUE_END).astype(np.int64) + 1
+def _is_regular(data: Bytes, offsets: Places, kinds: Bytes) -> bool:
+    """Whether 0x01 and 0x02 alternate throughout and every block is closed, so that no piece needs a closer look."""
+    if len(kinds) % 2 or not ((kinds[0::2] == NAME_END).all() and (kinds[1::2] == VALUE_END).all()):
+        return False
+    filled = offsets[1:] > offsets[:-1]
+    return bool((data[offsets[1:][filled] - 1] == VALUE_END).all())
+
+
+def _piece_nexts(data: Bytes, offsets: Places, value_ends: Places) -> Places:
+    """Where the next piece would begin after each piece, ascending: behind every 0x02, and the end of an unclosed
+    block.
+    """
+    nexts = value_ends + 1
     block_ends = offsets[1:][np.diff(offsets) > 0]
     unclosed = block_ends[data[block_ends - 1] != VALUE_END]
     if len(unclosed):
-        nexts = np.insert(nexts, np.searchsorted(nexts, unclosed), unclosed)
+        nexts = np.sort(np.concatenate((nexts, unclosed)))
     return nexts
 
 
-def _first_name_end(data: Bytes, starts: Ints, ends: Ints) -> Ints:
+def _first_name_end(marks: Places, starts: Places, ends: Places) -> Places:
     """Position of the first 0x01 of each piece, or its end where it has none."""
-    marks = np.flatnonzero(data == NAME_END).astype(np.int64)
-    if len(marks) == len(starts) and ((marks >= starts) & (marks < ends)).all():
-        return marks  # one in each piece: the ordinary case
     if not len(marks):
         return ends
     following = np.searchsorted(marks, starts)
@@ -93,16 +124,12 @@ def _first_name_end(data: Bytes, starts: Ints, ends: Ints) -> Ints:
     return np.where((following < len(marks)) & (found < ends), found, ends)
 
 
-def _doubled(pieces: Pieces) -> Mask:
+def _doubled(pieces: Pieces, rows: Ints) -> Mask:
     """Where a later piece of the same block has the same name."""
-    doubled = np.zeros(len(pieces.row), bool)
-    if not len(pieces.row):
-        return doubled
-    widest = int(np.bincount(pieces.row).max())
-    for distance in range(1, widest):
+    doubled = np.zeros(len(rows), bool)
+    for distance in range(1, int(pieces.counts.max(initial=0))):
         near = np.flatnonzero(
-            (pieces.row[:-distance] == pieces.row[distance:])
-            & (pieces.name_size[:-distance] == pieces.name_size[distance:])
+            (pieces.name_size[:-distance] == pieces.name_size[distance:]) & (rows[:-distance] == rows[distance:])
         )
         for size in np.unique(pieces.name_size[near]):
             pairs = near[pieces.name_size[near] == size]

@@ -49,15 +49,19 @@ def tags_code_of(topic: str, value: int) -> TagsCode:
 
 
 def read_entries(data: bytes | memoryview) -> npt.NDArray[np.void]:
-    """The entries of a byte run: structured array of QUEUE_ENTRY.dtype, a view of `data`; a cut last entry is left out."""
+    """The entries of a byte run: structured array of QUEUE_ENTRY.dtype, a view of `data`; a cut last entry is left
+    out.
+    """
     return np.frombuffer(data, QUEUE_ENTRY.dtype, count=len(data) // QUEUE_ENTRY.size)
 
 
 def is_valid(entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Where an entry is written: offset ≥ 0 and size > 0 (Java: ConsumeQueue.recover); pre-blank units count as written."""
-    return (entries["physical_offset"] >= 0) & (entries["size"] > 0)
+    """Where an entry is written: offset ≥ 0 and size > 0 (Java: ConsumeQueue.recover); pre-blank units count as
+    written.
+    """
+    return np.asarray((entries["physical_offset"] >= 0) & (entries["size"] > 0))
 
 
 def is_pre_blank(entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry only fills the room before the first real one."""
-    return (entries["physical_offset"] == 0) & (entries["size"] == PRE_BLANK_SIZE)
+    return np.asarray((entries["physical_offset"] == 0) & (entries["size"] == PRE_BLANK_SIZE))

@@ -52,7 +52,7 @@ def property_crc(record_part: bytes | memoryview) -> bytes:
 def verify_property_crc(record: bytes | memoryview) -> bool | None:
     """Whether the CRC property at the end of a whole record fits the bytes before it; None for a record without it."""
     covered, tail = record[:-PROPERTY_CRC_SIZE], bytes(record[-PROPERTY_CRC_SIZE:])
-    if not tail.startswith(_PROPERTY_NAME) or not tail.endswith(VALUE_END):
+    if len(tail) < PROPERTY_CRC_SIZE or not tail.startswith(_PROPERTY_NAME) or not tail.endswith(VALUE_END):
         return None
     return tail == property_crc(covered)
 

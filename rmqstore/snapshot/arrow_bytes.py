@@ -4,52 +4,88 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore.formats.message_columns import Bytes, Ints, Mask, gather_bytes
+from rmqstore.formats.java_text import java_text
+from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, gather_bytes
 
-# Arrow's binary view: 16 bytes a value; up to 12 bytes of data stand in the view itself.
-_VIEW = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
 _INLINE_SIZE = 12
+# Arrow's binary view: 16 bytes a value; up to 12 bytes of data stand in the view itself.
+_VIEW = np.dtype([("size", "<i4"), ("data", f"V{_INLINE_SIZE}")])
+_REFERENCE = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
+# Byte masks that keep the first 0 … 12 bytes of a value.
+_KEPT = np.array([[255] * size + [0] * (_INLINE_SIZE - size) for size in range(_INLINE_SIZE + 1)], np.uint8)
+# Values of one size are copied as one block each up to this size; for larger ones the cast of views is faster
+# (measured).
+_UNIFORM_SIZE_MAX = 64
 
 
-def binary_array(page: Bytes, positions: Ints, sizes: Ints, absent: Mask | None = None) -> pa.Array:
+def binary_array(page: Bytes, positions: Places, sizes: Places, absent: Mask | None = None) -> pa.Array:
     """binary[n] of the `sizes[i]` bytes at `positions[i]`, null where `absent`; positions + sizes lie in the page.
 
-    The page holds less than 2 GiB.  The views point into the page and one cast copies what they point at.
+    The page holds less than 2 GiB.
+    """
+    return _gathered(page, positions, sizes, absent, (pa.binary_view(), pa.binary()))
+
+
+def text_of(
+    page: Bytes, positions: Places, sizes: Places, absent: Mask | None = None, is_ascii: bool = False
+) -> pa.Array:
+    """string[n], as `binary_array`; `is_ascii` says that no byte of the values is above 127, which saves looking."""
+    if is_ascii:
+        return _gathered(page, positions, sizes, absent, (pa.string_view(), pa.string()))
+    return text_array(binary_array(page, positions, sizes, absent))
+
+
+def _gathered(
+    page: Bytes, positions: Places, sizes: Places, absent: Mask | None, kinds: tuple[pa.DataType, pa.DataType]
+) -> pa.Array:
+    """Values of one size come in one gather; others as views into the page, of which one cast copies what they point
+    at.
     """
     count = len(positions)
+    if absent is not None and not absent.any():
+        absent = None
+    if absent is None and count and 0 < sizes[0] <= _UNIFORM_SIZE_MAX and (sizes == sizes[0]).all():
+        size = int(sizes[0])
+        data = gather_bytes(page, positions, size)
+        offsets = np.arange(count + 1, dtype=np.int32) * size
+        return pa.Array.from_buffers(kinds[1], count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    validity = None
     if absent is not None:
         sizes = np.where(absent, 0, sizes)
-    views = np.zeros(count, _VIEW)
+        positions = np.where(absent, 0, positions)
+        validity = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    views = np.zeros(count, _REFERENCE)
     views["size"] = sizes
     views["offset"] = positions
     small = sizes <= _INLINE_SIZE
-    if small.any():
+    if small.all():
+        views.view(_VIEW)["data"] = _inline(page, positions, sizes)
+    elif small.any():
         rows = np.flatnonzero(small)
-        views.view(np.uint8).reshape(count, _VIEW.itemsize)[rows, 4:] = _inline(page, positions[rows], sizes[rows])
-    validity = None if absent is None or not absent.any() else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+        views.view(_VIEW)["data"][rows] = _inline(page, positions[rows], sizes[rows])
     buffers = [validity, pa.py_buffer(views), pa.py_buffer(page)]
-    return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
+    return pa.Array.from_buffers(kinds[0], count, buffers).cast(kinds[1])
 
 
-def _inline(page: Bytes, positions: Ints, sizes: Ints) -> Bytes:
-    """The bytes of short values padded with zeros to 12: uint8[n, 12]."""
+def _inline(page: Bytes, positions: Places, sizes: Places) -> npt.NDArray[np.void]:
+    """The bytes of short values padded with zeros to 12: V12[n]."""
     room = len(page) - _INLINE_SIZE
     near_end = positions > room
-    if room < 0 or near_end.any():
-        padded = np.concatenate((page[max(room, 0) :], np.zeros(_INLINE_SIZE, np.uint8)))
-        data = np.empty((len(positions), _INLINE_SIZE), np.uint8)
-        tail = positions[near_end] - max(room, 0)
-        data[near_end] = padded[np.clip(tail, 0, len(padded) - _INLINE_SIZE)[:, None] + np.arange(_INLINE_SIZE)]
-        if not near_end.all():
-            data[~near_end] = _rows_of(gather_bytes(page, positions[~near_end], _INLINE_SIZE))
-    else:
-        data = _rows_of(gather_bytes(page, positions, _INLINE_SIZE))
-    data[np.arange(_INLINE_SIZE) >= sizes[:, None]] = 0
+    if not near_end.any():
+        return _cut(gather_bytes(page, positions, _INLINE_SIZE), sizes)
+    base = max(room, 0)
+    padded = np.concatenate((page[base:], np.zeros(_INLINE_SIZE, np.uint8)))
+    data = np.zeros(len(positions), f"V{_INLINE_SIZE}")
+    data[near_end] = _cut(gather_bytes(padded, positions[near_end] - base, _INLINE_SIZE), sizes[near_end])
+    if not near_end.all():
+        data[~near_end] = _cut(gather_bytes(page, positions[~near_end], _INLINE_SIZE), sizes[~near_end])
     return data
 
 
-def _rows_of(values: npt.NDArray[np.bytes_]) -> Bytes:
-    return values.view(np.uint8).reshape(len(values), _INLINE_SIZE)
+def _cut(data: npt.NDArray[np.bytes_], sizes: Places) -> npt.NDArray[np.void]:
+    """The values with what stands behind their ends set to zero."""
+    masks = _KEPT.view(f"V{_INLINE_SIZE}")[:, 0][sizes]
+    return (data.view(np.uint8) & masks.view(np.uint8)).view(f"V{_INLINE_SIZE}")
 
 
 def text_array(values: pa.Array) -> pa.Array:
@@ -57,9 +93,12 @@ def text_array(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array(
-            [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string()
-        )
+        return pa.array([None if value is None else java_text(value) for value in values.to_pylist()], pa.string())
+
+
+def is_ascii(data: Bytes) -> bool:
+    """Whether no byte is above 127."""
+    return not len(data) or int(data.max()) < 128
 
 
 def bytes_of(values: pa.Array) -> tuple[Bytes, Ints]:

@@ -1,4 +1,6 @@
-"""What the broker wrote under config/: topics and the offsets of consumer groups.  A torn file gives way to its .bak."""
+"""What the broker wrote under config/: topics and the offsets of consumer groups.  A torn file gives way to its
+.bak.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +14,9 @@ Shape = TypeVar("Shape")
 
 
 def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:
-    """config/<name> in the given shape; its .bak where it is missing, empty or torn; `empty` where neither can be read."""
+    """config/<name> in the given shape; its .bak where it is missing, empty or torn; `empty` where neither can be
+    read.
+    """
     for candidate in (name, f"{name}.bak"):
         data = reading.read_small_file(reading.join(root, "config", candidate), _SIZE_MAX)
         if not data or not data.strip():

@@ -12,10 +12,11 @@ _BUCKET_SIZE = 1024 * 1024
 
 
 class Coverage:
-    """Adds up queue entries by stretches of the log, to find the first record that no queue knows without reading records.
+    """Adds up queue entries by stretches of the log, to find the first record that no queue knows without reading
+    records.
 
-    The log of `files` is cut into buckets of at most 1 MiB; in a bucket that is wholly dispatched the entries lie end to end.
-    Memory is bounded by the number of buckets.
+    The log of `files` is cut into buckets of at most 1 MiB; in a bucket that is wholly dispatched the entries lie end
+    to end. Memory is bounded by the number of buckets.
     """
 
     def __init__(self, files: Sequence[StoredFile]) -> None:
@@ -41,10 +42,11 @@ class Coverage:
         np.maximum.at(self._high, bucket, offsets + sizes)
 
     def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> tuple[int, int]:
-        """(the offset up to which every byte is dispatched or the end of a file, a record boundary ≥ `behind` bytes before).
+        """(the offset up to which every byte is dispatched or the end of a file, a record boundary ≥ `behind` bytes
+        before).
 
-        Both are places where a record, a blank or a file begins.  `is_blank` is asked what stands where the entries of a file
-        end: anything but a blank is a record that no queue knows.
+        Both are places where a record, a blank or a file begins.  `is_blank` is asked what stands where the entries of
+        a file end: anything but a blank is a record that no queue knows.
         """
         expected = int(self._bucket_starts[0]) if len(self._bucket_starts) else 0
         boundaries = [expected]

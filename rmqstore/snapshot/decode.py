@@ -8,15 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.errors import Corrupt
-from rmqstore.formats import sys_flag
+from rmqstore.formats import message, sys_flag
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
 from rmqstore.snapshot.arrow_bytes import (
     binary_array,
     bytes_of,
     constant_text,
+    is_ascii,
     millis_to_timestamps,
-    text_array,
+    text_of,
 )
 from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
 from rmqstore.snapshot.bodies import body_array
@@ -27,7 +28,9 @@ from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
 
 # Columns that the position of a row answers, so that a row with a damaged record has them too.
-_POSITION_COLUMNS = frozenset(("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"))
+_POSITION_COLUMNS = frozenset(
+    ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode")
+)
 
 
 class CorruptRecord(Corrupt):
@@ -51,6 +54,12 @@ class Decoder:
         self._keys = request.keys
         self._corrupt_at = corrupt_at
 
+    def records(self, rows: Rows) -> pa.RecordBatch:
+        """The batch of `rows`, all sound, one row a record: inner batches stay as they are stored, nothing is
+        filtered.
+        """
+        return self._made(_Content(rows, self._broker_name, self.request))
+
     def batch(self, rows: Rows, clip: tuple[int, int] | None = None) -> pa.RecordBatch:
         """The batch of `rows`: filtered by tags and keys, inner batches taken apart, damaged rows kept with nulls.
 
@@ -59,9 +68,14 @@ class Decoder:
         """
         damaged = rows.reasons != Reason.SOUND
         if not damaged.any():
-            return self._sound_batch(rows, clip)
-        sound = self._sound_batch(rows.take(~damaged), clip) if not damaged.all() else None
-        return self._with_damaged(sound, rows.take(damaged))
+            return self._made(self._sound_content(rows, clip))
+        sound = self._sound_content(rows.take(~damaged), clip) if not damaged.all() else None
+        flagged = self._damaged_batch(rows.take(damaged))
+        if sound is None:
+            return flagged
+        both = pa.Table.from_batches([self._made(sound), flagged]).combine_chunks().to_batches()[0]
+        places = np.concatenate((np.flatnonzero(~damaged)[sound.numbers], np.flatnonzero(damaged)))
+        return both.take(pa.array(np.argsort(places, kind="stable")))
 
     def entry_batch(self, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> pa.RecordBatch:
         """The batch of columns that queue entries (undispatched.FOUND_ENTRY) answer without the commitlog."""
@@ -77,7 +91,7 @@ class Decoder:
         }
         return pa.RecordBatch.from_arrays([made[name]() for name in self.request.columns], schema=self.schema)
 
-    def _with_damaged(self, sound: pa.RecordBatch | None, rows: Rows) -> pa.RecordBatch:
+    def _damaged_batch(self, rows: Rows) -> pa.RecordBatch:
         reasons = pa.array([TEXT[Reason(reason)] for reason in rows.reasons.tolist()], pa.string())
         content = _Content(rows, self._broker_name, self.request)
         columns = [
@@ -86,12 +100,13 @@ class Decoder:
             else pa.nulls(len(rows), COLUMNS[name].type)
             for name in self.request.columns
         ]  # fmt: skip
-        damaged = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if sound is None:
-            return damaged
-        return pa.Table.from_batches([sound, damaged]).combine_chunks().to_batches()[0]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _sound_batch(self, rows: Rows, clip: tuple[int, int] | None) -> pa.RecordBatch:
+    def _made(self, content: "_Content") -> pa.RecordBatch:
+        columns = [_BUILDERS[name](content) for name in self.request.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _sound_content(self, rows: Rows, clip: tuple[int, int] | None) -> "_Content":
         content = _Content(rows, self._broker_name, self.request)
         if (rows.located.flags & sys_flag.INNER_BATCH).any():
             content = content.unpacked()
@@ -103,8 +118,7 @@ class Decoder:
             content = content.take(keep)
         if "body" in self.request.columns or "corruptReason" in self.request.columns:
             content = self._settled(content)
-        columns = [_BUILDERS[name](content) for name in self.request.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return content
 
     def _settled(self, content: "_Content") -> "_Content":
         """Bodies that cannot be decompressed, dealt with as the request says."""
@@ -132,7 +146,7 @@ class Decoder:
         """Where UNIQ_KEY is one of the keys, or KEYS, cut at spaces, holds one, as RocketMQ indexes them."""
         unique = pc.fill_null(pc.is_in(content.property_text(b"UNIQ_KEY"), pa.array(self._keys, pa.string())), False)
         padded = pc.binary_join_element_wise("", content.property_text(b"KEYS"), "", " ")
-        found = unique.to_numpy(False)
+        found: Mask = unique.to_numpy(False)
         for key in self._keys:
             found = found | pc.fill_null(pc.match_substring(padded, f" {key} "), False).to_numpy(False)
         return found
@@ -146,11 +160,13 @@ class _Content:
         self.broker_name = broker_name
         self.request = request
         self._pieces: Pieces | None = None
+        self._is_ascii = False
         self._blocks: pa.Array | None = None
         self._values: dict[bytes, pa.Array] = {}
         self._bodies: pa.Array | None = None
         self._failures: dict[int, str] = {}
         self.flag: Ints | None = None
+        self.numbers = np.arange(len(rows))  # the row, of those that it began with, that each row comes from
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -164,6 +180,9 @@ class _Content:
         if self._bodies is not None:
             taken._bodies = self._bodies.filter(mask)
         taken.flag = None if self.flag is None else self.flag[keep]
+        taken.numbers = self.numbers[keep]
+        rows = np.flatnonzero(keep).tolist() if self._failures else []
+        taken._failures = {place: self._failures[row] for place, row in enumerate(rows) if row in self._failures}
         return taken
 
     def unpacked(self) -> "_Content":
@@ -172,7 +191,9 @@ class _Content:
         inner = unpack(self.rows, bodies, self.blocks())
         result = _Content(inner.rows, self.broker_name, self.request)
         result._bodies, result._blocks, result.flag = inner.bodies, inner.properties, inner.flags
+        result.numbers = self.numbers[inner.sources]
         result._failures = {place: failures[row] for place, row in enumerate(inner.sources) if row in failures}
+        result._failures |= dict.fromkeys(inner.broken, TEXT[Reason.INNER_BATCH])
         return result
 
     def blocks(self) -> pa.Array:
@@ -184,14 +205,22 @@ class _Content:
 
     def pieces(self) -> Pieces:
         if self._pieces is None:
-            self._pieces = split_pieces(*bytes_of(self.blocks()))
+            data, offsets = bytes_of(self.blocks())
+            self._pieces = split_pieces(data, offsets)
+            self._is_ascii = is_ascii(data[: offsets[-1]])
         return self._pieces
+
+    def is_ascii(self) -> bool:
+        """Whether all property blocks are plain ASCII."""
+        self.pieces()
+        return self._is_ascii
 
     def property_text(self, name: bytes) -> pa.Array:
         """string[n], one property, null where absent."""
         if name not in self._values:
-            starts, sizes = self.pieces().find(name)
-            self._values[name] = text_array(binary_array(self.pieces().data, starts, sizes, sizes < 0))
+            pieces = self.pieces()
+            starts, sizes = pieces.find(name)
+            self._values[name] = text_of(pieces.data, starts, sizes, sizes < 0, self._is_ascii)
         return self._values[name]
 
     def bodies(self) -> pa.Array:
@@ -216,10 +245,9 @@ def _topic(content: _Content) -> pa.Array:
 
 def _properties(content: _Content) -> pa.Array:
     pieces = content.pieces().without_doubles()
-    names = text_array(binary_array(pieces.data, pieces.name_start, pieces.name_size))
-    values = text_array(binary_array(pieces.data, pieces.value_start, pieces.value_size))
-    counts = np.bincount(pieces.row, minlength=len(content))
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    names = text_of(pieces.data, pieces.name_start, pieces.name_size, is_ascii=content.is_ascii())
+    values = text_of(pieces.data, pieces.value_start, pieces.value_size, is_ascii=content.is_ascii())
+    offsets = np.concatenate(([0], np.cumsum(pieces.counts))).astype(np.int32)
     entries = pa.StructArray.from_arrays(
         [names, values], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
     )
@@ -240,15 +268,15 @@ def _msg_id(content: _Content) -> pa.Array:
 
 def _born_host(content: _Content) -> pa.Array:
     located = content.rows.located
-    born_at = located.starts + (located.store_time_at - located.starts)
-    born_at = located.store_time_at - np.where(content.is_v6(sys_flag.BORN_HOST_V6), 20, 8)
-    return host_array(located.page, born_at, content.is_v6(sys_flag.BORN_HOST_V6))
+    return host_array(located.page, located.starts + message.HEAD.size, content.is_v6(sys_flag.BORN_HOST_V6))
 
 
 def _corrupt_reason(content: _Content) -> pa.Array:
     failures = content.failures()
-    return pa.array([failures.get(row) for row in range(len(content))], pa.string()) if failures else pa.nulls(
-        len(content), pa.string()
+    return (
+        pa.array([failures.get(row) for row in range(len(content))], pa.string())
+        if failures
+        else pa.nulls(len(content), pa.string())
     )
 
 
@@ -266,7 +294,9 @@ _BUILDERS: dict[str, Callable[[_Content], pa.Array]] = {
     "keys": lambda content: content.property_text(b"KEYS"),
     "body": lambda content: content.bodies(),
     "properties": _properties,
-    "flag": lambda content: pa.array(content.rows.located.head("flag") if content.flag is None else content.flag, pa.int32()),
+    "flag": lambda content: pa.array(
+        content.rows.located.head("flag") if content.flag is None else content.flag, pa.int32()
+    ),
     "sysFlag": lambda content: pa.array(content.rows.located.flags, pa.int32()),
     "bornTimestamp": lambda content: millis_to_timestamps(content.rows.located.head("born_timestamp").astype(np.int64)),
     "storeTimestamp": lambda content: millis_to_timestamps(content.rows.located.store_timestamp()),
@@ -276,8 +306,8 @@ _BUILDERS: dict[str, Callable[[_Content], pa.Array]] = {
     ),
     "msgId": _msg_id,
     "offsetMsgId": _offset_msg_id,
-    "reconsumeTimes": lambda content: pa.array(content.rows.located.foot("reconsume_times"), pa.int32()),
-    "preparedTransactionOffset": lambda content: pa.array(content.rows.located.foot("prepared_transaction_offset")),
+    "reconsumeTimes": lambda content: pa.array(content.rows.located.head("reconsume_times"), pa.int32()),
+    "preparedTransactionOffset": lambda content: pa.array(content.rows.located.head("prepared_transaction_offset")),
     "physicalOffset": lambda content: pa.array(content.rows.offsets),
     "storeSize": lambda content: pa.array(content.rows.sizes, pa.int32()),
     "bodyCrc": lambda content: pa.array(content.rows.located.head("body_crc"), pa.int32()),

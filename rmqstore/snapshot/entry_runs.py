@@ -1,4 +1,6 @@
-"""The entries of queue ranges, from the queue files where they have them, else from the undispatched part of the log."""
+"""The entries of queue ranges, from the queue files where they have them, else from the undispatched part of the
+log.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
@@ -35,15 +38,15 @@ class EntryReader:
         self._view = view
         self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None
 
-    def runs(self, span: Span) -> Iterator[EntryRun]:
-        """The span's entries, at most 64 Ki at a time.  Raises DataLost if a queue file vanishes meanwhile."""
+    def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
+        """The span's entries, at most `block` at a time.  Raises DataLost if a queue file vanishes meanwhile."""
         topic, queue_id, kind, start, end = span
         queue = open_queue(self._split.path, topic, queue_id, kind)
         if kind == BATCH:
             yield self._batch_run(span, queue)
             return
-        for low in range(start, end, _BLOCK_ENTRIES):
-            yield self._simple_run(span, queue, low, min(low + _BLOCK_ENTRIES, end))
+        for low in range(start, end, min(block, _BLOCK_ENTRIES)):
+            yield self._simple_run(span, queue, low, min(low + min(block, _BLOCK_ENTRIES), end))
 
     def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:
         raw = queue.read(low, high)
@@ -63,8 +66,8 @@ class EntryReader:
         fresh = ~good[places]
         entries[places[fresh]] = inside[fresh]
         good[places[fresh]] = True
-        holes = entries["queue_offset"][~good & ~_is_filler(raw)]
-        return EntryRun(span, entries[good], holes)
+        holes = entries["queue_offset"][~good & ~is_pre_blank(raw)]
+        return EntryRun(span, take_rows(entries, good), holes)
 
     def _batch_run(self, span: Span, queue: QueueFiles) -> EntryRun:
         _, _, _, start, end = span
@@ -94,9 +97,3 @@ class EntryReader:
             stretches = (item for item in walk(self._view, limits) if isinstance(item, Stretch))
             self._found = find_entries(stretches, ranges) if split.walk_from < split.log_end else {}
         return self._found.get(key, np.zeros(0, FOUND_ENTRY))
-
-
-def _is_filler(raw: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    from rmqstore.formats.queue_entry import is_pre_blank
-
-    return is_pre_blank(raw)

@@ -1,4 +1,5 @@
-"""What exists in one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is torn.
+"""What exists in one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
+torn.
 
 Everything here follows RocketMQ's own start-up (store-format: recovery), on paper only: nothing is written.
 """
@@ -35,9 +36,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class QueueExtent:
-    """One queue as it can be read: queue offsets [min_offset, max_offset), the files' entries good up to slot `entry_end`.
+    """One queue as it can be read: queue offsets [min_offset, max_offset), the files' entries good up to slot
+    `entry_end`.
 
-    `gap` is the range of queue offsets of which some or all are found only by walking the log from the store's `walk_from`.
+    `gap` is the range of queue offsets of which some or all are found only by walking the log from the store's
+    `walk_from`.
     """
 
     files: QueueFiles
@@ -84,7 +87,9 @@ class StoreExtent:
         return self.log_files[0].start if self.log_files else 0
 
     def view(self, access: str) -> LogView:
-        """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being written."""
+        """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being
+        written.
+        """
         return LogView(self.log_files, mapped_below(self.log_files, self.log_end, self.is_live, access), self.log_end)
 
 
@@ -99,7 +104,9 @@ def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, acces
 
 
 # Directories of a store root that hold files with numbers for names and are no commitlog.
-_OTHER_DIRECTORIES = frozenset(("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction"))
+_OTHER_DIRECTORIES = frozenset(
+    ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
+)
 
 
 def is_log_directory(directory: str) -> bool:
@@ -108,8 +115,8 @@ def is_log_directory(directory: str) -> bool:
 
 
 def log_directories(root: str) -> list[str]:
-    """The directories under a store's root that hold commitlog files: `commitlog`, or several of a broker with several paths
-    (storePathCommitLog), whatever they are called."""
+    """The directories under a store's root that hold commitlog files: `commitlog`, or several of a broker with several
+    paths (storePathCommitLog), whatever they are called."""
     children = [name for name in reading.list_directories(root) if name not in _OTHER_DIRECTORIES]
     paths = [reading.join(root, name) for name in children if not name.startswith("dledger-")]
     return [path for path in paths if is_log_directory(path)]
@@ -140,7 +147,9 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
     known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
     if not log_files and not known.intersection(children):
         nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]
-        hint = f"did you mean {reading.join(root, nested[0])}?" if nested else "give the directory that holds commitlog/"
+        hint = (
+            f"did you mean {reading.join(root, nested[0])}?" if nested else "give the directory that holds commitlog/"
+        )
         raise NotAStore(root, f"holds no RocketMQ store; {hint}")
 
 
@@ -150,7 +159,7 @@ def is_rocksdb(root: str) -> bool:
 
 
 def version_line(root: str, checkpoint: Checkpoint | None) -> str:
-    """"5.x" or "4.9.x", by what only a 5.x broker leaves: abort.bak, timer files, compaction/, a confirm offset."""
+    """ "5.x" or "4.9.x", by what only a 5.x broker leaves: abort.bak, timer files, compaction/, a confirm offset."""
     marks = ("abort.bak", "timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/timercheck")
     if any(reading.exists(reading.join(root, *mark.split("/"))) for mark in marks):
         return "5.x"
@@ -158,7 +167,9 @@ def version_line(root: str, checkpoint: Checkpoint | None) -> str:
 
 
 def stored_broker_name(root: str) -> str:
-    """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or "default"."""
+    """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or
+    "default".
+    """
     identity = reading.read_small_file(reading.join(root, "brokerIdentity"), 4096) or b""
     parts = identity.decode("utf-8", "replace").split("\n")[0].split("#")
     if len(parts) >= 2 and parts[1]:
@@ -178,7 +189,8 @@ def load_checkpoint(root: str) -> Checkpoint | None:
 
 
 def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: bool) -> int:
-    """Where RocketMQ's recovery would begin to read: the third newest file, after a crash as far back as the checkpoint says.
+    """Where RocketMQ's recovery would begin to read: the third newest file, after a crash as far back as the
+    checkpoint says.
 
     Pre-created files that hold nothing are not counted.
     """
@@ -209,5 +221,3 @@ def _first_time(view: LogView, number: int) -> int | None:
     born_size, _ = message.host_sizes(fields["sys_flag"])
     (time_ms,) = message.STORE_TIME.struct.unpack_from(head, message.HEAD.size + born_size)
     return int(time_ms)
-
-

@@ -14,20 +14,23 @@ from rmqstore.snapshot.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """One row a message: `rows` repeat their record, `sources[i]` is the row it came from."""
+    """One row a message: `rows` repeat their record, `sources[i]` is the row it came from, `broken` the rows
+    whose batch
+    cannot be taken apart."""
 
     rows: Rows
     bodies: pa.Array
     properties: pa.Array
     flags: Ints
     sources: list[int]
+    broken: list[int]
 
 
 def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
     """Takes inner batches apart; other records stay one row.  Message i of a batch has queue offset base + i.
 
-    `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null or cannot be taken
-    apart stays one row with a null body.
+    `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null or cannot be
+    taken apart stays one row with a null body.
     """
     is_batch = rows.located.flags & sys_flag.INNER_BATCH != 0
     own_flags = rows.located.head("flag").tolist()
@@ -36,12 +39,14 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
     out_bodies: list[bytes | None] = []
     out_properties: list[bytes] = []
     flags: list[int] = []
+    broken: list[int] = []
     for row, (body, block) in enumerate(zip(bodies.to_pylist(), properties.to_pylist(), strict=True)):
         messages = [(own_flags[row], None if is_batch[row] else body, block)]
         if is_batch[row] and body is not None:
             try:
                 messages = [(piece.flag, piece.body, piece.properties) for piece in read_pieces(body)]
             except (StoreError, ValueError):
+                broken.append(len(sources))
                 messages = [(own_flags[row], None, block)]
         for step, (flag, piece_body, piece_properties) in enumerate(messages):
             sources.append(row)
@@ -56,4 +61,5 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
         pa.array(out_properties, pa.binary()),
         np.array(flags, np.int64),
         sources,
+        broken,
     )

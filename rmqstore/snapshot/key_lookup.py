@@ -14,7 +14,7 @@ from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 
-# Java: MessageStoreConfig.maxMsgsNumBatch
+# What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
 
 
@@ -43,8 +43,8 @@ def index_files(store: StoreExtent) -> list[IndexFile]:
 def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
     """Physical offsets of records whose key has the hash of `key`, newest first; at most `count_max`, at most 64.
 
-    Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the last
-    indexed one are found by walking the log.
+    Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the
+    last indexed one are found by walking the log.
     """
     count_max = min(count_max, COUNT_MAX)
     files = index_files(store)
@@ -54,7 +54,7 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     for file in reversed(files):
         if len(found) >= count_max:
             break
-        if file.slot_count and file.header.overlaps(begin_ms, end_ms):
+        if file.slot_count and file.header.matches(begin_ms, end_ms):
             found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
         if 0 < file.header.begin_timestamp_ms < begin_ms:
             break
@@ -67,9 +67,7 @@ def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_
         return index.search(data, file.slot_count, file.item_count, key_hash, begin_ms, end_ms, count_max)
 
 
-def _walked_offsets(
-    store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int
-) -> list[int]:
+def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int) -> list[int]:
     """Offsets behind the indexed part whose record has the key, newest first."""
     start = _walk_start(store, indexed_until)
     if start >= store.log_end:
@@ -85,7 +83,7 @@ def _walked_offsets(
 
 def _walk_start(store: StoreExtent, indexed_until: int) -> int:
     """A record boundary at or before the last indexed record: that record itself, or the start of the log."""
-    return indexed_until if indexed_until >= store.log_start else store.log_start
+    return max(indexed_until, store.log_start)
 
 
 def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> Iterator[int]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, DataLost
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
@@ -36,9 +36,9 @@ def scan_log(
 ) -> Iterator[Rows]:
     """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
 
-    A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.  Raises
-    Corrupt at damage when the request says so.  `matched` counts the messages that a queue's entries lead to: a caller
-    compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
+    A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.
+    Raises Corrupt at damage when the request says so.  `matched` counts the messages that a queue's entries lead to: a
+    caller compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
     """
     assert split.log_range is not None
     low, high = split.log_range
@@ -139,8 +139,12 @@ def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanReq
 
 
 def _report(view: LogView, found: Break, request: ScanRequest) -> None:
-    """A place where no record stands although sound ones follow."""
-    if request.on_corrupt_record == "fail" and found.resume is not None:
+    """A place where no record stands although sound ones follow, or a file that is gone."""
+    if found.is_missing:
+        if request.fail_on_data_loss:
+            wanted = (found.offset, found.resume or view.end)
+            raise DataLost("commitlog", wanted, (view.start, view.end), "commitlog", found.reason)
+    elif request.on_corrupt_record == "fail" and found.resume is not None:
         error: Corrupt = corrupt_at(view.files, found.offset, found.reason)
         raise error
 

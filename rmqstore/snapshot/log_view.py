@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ _READ_GAP = 32 * 1024
 # Pages of a mapping are given back to the system in strides of this size.
 _DROP_STRIDE = 32 * 1024 * 1024
 _OPEN_FILES_MAX = 64
+# Where a range holds at least this share (1 in n) of wanted bytes, all its pages are brought in at once.
+_DENSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ class Gathered:
 class LogView:
     """Reads a fixed list of commitlog files; opens at most 64 at a time.  Not for several threads at once.
 
-    `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody may
-    truncate must not be mapped).  `end`: nothing at or behind this offset is looked at.
+    `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody
+    may truncate must not be mapped).  `end`: nothing at or behind this offset is looked at.
     """
 
     def __init__(self, files: Sequence[StoredFile], mapped_below: int, end: int) -> None:
@@ -46,7 +49,7 @@ class LogView:
         self._open: dict[int, OpenFile] = {}
         self._touched: dict[int, int] = {}
 
-    def __enter__(self) -> "LogView":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,7 +87,9 @@ class LogView:
         return min(self.files[number].end, self.end)
 
     def opened(self, number: int) -> OpenFile:
-        """The open file of that number.  Raises OSError as the system gives it: FileNotFoundError when it was deleted."""
+        """The open file of that number.  Raises OSError as the system gives it: FileNotFoundError when it was
+        deleted.
+        """
         if number not in self._open:
             if len(self._open) >= _OPEN_FILES_MAX:
                 self._open.pop(next(iter(self._open))).close()
@@ -94,8 +99,8 @@ class LogView:
     def window(self, offset: int, size: int) -> tuple[Bytes, int]:
         """A page that holds the bytes from `offset` on, at most `size` of them, and the position of `offset` in it.
 
-        The page ends where the file or the readable log ends, or earlier for a file that is read.  Raises DataLost if the
-        file is gone or shorter than listed.
+        The page ends where the file or the readable log ends, or earlier for a file that is read.  Raises DataLost if
+        the file is gone or shorter than listed.
         """
         number = self.file_number(offset)
         assert number is not None, offset
@@ -132,8 +137,13 @@ class LogView:
                 size = self.readable_end(number) - file.start
                 page = np.frombuffer(source.map_bytes(size), np.uint8)[:size]
                 self._give_back(number, int(offsets[0]) - file.start)
+                low, high = int(offsets.min()) - file.start, int(offsets.max() + sizes[-1]) - file.start
+                if 0 <= low < high <= size and high - low <= _DENSE * int(sizes.sum()):
+                    source.prefault(low, high - low)
                 return Gathered(rows, page, offsets - file.start, file)
-            page, positions = _read_clustered(source, offsets - file.start, sizes, self.readable_end(number) - file.start)
+            page, positions = _read_clustered(
+                source, offsets - file.start, sizes, self.readable_end(number) - file.start
+            )
             return Gathered(rows, page, positions, file)
         except OSError as error:
             return Gathered(rows, nothing, offsets, file, error.strerror or str(error))

@@ -10,7 +10,9 @@ from rmqstore.formats.queue_extension import EXTENSION_HEAD, address_to_offset, 
 
 
 def resolve_extensions(root: str, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> None:
-    """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it is."""
+    """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
+    is.
+    """
     directory = reading.join(root, "consumequeue_ext", span[0], str(span[1]))
     codes = entries["tags_code"]
     rows = [row for row, code in enumerate(codes.tolist()) if is_extension_address(code)]

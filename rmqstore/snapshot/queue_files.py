@@ -137,16 +137,18 @@ def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
     return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
 
 
-
-
 def entries_between(queue: QueueFiles, span: tuple[str, int, str, int, int], low: int, high: int) -> tuple[int, int]:
-    """The slots [first, last) of a span's entries that point into [low, high) of the log; offsets rise along a queue."""
+    """The slots [first, last) of a span's entries that point into [low, high) of the log; offsets rise along a
+    queue.
+    """
     start, end = max(span[3], queue.first_slot()), min(span[4], queue.written_end())
-    return _first_behind(queue, start, end, low), _first_behind(queue, start, end, high)
+    return first_behind(queue, start, end, low), first_behind(queue, start, end, high)
 
 
-def _first_behind(queue: QueueFiles, first: int, last: int, offset: int) -> int:
-    """The first slot of [first, last) whose entry holds a message at or behind an offset of the log; `last` if none does."""
+def first_behind(queue: QueueFiles, first: int, last: int, offset: int) -> int:
+    """The first slot of [first, last) whose entry holds a message at or behind an offset of the log; `last` if none
+    does.
+    """
     while first < last:
         middle = (first + last) // 2
         entry = queue.read(middle, middle + 1)

@@ -1,6 +1,5 @@
 """The reader of one or several store directories that somebody else may be writing."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
-from rmqstore.files.reading import canonical_path
+from rmqstore.files.reading import StorePath, canonical_path, path_list
 from rmqstore.formats.message_columns import locate
 from rmqstore.snapshot import broker_config, key_lookup, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
@@ -24,32 +23,31 @@ from rmqstore.snapshot.splits import Split, plan_splits
 from rmqstore.snapshot.stored_message import StoredMessage, messages_of
 from rmqstore.snapshot.survey import survey
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
+Paths = StorePath | Sequence[StorePath] | Mapping[str, StorePath]
 
 
 def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
-    A path behind the first that holds commitlog files itself belongs to the store before it (storePathCommitLog elsewhere).
-    Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and reads the others,
-    "mmap" maps all, "pread" maps none.  Raises NotAStore, UnsupportedLayout; Rejected for two stores of one broker name.
+    A path behind the first that holds commitlog files itself belongs to the store before it (storePathCommitLog
+    elsewhere). Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
+    reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, UnsupportedLayout; Rejected for two stores
+    of one broker name.
     """
     if isinstance(paths, Mapping):
         named: list[tuple[str | None, Any]] = list(paths.items())
-    elif isinstance(paths, str | os.PathLike):
-        named = [(None, paths)]
     else:
-        named = [(None, path) for path in paths]
+        named = [(None, path) for path in path_list(paths)]
     if not named:
         raise Rejected("no store given: name at least one directory")
     logs: dict[int, tuple[str, ...]] = {}
     for number, (name, path) in enumerate(named):
-        if name is None and number and is_log_directory(os.fspath(path)):
+        if name is None and number and is_log_directory(str(path)):
             owner = max(place for place in range(number) if place not in logs or logs[place])
             logs[owner] = (*logs.get(owner, ()), canonical_path(path))
             logs[number] = ()
     stores = [
-        survey(os.fspath(path), name, access, logs.get(number, ()))
+        survey(str(path), name, access, logs.get(number, ()))
         for number, (name, path) in enumerate(named)
         if logs.get(number) != ()
     ]
@@ -57,7 +55,8 @@ def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
         raise Rejected(
-            f"several stores of a broker called {', '.join(sorted(doubled))}: name them, as {{'broker-a': PATH, 'broker-b': PATH}}"
+            f"several stores of a broker called {', '.join(sorted(doubled))}: "
+            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
         )
     return Snapshot(tuple(stores), access)
 
@@ -88,7 +87,9 @@ class Snapshot:
 
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
-        rows = [(s.broker_name, name, config) for s in self.stores for name, config in broker_config.topics(s.path).items()]
+        rows = [
+            (s.broker_name, name, config) for s in self.stores for name, config in broker_config.topics(s.path).items()
+        ]
         return pa.table(
             {
                 "topic": pa.array([name for _, name, _ in rows], pa.string()),
@@ -104,7 +105,9 @@ class Snapshot:
         )
 
     def consumer_offsets(self) -> pa.Table:
-        """One row a group, topic and queue, from config/consumerOffset.json: the next offset that the group consumes."""
+        """One row a group, topic and queue, from config/consumerOffset.json: the next offset that the group
+        consumes.
+        """
         rows = [
             (group, topic, store.broker_name, queue_id, offset)
             for store in self.stores
@@ -113,7 +116,9 @@ class Snapshot:
         ]
         kinds = {"group": pa.string(), "topic": pa.string(), "brokerName": pa.string()}
         kinds |= {"queueId": pa.int32(), "offset": pa.int64()}
-        return pa.table({name: pa.array([row[n] for row in rows], kind) for n, (name, kind) in enumerate(kinds.items())})
+        return pa.table(
+            {name: pa.array([row[n] for row in rows], kind) for n, (name, kind) in enumerate(kinds.items())}
+        )
 
     def select(
         self,
@@ -131,9 +136,9 @@ class Snapshot:
     ) -> tuple[QueueRange, ...]:
         """The ranges of queue offsets that a user means; half-open, one a queue, in order of store, topic and queue id.
 
-        `start` and `end` take the shapes of selection.Bounds; `start_time` and `end_time` (ms) win over them where they name
-        a queue: from the first message stored at or after the one, up to before the first stored at or after the other.
-        `missing_time` says what a start after the newest message is: an "error", or "latest".
+        `start` and `end` take the shapes of selection.Bounds; `start_time` and `end_time` (ms) win over them where
+        they name a queue: from the first message stored at or after the one, up to before the first stored at or after
+        the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
         Raises UnknownTopic, Rejected, DataLost.
         """
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
@@ -145,12 +150,14 @@ class Snapshot:
             low = _resolve(store, queue, starts.of(place), start_times.of(place), EARLIEST)
             high = _resolve(store, queue, ends.of(place), end_times.of(place), LATEST)
             if low == queue.max_offset and start_times.of(place) is not None and missing_time == "error":
-                _require_later(store, queue, start_times.of(place))
+                _require_later(queue, start_times.of(place))
             ranges.append(in_bounds(store, queue, low, high, fail_on_data_loss))
         return tuple(ranges)
 
     def plan(self, ranges: Sequence[QueueRange], request: ScanRequest, budget: SplitBudget) -> list[Split]:
-        """Units of work for the ranges.  Raises Corrupt for damage that no queue entry leads to, unless the request skips it."""
+        """Units of work for the ranges.  Raises Corrupt for damage that no queue entry leads to, unless the request
+        skips it.
+        """
         splits: list[Split] = []
         for store in self.stores:
             own = [span for span in ranges if span.broker == store.broker_name]
@@ -173,8 +180,8 @@ class Snapshot:
         include_system_topics: bool = False,
         **how: Any,
     ) -> pa.RecordBatchReader:
-        """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and `plan`
-        at once, as `read_split` while the stream is read."""
+        """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and
+        `plan` at once, as `read_split` while the stream is read."""
         request = ScanRequest(columns=resolve_columns(columns), **({"access": self._access} | how))
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
@@ -185,7 +192,10 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
 
     def message_at(self, physical_offset: int, broker: str | None = None) -> StoredMessage:
-        """The message whose record begins at an offset of the commitlog.  Raises DataLost, Corrupt."""
+        """The message whose record begins at an offset of the commitlog; an inner batch comes as it is stored.
+
+        Raises DataLost, Corrupt.
+        """
         return self._messages_at(self._store(broker), [physical_offset])[0]
 
     def offset_at(
@@ -206,7 +216,9 @@ class Snapshot:
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
         broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
-        """Messages of a topic by key (KEYS or UNIQ_KEY), in RocketMQ's order: ascending; unreadable ones are left out."""
+        """Messages of a topic by key (KEYS or UNIQ_KEY), in RocketMQ's order: ascending; unreadable ones are left
+        out.
+        """
         store = self._store(broker)
         offsets = key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max)
         found = []
@@ -242,7 +254,7 @@ class Snapshot:
             if reasons[0] != Reason.SOUND:
                 raise corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
             rows = _rows_at(located, place, reasons)
-            return messages_of(Decoder(request, store.broker_name).batch(rows))
+            return messages_of(Decoder(request, store.broker_name).records(rows))
 
 
 def _rows_at(located: Any, offsets: Any, reasons: Any) -> Rows:
@@ -273,7 +285,7 @@ def _resolve(store: StoreExtent, queue: QueueExtent, offset: int | None, time_ms
     return {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(offset, offset)
 
 
-def _require_later(store: StoreExtent, queue: QueueExtent, time_ms: int | None) -> None:
+def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
     if queue.max_offset > queue.min_offset:
         raise Rejected(
             f"{queue.files.topic}/{queue.files.queue_id}: no message was stored at or after {time_ms} ms; "

@@ -6,7 +6,7 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, resolve_columns
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
-BATCH_ROWS = 32 * 1024
+BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 8 * 1024 * 1024
 SPLIT_BYTES = 128 * 1024 * 1024
 

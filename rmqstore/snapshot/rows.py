@@ -14,8 +14,9 @@ from rmqstore.snapshot.soundness import Reasons
 class Rows:
     """n records of one page with the queue position under which they are read.
 
-    `topic` is one name, or string[n]; `queue_ids` int32[n]; `queue_offsets` int64[n]; `offsets` int64[n] in the commitlog;
-    `sizes` int32[n] of whole records; `tags_codes` int64[n] or None where nobody asked; `reasons` int8[n], 0 for sound.
+    `topic` is one name, or string[n]; `queue_ids` int32[n]; `queue_offsets` int64[n]; `offsets` int64[n] in the
+    commitlog; `sizes` int32[n] of whole records; `tags_codes` int64[n] or None where nobody asked; `reasons` int8[n],
+    0 for sound.
     """
 
     located: Located

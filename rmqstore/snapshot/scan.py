@@ -8,20 +8,21 @@ import pyarrow as pa
 
 from rmqstore.errors import DataLost, StoreError
 from rmqstore.files import reading
-from rmqstore.formats import sys_flag
-from rmqstore.formats.message_columns import Located, Mask, equal_bytes, locate
+from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.arrow_schema import ENTRY_COLUMNS
 from rmqstore.snapshot.decode import Decoder
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
 from rmqstore.snapshot.extents import find_log_files, mapped_below, refuse_unread_layouts
+from rmqstore.snapshot.interleave import interleaved
 from rmqstore.snapshot.log_scan import scan_log
-from rmqstore.snapshot.log_view import Gathered, LogView, corrupt_at
+from rmqstore.snapshot.log_view import LogView, corrupt_at
 from rmqstore.snapshot.queue_files import BATCH, entries_between, open_queue
+from rmqstore.snapshot.record_check import Entries, RecordCheck
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
-from rmqstore.snapshot.soundness import TEXT, Reason, judge_crcs, judge_place, mark
+from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
-from rmqstore.snapshot.undispatched import QueueKey, is_multi_dispatch
+from rmqstore.snapshot.undispatched import QueueKey
 
 _FIRST_ROWS = 256
 _GROWTH = 4
@@ -30,8 +31,9 @@ _GROWTH = 4
 def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """The batches of a split in order, of the request's schema; none is empty.
 
-    Opens the store by the split's path on whatever host it runs.  Raises NotAStore if that host does not see it, DataLost
-    for messages that are gone (unless fail_on_data_loss is off), Corrupt for damage (unless on_corrupt_record says else).
+    Opens the store by the split's path on whatever host it runs.  Raises NotAStore if that host does not see it,
+    DataLost for messages that are gone (unless fail_on_data_loss is off), Corrupt for damage (unless on_corrupt_record
+    says else).
     """
     files = find_log_files(split.path, split.extra_logs)
     refuse_unread_layouts(split.path, files)
@@ -49,6 +51,7 @@ class _SplitReader:
         self._request = request
         self._view = view
         self._decoder = Decoder(request, split.broker_name, self._corrupt_at)
+        self._check = RecordCheck(split.spans, request.verify_crc, split.crc_from)
         self._rows_next = min(_FIRST_ROWS, request.batch_rows)
         self._entries_only = ENTRY_COLUMNS.issuperset(request.columns) and not request.tags and not request.keys
 
@@ -58,14 +61,17 @@ class _SplitReader:
             yield from self._walked(spans)
             return
         entries = EntryReader(self._split, self._view)
+        if self._split.together:
+            yield from self._together(entries)
+            return
         for span in spans:
             for run in entries.runs(span):
-                if len(run.holes):
-                    self._lost(span, run.holes, reading.join(self._split.path, "consumequeue"), "no entry and no record")
+                self._report_holes(run)
                 if self._entries_only and span[2] != BATCH:
                     yield from self._entry_batches(run)
                 else:
-                    yield from self._record_batches(run)
+                    numbers = np.full(len(run.entries), spans.index(span), np.int64)
+                    yield from self._record_batches(run.entries, numbers, span)
 
     def _walked(self, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
         matched: Counter[QueueKey] = Counter()
@@ -93,11 +99,23 @@ class _SplitReader:
         reader = EntryReader(self._split, self._view)
         for (topic, queue_id, kind, _, _), (first, last) in parts:
             for run in reader.runs((topic, queue_id, kind, first, last)):
-                for gathered in self._view.gather(run.entries["physical_offset"].copy(), run.entries["size"].astype(np.int64)):
-                    rows = self._checked(run.span, run.entries[gathered.rows], gathered)
+                numbers = np.full(len(run.entries), self._split.spans.index(spans[0]), np.int64)
+                for rows in self._checked(run.entries, numbers):
                     bad = rows.reasons != Reason.SOUND
                     if bad.any():
                         yield self._decode(rows.take(bad), None)
+
+    def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:
+        spans = self._split.spans
+        if self._entries_only:
+            for run in (run for span in spans for run in reader.runs(span)):
+                self._report_holes(run)
+                yield from self._entry_batches(run)
+            return
+        for merged in interleaved(reader, spans):
+            for run in merged.holes:
+                self._report_holes(run)
+            yield from self._record_batches(merged.entries, merged.span_numbers, None)
 
     def _entry_batches(self, run: EntryRun) -> Iterator[pa.RecordBatch]:
         """Batches of columns that the entries answer alone; the commitlog is not opened."""
@@ -105,17 +123,26 @@ class _SplitReader:
             part = run.entries[first : first + self._request.batch_rows]
             yield self._decoder.entry_batch(run.span, part)
 
-    def _record_batches(self, run: EntryRun) -> Iterator[pa.RecordBatch]:
+    def _record_batches(self, entries: Entries, numbers: Ints, span: Span | None) -> Iterator[pa.RecordBatch]:
+        """Batches of the records of entries; `numbers` are their spans.  An inner batch is clipped to `span`."""
+        clip = (span[3], span[4]) if span is not None and span[2] == BATCH else None
         first = 0
-        clip = (run.span[3], run.span[4]) if run.span[2] == BATCH else None
-        while first < len(run.entries):
-            last = self._batch_end(run.entries["size"], first)
-            part = run.entries[first:last]
-            for gathered in self._view.gather(part["physical_offset"].copy(), part["size"].astype(np.int64)):
-                rows = self._checked(run.span, part[gathered.rows], gathered)
-                if len(rows):
-                    yield self._decode(rows, clip)
+        while first < len(entries):
+            last = self._batch_end(entries["size"], first)
+            for rows in self._checked(entries[first:last], numbers[first:last]):
+                yield self._decode(rows, clip)
             first = last
+
+    def _checked(self, entries: Entries, numbers: Ints) -> Iterator[Rows]:
+        """The records of entries, a run in one file at a time, without those that are gone."""
+        for gathered in self._view.gather(entries["physical_offset"].copy(), entries["size"].astype(np.int64)):
+            part, own = entries[gathered.rows], numbers[gathered.rows]
+            if gathered.lost:
+                path = gathered.file.path if gathered.file else reading.join(self._split.path, "commitlog")
+                first = int(own[0])
+                self._lost(self._split.spans[first], part["queue_offset"][own == first], path, gathered.lost)
+            else:
+                yield self._check.rows(part, own, gathered)
 
     def _batch_end(self, sizes: np.ndarray, first: int) -> int:
         """Where a batch that begins at row `first` ends: small ones first, then by rows and bytes."""
@@ -123,41 +150,6 @@ class _SplitReader:
         fit = int(np.searchsorted(np.cumsum(window), self._request.batch_bytes, side="right"))
         self._rows_next = min(self._rows_next * _GROWTH, self._request.batch_rows)
         return first + max(1, min(fit, len(window)))
-
-    def _checked(self, span: Span, entries: np.ndarray, gathered: Gathered) -> Rows:
-        """The records that entries point at, each checked against its entry."""
-        topic, queue_id, _, _, _ = span
-        offsets = entries["physical_offset"].copy()
-        if gathered.lost:
-            path = gathered.file.path if gathered.file else reading.join(self._split.path, "commitlog")
-            self._lost(span, entries["queue_offset"], path, gathered.lost)
-            entries, offsets = entries[:0], offsets[:0]
-        located = locate(gathered.page, gathered.positions[: len(offsets)])
-        reasons = judge_place(located, offsets)
-        if len(offsets) and located.sound.any():
-            mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
-            if not is_multi_dispatch(topic):
-                mark(reasons, self._other_queue(located, queue_id, entries), Reason.WRONG_QUEUE)
-                name = topic.encode()
-                same = equal_bytes(located.page, located.topic_at, np.where(located.sound, located.topic_size, -1), name)
-                mark(reasons, ~same, Reason.WRONG_TOPIC)
-            self._judge_crcs(located, reasons, offsets)
-        count = len(offsets)
-        return Rows(
-            located, topic, np.full(count, queue_id, np.int32), entries["queue_offset"].copy(), offsets,
-            entries["size"].copy(), reasons, entries["tags_code"].copy(),
-        )  # fmt: skip
-
-    def _other_queue(self, located: Located, queue_id: int, entries: np.ndarray) -> Mask:
-        inner = located.flags & sys_flag.INNER_BATCH != 0
-        wrong = located.head("queue_offset") != entries["queue_offset"]
-        return np.asarray((located.head("queue_id") != queue_id) | (wrong & ~inner))
-
-    def _judge_crcs(self, located: Located, reasons: np.ndarray, offsets: np.ndarray) -> None:
-        if self._request.verify_crc == "always":
-            judge_crcs(located, reasons, None, properties_too=True)
-        elif self._request.verify_crc == "auto" and int(offsets[-1]) >= self._split.crc_from:
-            judge_crcs(located, reasons, offsets >= self._split.crc_from, properties_too=False)
 
     def _decode(self, rows: Rows, clip: tuple[int, int] | None) -> pa.RecordBatch:
         bad = rows.reasons != Reason.SOUND
@@ -176,6 +168,11 @@ class _SplitReader:
 
     def _corrupt_at(self, offset: int, reason: str) -> StoreError:
         return corrupt_at(self._view.files, offset, reason)
+
+    def _report_holes(self, run: EntryRun) -> None:
+        if len(run.holes):
+            path = reading.join(self._split.path, "consumequeue")
+            self._lost(run.span, run.holes, path, "no queue entry and no record")
 
     def _lost(self, span: Span, queue_offsets: np.ndarray, path: str, reason: str) -> None:
         """Raises DataLost for messages that are gone, unless the request goes on without them."""

@@ -67,8 +67,7 @@ def _by_assignment(stores: Sequence[StoreExtent], assign: Mapping[str, Any]) -> 
             store = _store_named(stores, broker, topic)
             if not isinstance(ids, Iterable) or isinstance(ids, str | bytes):
                 raise Rejected(f'assign: {topic!r} wants a list of queue ids, such as {{"{topic}": [0, 1]}}')
-            for queue_id in ids:
-                chosen.append((store, _queue(store, topic, queue_id)))
+            chosen += [(store, _queue(store, topic, queue_id)) for queue_id in ids]
     return sorted(chosen, key=lambda pair: (pair[0].broker_name, pair[1].key))
 
 
@@ -98,7 +97,9 @@ def _queue(store: StoreExtent, topic: str, queue_id: object) -> QueueExtent:
 
 def _integer(value: object, what: str) -> int:
     text = value.strip() if isinstance(value, str) else value
-    if isinstance(text, bool) or not (isinstance(text, int) or (isinstance(text, str) and re.fullmatch(r"-?\d{1,19}", text))):
+    if isinstance(text, bool) or not (
+        isinstance(text, int) or (isinstance(text, str) and re.fullmatch(r"-?\d{1,19}", text))
+    ):
         raise Rejected(f"{what}: {value!r} is not an integer")
     number = int(text)
     if not -2 <= number < 2**63:
@@ -109,8 +110,8 @@ def _integer(value: object, what: str) -> int:
 class Bounds:
     """Offsets or times wished for by topic, broker and queue: the offset JSON, a word, or one number for all.
 
-    Shapes: "latest"; {"t": "latest"}; {"t": {"0": 12}} (one store); {"t": {"broker-a": {"0": 12}}}.  What is not named is
-    None.  Raises Rejected for other shapes, and for topics or queues that are not part of the selection.
+    Shapes: "latest"; {"t": "latest"}; {"t": {"0": 12}} (one store); {"t": {"broker-a": {"0": 12}}}.  What is not named
+    is None.  Raises Rejected for other shapes, and for topics or queues that are not part of the selection.
     """
 
     def __init__(self, wanted: Wanted | int | None, what: str, places: Sequence[Place]) -> None:
@@ -136,7 +137,9 @@ class Bounds:
         for name, value in inner.items():
             if isinstance(value, Mapping):
                 if name not in brokers:
-                    raise Rejected(f"{self._what}: {topic!r} has no broker {name!r}; it has {', '.join(sorted(brokers))}")
+                    raise Rejected(
+                        f"{self._what}: {topic!r} has no broker {name!r}; it has {', '.join(sorted(brokers))}"
+                    )
                 self._take_queues(topic, name, value, own)
             elif len(brokers) > 1:
                 raise Rejected(f"{self._what}: {topic!r}: with several stores name the broker")

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
-from rmqstore.formats.property_crc_columns import property_crcs_hold
-from rmqstore.formats.record_crc import masked_crc32s
+from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 
 Reasons = npt.NDArray[np.int8]
 
@@ -78,5 +77,4 @@ def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None, properti
 def is_dispatched_kind(flags: npt.NDArray[np.int32]) -> Mask:
     """Where a record belongs to a consume queue by its transaction type: none and commit, not prepared or rollback."""
     kind = flags & sys_flag.TRANSACTION_MASK
-    return (kind == 0) | (kind == sys_flag.COMMIT)
-
+    return np.asarray((kind == 0) | (kind == sys_flag.COMMIT))

@@ -1,20 +1,21 @@
 """Units of work: small picklable values that any process that sees the store's path can read."""
 
+import itertools
+import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles
+from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.undispatched import is_multi_dispatch
 
-# Fewer records than this are not worth a task of their own.
-_SPLIT_RECORDS_MIN = 1024
 # One task for so many merged queues at most, so that a split stays small to pickle.
-_MERGED_RANGES_MAX = 256
-# A log scan reads every record once; it pays when many queues would each read the same pages.
-_LOG_SHARE_MIN = 0.5
-_LOG_QUEUES_MIN = 8
+_MERGED_RANGES_MAX = 64
+# From this share of the log on, several queues are read together in the order of the log: each page once, not once a
+# queue.
+_TOGETHER_SHARE_MIN = 0.25
 _SAMPLE_ENTRIES = 64
 
 Span = tuple[str, int, str, int, int]
@@ -24,8 +25,9 @@ Span = tuple[str, int, str, int, int]
 class Split:
     """What one task reads of one store.
 
-    `spans` are (topic, queue id, queue kind, first queue offset, end).  With `log_range` they are found by walking that part of
-    the commitlog, whose ends are record boundaries; else through the consume queues.  `log_end`, `walk_from` and `crc_from`
+    `spans` are (topic, queue id, queue kind, first queue offset, end).  With `log_range` they are found by walking
+    that part of the commitlog, whose ends are record boundaries; else through the consume queues, one after the other,
+    or `together` in the order of the log.  `log_end`, `walk_from` and `crc_from`
     are the store's as planned: what came later is not read.
     """
 
@@ -39,6 +41,22 @@ class Split:
     has_queues: bool
     log_range: tuple[int, int] | None = None
     extra_logs: tuple[str, ...] = ()
+    together: bool = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
+        fields = [getattr(self, name) for name in self.__slots__]
+        return _unpickled, (zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9),)
+
+
+def _unpickled(data: bytes) -> Split:
+    path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues, log_range, logs, together = json.loads(
+        zlib.decompress(data)
+    )
+    return Split(
+        path, broker, tuple(tuple(span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
+        tuple(log_range) if log_range else None, tuple(logs), together,
+    )  # fmt: skip
 
 
 def plan_splits(
@@ -48,12 +66,61 @@ def plan_splits(
     spans = [_Weighted.of(store, span) for span in ranges if span.start < span.end]
     if not spans:
         return []
-    if _by_log(store, spans, request):
+    if request.scan_mode == "commitlog" or store.queue_layout != "file":
         walked = [span for span in spans if store.queue_layout != "file" or _is_walkable(span.span)]
         splits = _log_splits(store, walked, budget) if walked else []
         spans = [span for span in spans if span not in walked]
         return splits + _queue_splits(store, spans, budget)
-    return _queue_splits(store, spans, budget)
+    joined = [span for span in spans if request.scan_mode == "auto" and _is_walkable(span.span)]
+    share = sum(span.size for span in joined) / max(store.log_end - store.log_start, 1)
+    if (
+        not 1 < len(joined) <= _MERGED_RANGES_MAX
+        or share < _TOGETHER_SHARE_MIN
+        or budget.max_records
+        or not budget.merge
+    ):
+        return _queue_splits(store, spans, budget)
+    others = [span for span in spans if span not in joined]
+    return _joined_splits(store, joined, budget) + _queue_splits(store, others, budget)
+
+
+def _joined_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
+    """All queues together, cut by stretches of the log: what an entry points at decides in which split it falls."""
+    total = sum(span.size for span in spans)
+    count = max(-(-total // budget.max_bytes), min(budget.min_partitions, sum(span.count for span in spans)), 1)
+    low = min(store.log_end, *(_first_offset(store, span) for span in spans))
+    high = store.log_end
+    edges = [low + (high - low) * place // count for place in range(1, count)]
+    cuts = [_slots_at(store, span.span, edges) for span in spans]
+    splits = []
+    for place in range(count):
+        parts = [
+            (*span.span[:3], slots[place], slots[place + 1]) for span, slots in zip(spans, cuts, strict=True)
+            if slots[place] < slots[place + 1]
+        ]  # fmt: skip
+        if parts:
+            splits.append(_split(store, parts, together=len(parts) > 1))
+    return splits
+
+
+def _first_offset(store: StoreExtent, span: "_Weighted") -> int:
+    """Where in the log the span's first message with an entry stands."""
+    queue = store.queues[span.span[0], span.span[1]]
+    slot = max(queue.entry_start, span.span[3])
+    if slot >= min(queue.entry_end, span.span[4]):
+        return store.log_start if queue.gap else store.log_end
+    return int(queue.files.read(slot, slot + 1)["physical_offset"][0])
+
+
+def _slots_at(store: StoreExtent, span: Span, edges: Sequence[int]) -> list[int]:
+    """The span's queue offsets cut at offsets of the log; what no entry tells falls into the last part."""
+    queue = store.queues[span[0], span[1]]
+    low, high = max(span[3], queue.entry_start), min(span[4], queue.entry_end)
+    slots = [span[3]]
+    for edge in edges:
+        slot = first_behind(queue.files, low, high, edge) if low < high else span[3]
+        slots.append(max(slots[-1], min(slot, span[4])))
+    return [*slots, span[4]]
 
 
 def _is_walkable(span: Span) -> bool:
@@ -102,16 +169,6 @@ def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
     return sum(sizes) / len(sizes) if sizes else 256.0
 
 
-def _by_log(store: StoreExtent, spans: Sequence[_Weighted], request: ScanRequest) -> bool:
-    """Whether the commitlog is walked instead of the queues."""
-    if request.scan_mode != "auto":
-        return request.scan_mode == "commitlog"
-    if store.queue_layout != "file":
-        return True
-    share = sum(span.size for span in spans) / max(store.log_end - store.log_start, 1)
-    return share > _LOG_SHARE_MIN and len(spans) > _LOG_QUEUES_MIN
-
-
 def _cut(span: _Weighted, spans: Sequence[_Weighted], budget: SplitBudget) -> list[_Weighted]:
     """Equal slices of one queue, as many as the limits and the wanted number of partitions ask for."""
     pieces = -(-span.size // budget.max_bytes)
@@ -120,11 +177,11 @@ def _cut(span: _Weighted, spans: Sequence[_Weighted], budget: SplitBudget) -> li
     if budget.min_partitions:
         total = sum(other.size for other in spans) or 1
         fair = -(-budget.min_partitions * span.size // total)
-        pieces = max(pieces, min(fair, max(span.count // _SPLIT_RECORDS_MIN, 1) if len(spans) > 1 else fair))
+        pieces = max(pieces, fair)
     pieces = max(1, min(pieces, span.count))
     start = span.span[3]
     edges = [start + span.count * place // pieces for place in range(pieces + 1)]
-    return [span.part(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    return [span.part(low, high) for low, high in itertools.pairwise(edges)]
 
 
 def _merged(pieces: Sequence[_Weighted], budget: SplitBudget) -> list[list[_Weighted]]:
@@ -158,9 +215,7 @@ def _log_splits(store: StoreExtent, spans: Sequence[_Weighted], budget: SplitBud
             if edge is not None and edges[-1] < edge < store.log_end and (edge - edges[-1] >= wanted // 2):
                 edges.append(edge)
     edges.append(store.log_end)
-    return [
-        _split(store, whole, (low, high)) for low, high in zip(edges[:-1], edges[1:], strict=True) if low < high
-    ]
+    return [_split(store, whole, (low, high)) for low, high in itertools.pairwise(edges) if low < high]
 
 
 def _record_boundary(store: StoreExtent, spans: Sequence[_Weighted], place: int) -> int | None:
@@ -181,8 +236,10 @@ def _record_boundary(store: StoreExtent, spans: Sequence[_Weighted], place: int)
     return int(queue.files.read(low, low + 1)["physical_offset"][0])
 
 
-def _split(store: StoreExtent, spans: Sequence[Span], log_range: tuple[int, int] | None = None) -> Split:
+def _split(
+    store: StoreExtent, spans: Sequence[Span], log_range: tuple[int, int] | None = None, together: bool = False
+) -> Split:
     return Split(
         store.path, store.broker_name, tuple(spans), store.log_end, store.walk_from, store.crc_from, store.is_live,
-        store.queue_layout == "file", log_range, store.extra_logs,
+        store.queue_layout == "file", log_range, store.extra_logs, together,
     )  # fmt: skip

@@ -39,4 +39,4 @@ def messages_of(batch: pa.RecordBatch) -> list[StoredMessage]:
     """The rows of a batch with every column (arrow_schema.COLUMNS in order) as messages."""
     rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
     place = batch.schema.get_field_index("properties")
-    return [StoredMessage(*row[:place], dict(row[place] or ()), *row[place + 1 :]) for row in rows]
+    return [StoredMessage(*(*row[:place], dict(row[place] or ()), *row[place + 1 :])) for row in rows]

@@ -113,7 +113,9 @@ class _Search:
         return isinstance(message.read_record(memoryview(page), position), message.Blank)
 
     def _walk(self, start: int) -> None:
-        """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn tail."""
+        """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn
+        tail.
+        """
         self.log_end, self.damage, self.tail, self.census = start, [], None, Census()
         pending: list[Damage] = []
         limits = WalkLimits(start, self.view.end, crc_from=start, known_end=self.known_end)
@@ -131,14 +133,16 @@ class _Search:
             if len(sound):
                 self.log_end = int(item.offsets[last] + item.located.total_size[last])
                 self._count(item)
-        self.tail = pending[0] if pending else None
+        self.tail = pending[0] if pending and pending[0].reason != message.NO_DATA else None
         self.damage += [self._damage(offset, reason) for offset, reason in self.census.misplaced]
 
     def _count(self, stretch: Stretch) -> None:
         if int(stretch.offsets[-1]) >= self.walk_from:
             behind = stretch.offsets >= self.walk_from
-            part = stretch if behind.all() else Stretch(
-                stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind]
+            part = (
+                stretch
+                if behind.all()
+                else Stretch(stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind])
             )
             self.census.add(part, self.queues, self._ends(), bool(self.damage))
 
@@ -241,7 +245,9 @@ def _offset_behind(queue: QueueFiles, end: int) -> int:
 
 
 def _first_kept(queue: QueueFiles, first: int, end: int, log_start: int) -> int:
-    """The first slot whose message the log still holds (Java: correctMinOffset), by halving: offsets rise along a queue."""
+    """The first slot whose message the log still holds (Java: correctMinOffset), by halving: offsets rise along a
+    queue.
+    """
     low, high = first, end
     while low < high:
         middle = low if low == first else (low + high) // 2

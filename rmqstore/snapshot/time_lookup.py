@@ -17,8 +17,8 @@ def offset_at(store: StoreExtent, queue: QueueExtent, timestamp_ms: int, boundar
     """The queue offset for a store time in ms.
 
     "lower": the first message with storeTimestamp ≥ the time, the queue's end if there is none.  "upper": the last with
-    storeTimestamp ≤ the time, the queue's start if there is none.  "nearest": what 4.9 answers, which first chooses a queue
-    file by its modification time.  Raises Rejected for another word.
+    storeTimestamp ≤ the time, the queue's start if there is none.  "nearest": what 4.9 answers, which first chooses a
+    queue file by its modification time.  Raises Rejected for another word.
     """
     if boundary not in BOUNDARIES:
         raise Rejected(f"boundary={boundary!r}: one of {', '.join(BOUNDARIES)}")
@@ -40,7 +40,14 @@ class QueueTimes:
         self._view = view
         self._span = (topic, queue_id, queue.files.kind, queue.min_offset, queue.max_offset)
         split = Split(
-            store.path, store.broker_name, (self._span,), store.log_end, store.walk_from, store.crc_from, store.is_live, True
+            store.path,
+            store.broker_name,
+            (self._span,),
+            store.log_end,
+            store.walk_from,
+            store.crc_from,
+            store.is_live,
+            True,
         )
         self._entries = EntryReader(split, view)
 
@@ -113,5 +120,3 @@ def _nearest(store: StoreExtent, queue: QueueExtent, times: QueueTimes, timestam
         found = right or left
         return found[0] if found else file.start // size
     return right[0] if abs(timestamp_ms - left[1]) > abs(timestamp_ms - right[1]) else left[0]
-
-

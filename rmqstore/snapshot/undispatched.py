@@ -1,7 +1,7 @@
 """Messages that stand in the commitlog and in no consume queue: found by walking, queue by queue.
 
-A broker that was killed, or that is busy, has put them into the log and not yet into the queues; a store that lost its queue
-files has all of them there.
+A broker that was killed, or that is busy, has put them into the log and not yet into the queues; a store that lost its
+queue files has all of them there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rmqstore.formats import java_hash, names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
@@ -70,7 +69,9 @@ def _message_counts(located: Located) -> Ints:
 
 
 def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> tuple[Mask, Mask]:
-    """Which records of a run the queue's files do not hold, and whose place there another record holds: bool[n] twice."""
+    """Which records of a run the queue's files do not hold, and whose place there another record holds: bool[n]
+    twice.
+    """
     nowhere = np.zeros(len(run.rows), bool)
     if queue is None or not queue.files:
         return ~nowhere, nowhere
@@ -118,9 +119,11 @@ class Census:
     gaps: dict[QueueKey, Gap] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
-    def add(self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool) -> None:
-        """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells that
-        damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
+    def add(
+        self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
+    ) -> None:
+        """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells
+        that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
         for run in runs_by_queue(stretch):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
@@ -195,7 +198,8 @@ FOUND_ENTRY = np.dtype([("queue_offset", "i8"), ("physical_offset", "i8"), ("siz
 def tags_codes(located: Located, topic: str) -> Ints:
     """What dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time.
 
-    The delivery time uses RocketMQ's default delay levels: a broker's own table is in its configuration, not in the store.
+    The delivery time uses RocketMQ's default delay levels: a broker's own table is in its configuration, not in the
+    store.
     """
     pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
     starts, sizes = pieces.find(b"TAGS")
@@ -212,11 +216,15 @@ def tags_codes(located: Located, topic: str) -> Ints:
 
 
 # messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-DELAY_MS = (1_000, 5_000, 10_000, 30_000, *(60_000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+DELAY_MS = (
+    1_000,
+    5_000,
+    10_000,
+    30_000,
+    *(60_000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
 
 
 def is_multi_dispatch(topic: str) -> bool:
     """Whether a queue of this name takes entries of other topics' records (LMQ)."""
     return topic.startswith("%LMQ%")
-
-

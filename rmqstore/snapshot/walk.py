@@ -1,4 +1,6 @@
-"""Walking the commitlog record by record, a window at a time: sound stretches, and the places where the chain breaks."""
+"""Walking the commitlog record by record, a window at a time: sound stretches, and the places where the chain
+breaks.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,17 +29,21 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The chain is lost at `offset`; it goes on at `resume`, or nothing sound follows (`resume` None: the end)."""
+    """The chain is lost at `offset`; it goes on at `resume`, or nothing sound follows (`resume` None: the end).
+
+    `is_missing`: no file holds the bytes in between.
+    """
 
     offset: int
     reason: str
     resume: int | None
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WalkLimits:
-    """Where a walk looks: records that start in [start, stop); CRCs are checked from `crc_from` on; `known_end` is how far
-    the consume queues reach, so that zeros before it are not taken for the end of the log."""
+    """Where a walk looks: records that start in [start, stop); CRCs are checked from `crc_from` on; `known_end` is how
+    far the consume queues reach, so that zeros before it are not taken for the end of the log."""
 
     start: int
     stop: int
@@ -59,7 +65,7 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
             following = log.next_start(offset)
             if following is None:
                 return
-            yield Break(offset, "commitlog files are missing", following)
+            yield Break(offset, "commitlog files are missing", following, is_missing=True)
             offset = following
             continue
         found = _window(log, offset, limits)
@@ -125,7 +131,8 @@ def magic_positions(page: Bytes, start: int) -> Ints:
     hits = np.flatnonzero(page[start : max(len(page) - 3, start)] == first) + start
     hits = hits[(page[hits + 1] == second) & (page[hits + 2] == third)]
     last = page[hits + 3]
-    return hits[(last == fourth) | (last == _MAGIC_BYTES_V2_LAST)]
+    found: Ints = hits[(last == fourth) | (last == _MAGIC_BYTES_V2_LAST)]
+    return found
 
 
 _MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
@@ -134,8 +141,8 @@ _MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
 def chain(page: Bytes, position: int) -> Ints:
     """Starts of the whole records that follow each other from `position` on, by size and magic alone; int64[n].
 
-    Candidates are found by their magic in bulk; where the next candidate is not the next record (a magic inside a body) the
-    chain goes on by size.  Ends before a record that the page cuts, a blank, or anything that is no record.
+    Candidates are found by their magic in bulk; where the next candidate is not the next record (a magic inside a
+    body) the chain goes on by size.  Ends before a record that the page cuts, a blank, or anything that is no record.
     """
     starts = magic_positions(page, position + 4) - message.HEAD.offset["magic"]
     if not len(starts) or starts[0] != position:
@@ -164,8 +171,8 @@ def chain(page: Bytes, position: int) -> Ints:
 def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
-    A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a recovery
-    cut off and left in the file must not come back (store-format: truncation does not erase).
+    A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
+    recovery cut off and left in the file must not come back (store-format: truncation does not erase).
     """
     offset += 1
     while offset < limits.stop:

@@ -1,0 +1,84 @@
+# Every command of this project has its name here.  `make help` lists them.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+PYTEST := $(PY) -m pytest
+UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
+ORACLE_VERSIONS := 5.3.3 4.9.8
+ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
+
+# Spark's workers run the same Python, not the first one on PATH; and a machine whose name does not resolve can run Spark.
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+# Prints nothing when the tool is there, else stops make with the one line that says what to install.
+need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-spark lint format conformance bench mutation wheel clean
+
+help:  ## this list
+	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## a virtual environment in .venv, with everything pinned
+
+$(READY): pyproject.toml constraints.txt
+	$(call need,python)
+	@echo "setting up $(VENV) (a few minutes the first time: Spark is large)"
+	@$$(scripts/check_environment.sh python) -m venv $(VENV)
+	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt pip
+	@$(PY) -m pip install -q -c constraints.txt --build-constraint constraints.txt -e ".[spark]" --group tests --group lint
+	@touch $@
+
+demo: $(READY)  ## the main job on a real broker's store: counts, SQL, backlog, one order's history, Parquet
+	$(call need,java)
+	@$(PY) -m jobs.demo $(DEMO_ARGS)
+
+test: test-unit test-spark  ## all tests but the conformance tests
+
+test-unit: $(READY)  ## the tests that need no Spark, within a minute
+	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(ARGS)
+
+test-spark: $(READY)  ## the tests that start Spark, and the slow ones, one after the other
+	$(call need,java)
+	@$(PYTEST) -q -m "spark or slow" $(UNIT_TESTS) $(ARGS)
+
+lint: $(READY)  ## format, lint and types, changing nothing
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+format: $(READY)  ## put the code into the format that lint wants
+	@$(PY) -m ruff check -q --fix-only .
+	@$(PY) -m ruff format .
+
+tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracle/src/*.java)
+	$(call need,java)
+	$(call need,mvn)
+	@echo "building the oracle on RocketMQ $*"
+	@mvn -q -B -f tests/oracle/pom.xml -Drmq=$* process-classes
+	@touch $@
+
+conformance: $(READY) $(ORACLES)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8 (needs Maven)
+	$(call need,java)
+	$(call need,mvn)
+	@$(PYTEST) -q tests/conformance $(ARGS)
+
+bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, a few GiB of disk)
+	$(call need,java)
+	@$(PY) -m tests.bench $(ARGS)
+
+mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
+	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
+
+wheel: $(READY)  ## build the wheel into dist/
+	@rm -f dist/rmqstore-*.whl
+	@$(PY) -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls dist/rmqstore-*.whl
+
+clean:  ## remove what was built, except .venv
+	@rm -rf build dist tests/oracle/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

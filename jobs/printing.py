@@ -1,0 +1,95 @@
+"""Text for a terminal of 80 columns: headings, paragraphs, code, and the rows of a small DataFrame as a table."""
+
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+
+WIDTH = 80
+INDENT = "  "
+GAP = "  "
+CUT = "..."
+
+
+def heading(text: str) -> str:
+    """A line that begins a part, with a rule under it."""
+    return f"\n{text}\n{'-' * len(text)}"
+
+
+def paragraph(text: str) -> str:
+    """`text` with its blanks made single, wrapped to the width; a word that is longer stays whole."""
+    return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def code(text: str) -> str:
+    """`text` as it is, indented, with an empty line before and after."""
+    return "\n" + textwrap.indent(text.strip("\n"), INDENT * 2) + "\n"
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values, one pair a line; a value goes on below itself."""
+    listed = list(pairs)
+    name_width = max(len(name) for name, _ in listed) + len(GAP)
+    room = WIDTH - len(INDENT) - name_width
+    lines = []
+    for name, value in listed:
+        pieces = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
+        labels = [name] + [""] * (len(pieces) - 1)
+        lines += [f"{INDENT}{label:<{name_width}}{piece}" for label, piece in zip(labels, pieces, strict=True)]
+    return "\n".join(lines)
+
+
+def shown_width(text: str) -> int:
+    """Columns that a terminal takes for `text`: two for a wide character, none for one that sits on another."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns (3 or more), with ... at the end where something is left out."""
+    if shown_width(text) <= width:
+        return text
+    while shown_width(text) > width - len(CUT):
+        text = text[:-1]
+    return text.rstrip() + CUT
+
+
+def cell(value: object) -> str:
+    """A value as a reader wants it: thousands apart, nothing where there is nothing, one line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return " ".join(str(value).split())
+
+
+def table(frame: DataFrame) -> str:
+    """All rows of `frame` under its column names, numbers to the right; the last column gives way to the width."""
+    rows = [tuple(row) for row in frame.collect()]
+    to_right = [all(isinstance(value, int | float) for value in column) for column in zip(*rows, strict=True)]
+    texts = [[cell(value) for value in row] for row in rows]
+    return lay_out([frame.columns, *texts], to_right or [False] * len(frame.columns))
+
+
+def lay_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
+    """Rows of text, the first one the names, in columns as wide as what they hold; `to_right` aligns each."""
+    widths = [max(shown_width(text) for text in column) for column in zip(*rows, strict=True)]
+    room = WIDTH - len(INDENT) - sum(width + len(GAP) for width in widths[:-1])
+    widths[-1] = min(widths[-1], max(room, len(CUT)))
+    lines = []
+    for row in rows:
+        cells = []
+        for text, width, right in zip(row, widths, to_right, strict=True):
+            shown = cut(text, width)
+            padding = " " * (width - shown_width(shown))
+            cells.append(padding + shown if right else shown + padding)
+        lines.append((INDENT + GAP.join(cells)).rstrip())
+    rule = INDENT + GAP.join("-" * width for width in widths)
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -1,0 +1,26 @@
+"""The command line `rmqstore`: one module a command.
+
+Exit status: 0 done, 1 an error or (verify) damage, 2 a mistake in the command itself.
+"""
+
+import click
+
+from rmqstore import __version__
+from rmqstore.cli.cat import cat
+from rmqstore.cli.inspect import inspect
+from rmqstore.cli.output import Commands, debug_option
+from rmqstore.cli.verify import verify
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rmqstore")
+@debug_option
+def main() -> None:
+    """Look into Apache RocketMQ store directories, without touching the broker.
+
+    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Nothing is ever written there.
+    """
+
+
+for command in (inspect, verify, cat):
+    main.add_command(command)

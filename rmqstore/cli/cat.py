@@ -1,0 +1,146 @@
+"""`rmqstore cat`: messages of a topic, as a table or as JSON."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from rmqstore import Snapshot
+from rmqstore.cli.output import (
+    body_fields,
+    body_text,
+    counted,
+    fitted,
+    iso,
+    open_stores,
+    padded,
+    printable,
+    store_arguments,
+    width,
+    wrapped,
+)
+
+_COLUMNS = (
+    "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
+    "physicalOffset", "properties", "body", "corruptReason",
+)  # fmt: skip
+_TABLE_COLUMNS = ("brokerName", "queueId", "queueOffset", "tags", "keys", "storeTimestamp", "body", "corruptReason")
+
+# Widths as the lines of _print_table have them.
+_HEAD = f"{'queue':>5} {'offset':>9}  {'stored (UTC)':19}  {'tags':10}  {'keys':12}  body"
+
+Row = dict[str, Any]
+
+
+@click.command()
+@store_arguments
+@click.option("--topic", required=True, help="The topic; `rmqstore inspect` lists them.")
+@click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
+@click.option("--tags", help='Only these tags: "paid" or "paid || shipped".')
+@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array.")
+@click.option("--json-lines", is_flag=True, help="One JSON object a line.")
+def cat(
+    stores: tuple[str, ...], topic: str, queue: int | None, start: int | None, limit: int | None, **how: Any
+) -> None:
+    """Print the messages of a topic, queue by queue in order.
+
+    A body that is UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
+    """
+    snapshot = open_stores(stores)
+    as_table = not how["as_json"] and not how["json_lines"]
+    batches = _batches(snapshot, topic, queue, start, how, _TABLE_COLUMNS if as_table else _COLUMNS)
+    shown = _Counted(batches, limit)
+    if as_table:
+        _print_table(shown, with_broker=len(snapshot.stores) > 1)
+    elif how["json_lines"]:
+        for rows in shown:
+            click.echo("\n".join(json.dumps(_document(row), ensure_ascii=False) for row in rows))
+    else:
+        _print_array(shown)
+    if shown.damaged:
+        click.echo(f"{counted(shown.damaged, 'message')} damaged; `rmqstore verify` says where", err=True)
+
+
+class _Counted:
+    """Batches of rows up to a limit of rows, none empty; counts rows, and those that are damaged."""
+
+    def __init__(self, batches: Iterator[list[Row]], limit: int | None) -> None:
+        self._batches, self._limit = batches, limit
+        self.count = self.damaged = 0
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        for batch in self._batches:
+            rows = batch if self._limit is None else batch[: self._limit - self.count]
+            self.count += len(rows)
+            self.damaged += sum(row["corruptReason"] is not None for row in rows)
+            if rows:
+                yield rows
+            if self.count == self._limit:
+                return
+
+
+def _batches(
+    snapshot: Snapshot, topic: str, queue: int | None, start: int | None, how: dict[str, Any], columns: tuple[str, ...]
+) -> Iterator[list[Row]]:
+    """Messages as they are read: memory holds one batch.  Raises UnknownTopic at once."""
+    selection: dict[str, Any] = {"topics": [topic]}
+    if queue is not None:
+        brokers = [store.broker_name for store in snapshot.stores if (topic, queue) in store.queues]
+        known = sorted(number for store in snapshot.stores for name, number in store.queues if name == topic)
+        if known and not brokers:
+            held = ", ".join(map(str, known))
+            raise click.BadParameter(f"{topic!r} has no queue {queue}; it has {held}", param_hint="--queue")
+        selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
+    tags = tuple(tag.strip() for tag in (how["tags"] or "").split("||") if tag.strip() not in ("", "*"))
+    stream = snapshot.scan(
+        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=tags,
+        keys=(how["key"],) if how["key"] else (), on_corrupt_record="null", fail_on_data_loss=False,
+        scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
+        batch_rows=4096,
+    )  # fmt: skip
+    return (batch.to_pylist() for batch in stream)
+
+
+def _document(row: Row) -> Row:
+    """A row for JSON."""
+    body = body_fields(row.pop("body"))
+    reason = row.pop("corruptReason")
+    row["properties"] = dict(row["properties"] or ())
+    for name in ("bornTimestamp", "storeTimestamp"):
+        row[name] = iso(row[name])
+    return row | body | ({"corruptReason": reason} if reason else {})
+
+
+def _print_array(rows: "_Counted") -> None:
+    before = "[\n  "
+    for batch in rows:
+        click.echo(before + ",\n  ".join(json.dumps(_document(row), ensure_ascii=False) for row in batch), nl=False)
+        before = ",\n  "
+    click.echo("\n]" if rows.count else "[]")
+
+
+def _print_table(rows: "_Counted", with_broker: bool) -> None:
+    """Lines of fixed columns that fit the terminal, printed as they come."""
+    line_size = width()
+    head = [_HEAD]
+    for batch in rows:
+        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in batch]))
+        head = []
+    if not rows.count:
+        click.echo("no messages")
+
+
+def _line(row: Row, with_broker: bool, line_size: int) -> str:
+    queue = f"{printable(row['brokerName'])}/{row['queueId']}" if with_broker else str(row["queueId"])
+    place = f"{queue:>5} {row['queueOffset']:>9}  "
+    if row["corruptReason"]:
+        return wrapped(place, f"damaged: {row['corruptReason']}")
+    stored = row["storeTimestamp"]
+    time = f"{stored:%Y-%m-%d %H:%M:%S}" if stored else ""
+    tags, keys = (fitted(printable(row[name] or ""), size) for name, size in (("tags", 10), ("keys", 12)))
+    body = body_text(row["body"], " ")[: line_size + 1]
+    return fitted(f"{place}{time:19}  {padded(tags, 10)}  {padded(keys, 12)}  {body}", line_size).rstrip()

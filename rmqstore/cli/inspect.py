@@ -1,0 +1,271 @@
+"""`rmqstore inspect`: what a store holds, or one record field by field."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from rmqstore import StoredMessage
+from rmqstore.cli.output import (
+    body_fields,
+    body_text,
+    byte_size,
+    counted,
+    fitted,
+    iso,
+    moment_of,
+    open_stores,
+    print_json,
+    print_table,
+    printable,
+    store_arguments,
+    utc,
+    width,
+    wrapped,
+)
+from rmqstore.snapshot.broker_config import consumer_offsets, topics
+from rmqstore.snapshot.extents import Damage, StoreExtent
+from rmqstore.snapshot.key_lookup import index_files
+from rmqstore.snapshot.queue_span_times import queue_span_times
+
+Document = dict[str, Any]
+_PERM = {0: "closed", 2: "write only", 4: "read only", 6: "read and write"}
+_FILES_SHOWN = 12
+
+
+@click.command()
+@store_arguments
+@click.option("--record", type=click.IntRange(min=0), metavar="OFFSET", help="One record, by its commitlog offset.")
+@click.option("--broker", help="Which store --record means, where there are several.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+def inspect(stores: tuple[str, ...], record: int | None, broker: str | None, as_json: bool) -> None:
+    """Show layout and version found, files, topics and queues, and how far consumer groups are behind.
+
+    Times are UTC. A queue holds the messages from its first offset to before its end.
+    """
+    snapshot = open_stores(stores)
+    if record is not None:
+        _show_record(snapshot.message_at(record, broker), as_json)
+        return
+    documents = [_document(store) for store in snapshot.stores]
+    if as_json:
+        print_json({"stores": documents})
+        return
+    for number, document in enumerate(documents):
+        if number:
+            click.echo()
+        _show_store(document)
+
+
+def _document(store: StoreExtent) -> Document:
+    return {
+        "path": store.path,
+        "brokerName": store.broker_name,
+        "versionLine": store.version_line,
+        "isLive": store.is_live,
+        "abortPresent": store.abort_present,
+        "lockHeld": store.lock_held,
+        "queueLayout": store.queue_layout,
+        "logStart": store.log_start,
+        "logEnd": store.log_end,
+        "logFiles": [{"path": file.path, "start": file.start, "size": file.size} for file in store.log_files],
+        "undispatchedFrom": store.walk_from if any(queue.gap for queue in store.queues.values()) else None,
+        "checkpoint": _checkpoint(store),
+        "indexFiles": _index_files(store),
+        "damage": [_damage(found) for found in store.damage],
+        "tail": None if store.tail is None else _damage(store.tail),
+        "topics": _topics(store),
+        "groups": list(_groups(store)),
+    }
+
+
+def _damage(found: Damage) -> Document:
+    return {"path": found.path, "position": found.position, "reason": found.reason}
+
+
+def _checkpoint(store: StoreExtent) -> Document | None:
+    known = store.checkpoint
+    if known is None:
+        return None
+    return {
+        "physicMsgTimestamp": known.physic_timestamp_ms,
+        "logicsMsgTimestamp": known.logics_timestamp_ms,
+        "indexMsgTimestamp": known.index_timestamp_ms,
+        "masterFlushedOffset": known.master_flushed_offset,
+        "confirmPhyOffset": known.confirm_offset,
+    }
+
+
+def _index_files(store: StoreExtent) -> list[Document]:
+    return [
+        {
+            "path": file.file.path,
+            "size": file.file.size,
+            "slotCount": file.slot_count or None,
+            "itemCount": file.header.index_count - 1,
+            "oldest": iso(moment_of(file.header.begin_timestamp_ms or None)),
+            "newest": iso(moment_of(file.header.end_timestamp_ms or None)),
+        }
+        for file in index_files(store)
+    ]
+
+
+def _topics(store: StoreExtent) -> list[Document]:
+    """Topics with their queues: those of the files and those that the broker's configuration names."""
+    configured = topics(store.path)
+    times = queue_span_times(store)
+    queues: dict[str, list[Document]] = {name: [] for name in sorted({*configured, *(key[0] for key in store.queues)})}
+    for (topic, queue_id), queue in store.queues.items():
+        oldest, newest = times[topic, queue_id]
+        queues[topic].append(
+            {
+                "queueId": queue_id, "queueType": queue.files.kind,
+                "minOffset": queue.min_offset, "maxOffset": queue.max_offset,
+                "messages": queue.max_offset - queue.min_offset,
+                "oldest": iso(moment_of(oldest)), "newest": iso(moment_of(newest)),
+                "oldestMs": oldest, "newestMs": newest,
+            }
+        )  # fmt: skip
+    return [
+        {
+            "topic": name,
+            "readQueueNums": configured[name].read_queue_nums if name in configured else None,
+            "writeQueueNums": configured[name].write_queue_nums if name in configured else None,
+            "perm": configured[name].perm if name in configured else None,
+            "attributes": dict(configured[name].attributes) if name in configured else {},
+            "messages": sum(queue["messages"] for queue in found),
+            "queues": found,
+        }
+        for name, found in queues.items()
+    ]
+
+
+def _groups(store: StoreExtent) -> Iterator[Document]:
+    """How many messages that the store holds a group has still to consume, by topic; queues that it never read are not
+    counted."""
+    for (group, topic), offsets in sorted(consumer_offsets(store.path).items()):
+        queues = []
+        for queue_id, offset in sorted(offsets.items()):
+            queue = store.queues.get((topic, queue_id))
+            behind = max(queue.max_offset - max(offset, queue.min_offset), 0) if queue else 0
+            queues.append({"queueId": queue_id, "offset": offset, "backlog": behind})
+        backlog = sum(queue["backlog"] for queue in queues)
+        yield {"group": group, "topic": topic, "backlog": backlog, "queues": queues}
+
+
+def _show_store(document: Document) -> None:
+    held, is_plain = document["logEnd"] - document["logStart"], document["queueLayout"] == "file"
+    facts = [
+        ("broker", f"{document['brokerName']}, written by RocketMQ {document['versionLine']}"),
+        ("state", _state(document)),
+        ("commitlog", f"{document['logStart']} to {document['logEnd']}, {byte_size(held)}{_file_sizes(document)}"),
+        ("queues", "consume queue files" if is_plain else "RocksDB, not read: scans walk the commitlog"),
+        ("index", _index_line(document)),
+        ("checkpoint", "none" if document["checkpoint"] is None else _checkpoint_line(document["checkpoint"])),
+    ]
+    if document["undispatchedFrom"] is not None:
+        facts.append(("not in queues", f"some messages from commitlog offset {document['undispatchedFrom']} on"))
+    click.echo(printable(document["path"]))
+    for name, fact in facts:
+        click.echo(wrapped(f"  {name:13}  ", fact))
+    for found in document["damage"]:
+        place = found["path"].removeprefix(document["path"] + "/")
+        click.echo(wrapped("  damage         ", f"{place} @ {found['position']}: {found['reason']}"))
+    _show_files(document)
+    for topic in document["topics"]:
+        _show_topic(topic)
+    _show_groups(document["groups"])
+    click.echo("\n`rmqstore cat STORE --topic T` prints messages, `rmqstore verify STORE` checks")
+
+
+def _state(document: Document) -> str:
+    if document["lockHeld"]:
+        return "running: a broker of this host holds the lock"
+    if document["abortPresent"]:
+        return "not stopped cleanly, or running elsewhere: the file abort is there"
+    return "stopped"
+
+
+def _file_sizes(document: Document) -> str:
+    sizes = {file["size"] for file in document["logFiles"]}
+    files = counted(len(document["logFiles"]), "file")
+    return f" in {files} of {byte_size(sizes.pop())}" if len(sizes) == 1 else f" in {files}"
+
+
+def _index_line(document: Document) -> str:
+    files = document["indexFiles"]
+    item_count = sum(file["itemCount"] for file in files)
+    return f"{counted(len(files), 'file')}, {counted(item_count, 'item')}" if files else "none"
+
+
+def _checkpoint_line(checkpoint: Document) -> str:
+    return f"commitlog {utc(checkpoint['physicMsgTimestamp'])}, queues {utc(checkpoint['logicsMsgTimestamp'])}"
+
+
+def _show_files(document: Document) -> None:
+    files = document["logFiles"]
+    click.echo("\ncommitlog files")
+    rows = [(str(file["start"]), byte_size(file["size"]), file["path"]) for file in files]
+    left_out = len(rows) - _FILES_SHOWN
+    if left_out > 1:
+        half = _FILES_SHOWN // 2
+        rows = [*rows[:half], ("…", "", f"{counted(left_out, 'more file')} (--json lists all)"), *rows[-half:]]
+    room = max(width() - 36, 20)
+    rows = [(start, size, path if len(path) <= room else "…" + path[1 - room :]) for start, size, path in rows]
+    print_table(("start", "size", "path"), rows, right="start,size")
+
+
+def _show_topic(topic: Document) -> None:
+    facts = [counted(topic["messages"], "message")]
+    if topic["perm"] is not None:
+        facts += [f"queues to read {topic['readQueueNums']}, to write {topic['writeQueueNums']}"]
+        facts += [_PERM.get(topic["perm"] & 6, str(topic["perm"]))]
+    facts += [f"{name}={value}" for name, value in topic["attributes"].items()]
+    click.echo(f"\ntopic {printable(topic['topic'])}")
+    click.echo(wrapped("  ", ", ".join(facts)))
+    rows = [
+        (
+            str(queue["queueId"]), str(queue["minOffset"]), str(queue["maxOffset"]), utc(queue["oldestMs"]),
+            utc(queue["newestMs"]), "" if queue["queueType"] == "SimpleCQ" else queue["queueType"],
+        )
+        for queue in topic["queues"]
+    ]  # fmt: skip
+    if rows:
+        print_table(("queue", "first", "end", "oldest (UTC)", "newest (UTC)", ""), rows, right="queue,first,end")
+
+
+def _show_groups(groups: list[Document]) -> None:
+    if not groups:
+        return
+    click.echo("\nconsumer groups (messages still to consume)")
+    half = max((width() - 14) // 2, 20)
+    rows = [(fitted(group["group"], half), fitted(group["topic"], half), f"{group['backlog']:,}") for group in groups]
+    print_table(("group", "topic", "backlog"), rows, right="backlog")
+
+
+def _show_record(message: StoredMessage, as_json: bool) -> None:
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    for name in ("tags_code", "corrupt_reason"):
+        if values[name] is None:
+            del values[name]
+    if as_json:
+        body = body_fields(values.pop("body"))
+        document = {_camel(name): value for name, value in values.items()}
+        for name in ("bornTimestamp", "storeTimestamp"):
+            document[name] = iso(document[name])
+        print_json(document | body)
+        return
+    body_shown, properties = body_text(values.pop("body"), "\n  "), values.pop("properties")
+    for name, value in values.items():
+        shown = iso(value) if name.endswith("_timestamp") else value
+        click.echo(f"{_camel(name):25}  {printable('' if shown is None else str(shown))}".rstrip())
+    click.echo("properties")
+    for name, value in properties.items():
+        click.echo(printable(f"  {name:23}  {value}"))
+    click.echo(f"body\n  {body_shown}")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,198 @@
+"""What the commands share: arguments, errors on one line, plain tables, JSON, and text that a terminal can bear."""
+
+import base64
+import datetime
+import io
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rmqstore import Snapshot, StoreError, open_snapshot
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DEBUG = "rmqstore.debug"
+# Control characters, the C1 ones too, and what turns the direction of writing: a message must not steer the terminal.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# What errors advise for Spark, and what it comes to here.
+_OPTIONS_SAID = (
+    (
+        "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all",
+        "`rmqstore verify` lists all damage",
+    ),
+    ("load again for the present offsets, or set failOnDataLoss=false to go on with what is there", "run it again"),
+    ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),
+)
+_NAMED = re.compile(r"(?P<name>[^/=\\]+)=(?P<path>.+)")
+
+
+def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.find_root().meta[_DEBUG] = True
+
+
+def debug_option(command: Command) -> Command:
+    """Adds --debug, which shows the stack of an error."""
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show the stack of an error."
+    )(command)
+
+
+def store_arguments(command: Command) -> Command:
+    """Adds STORE… and --debug."""
+    command = click.argument("stores", metavar="STORE...", nargs=-1, required=True)(command)
+    return debug_option(command)
+
+
+class Commands(click.Group):
+    """A group whose commands end with one line for whatever the user can do something about."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; errors become one line and exit status 1, unless --debug is given."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows what it can
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except (StoreError, OSError) as error:
+            if ctx.find_root().meta.get(_DEBUG):
+                raise
+            raise click.ClickException(one_line(error)) from None
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error as the command line says it: options by their names here, no line breaks."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or 'a file'}: {error.strerror}; run as a user who may read it, or try again"
+    for said, meant in _OPTIONS_SAID:
+        text = text.replace(said, meant)
+    return " ".join(printable(text).split())
+
+
+def open_stores(stores: Sequence[str]) -> Snapshot:
+    """The snapshot of the STORE arguments: paths, or NAME=PATH for each.  Raises as open_snapshot."""
+    named = [_NAMED.fullmatch(store) for store in stores]
+    found = {match["name"]: match["path"] for match in named if match}
+    if len(found) == len(stores):
+        return open_snapshot(found)
+    return open_snapshot(list(stores))
+
+
+def printable(text: str) -> str:
+    """The text with every character that could steer a terminal replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ", right: str = "") -> None:
+    """A plain table.  `right` names the columns (by their heads, comma-separated) that are set to the right."""
+    cells = [list(heads), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(cell_len(row[number]) for row in cells) for number in range(len(heads))]
+    aligned = {head for head in right.split(",") if head}
+    for row in cells:
+        parts = [
+            cell.rjust(size) if head in aligned else padded(cell, size)
+            for cell, size, head in zip(row, widths, heads, strict=True)
+        ]
+        click.echo((indent + "  ".join(parts)).rstrip())
+
+
+def width() -> int:
+    """Characters in a line of the terminal, 80 when there is none."""
+    return Console().width if sys.stdout.isatty() else 80
+
+
+def fitted(text: str, size: int) -> str:
+    """The text cut to `size` columns of a terminal, with … where something is left out."""
+    return text if cell_len(text) <= size else set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
+
+
+def padded(text: str, size: int) -> str:
+    """The text filled up to `size` columns; wide characters take two."""
+    return text + " " * (size - cell_len(text))
+
+
+def wrapped(head: str, text: str) -> str:
+    """`head`, then the text beside it, broken into lines that fit the terminal; long words stay whole."""
+    return textwrap.fill(
+        printable(text), width(), initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def utc(milliseconds: int | None) -> str:
+    """A time for reading, to the second, UTC; empty for none."""
+    moment = moment_of(milliseconds)
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def iso(moment: datetime.datetime | None) -> str | None:
+    """A time for JSON: ISO 8601 with milliseconds and Z."""
+    return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def moment_of(milliseconds: int | None) -> datetime.datetime | None:
+    """The moment of a time in ms since the epoch; None for none, and for one that no calendar holds."""
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def body_fields(body: bytes | None) -> dict[str, str | None]:
+    """A body for JSON: as text under "body" when it is UTF-8, else in base64 under "bodyBase64"."""
+    if body is None:
+        return {"body": None}
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"bodyBase64": base64.b64encode(body).decode("ascii")}
+
+
+def body_text(body: bytes | None, line_end: str) -> str:
+    """A body for reading: its text, its lines joined by `line_end`, or its size and first bytes when it is no text."""
+    if body is None:
+        return ""
+    try:
+        return line_end.join(printable(line) for line in body.decode("utf-8").splitlines())
+    except UnicodeDecodeError:
+        return f"{len(body)} bytes: {body[:32].hex(' ')}"
+
+
+def byte_size(size: int) -> str:
+    """A number of bytes for reading."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def progress_bar() -> Progress:
+    """A bar on standard error that is only there when that is a terminal, and gone when the work is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,49 @@
+"""What `verify` reports: one place and one reason each, like ones counted together."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rmqstore.files.reading import StoredFile
+
+DAMAGE = "damage"
+NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Byte `position` of the file (or directory) `path` is not as expected; `severity` is "damage" or "note".
+
+    Damage is what data was lost by, or what RocketMQ answers wrongly from.  A note is what a healthy broker leaves: a
+    tail not dispatched yet, files made in advance, old bytes behind an end.
+    """
+
+    path: str
+    position: int
+    reason: str
+    severity: str = DAMAGE
+
+
+@dataclass(slots=True)
+class Tally:
+    """Findings that come in numbers: one for each path and reason, at the first place, with the count."""
+
+    _found: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+
+    def add(self, path: str, position: int, reason: str, severity: str = DAMAGE, count: int = 1) -> None:
+        """Counts `count` more of the same; the lowest position of all is kept."""
+        if count <= 0:
+            return
+        known = self._found.setdefault((path, reason, severity), [position, 0])
+        known[0] = min(known[0], position)
+        known[1] += count
+
+    def findings(self) -> Iterator[Finding]:
+        """Each kind once, in the order in which it was met first."""
+        for (path, reason, severity), (position, count) in self._found.items():
+            yield Finding(path, position, reason if count == 1 else f"{reason} ({count} times, first here)", severity)
+
+
+def log_place(files: Sequence[StoredFile], offset: int) -> tuple[str, int]:
+    """The commitlog file that holds a log offset, and the byte in it; where none holds it, the last file before it."""
+    holder = next((file for file in reversed(files) if file.start <= offset), None)
+    return (holder.path, offset - holder.start) if holder else ("commitlog", offset)

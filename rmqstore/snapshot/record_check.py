@@ -1,0 +1,74 @@
+"""Records that queue entries point at, each held against its entry: is it whole, in its place, of its queue,
+unchanged?
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqstore.formats import sys_flag
+from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, locate
+from rmqstore.snapshot.log_view import Gathered
+from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place, mark
+from rmqstore.snapshot.splits import Span
+from rmqstore.snapshot.undispatched import is_multi_dispatch
+
+Entries = npt.NDArray[np.void]
+
+
+class RecordCheck:
+    """Checks the records of some spans.  `crc` is "always", "never", or "auto": from offset `crc_from` of the log
+    on.
+    """
+
+    def __init__(self, spans: Sequence[Span], crc: str, crc_from: int) -> None:
+        self._crc = crc
+        self._crc_from = crc_from
+        self._topics = list(dict.fromkeys(span[0] for span in spans))
+        self._topic_array = pa.array(self._topics, pa.string())
+        self._topic_numbers = np.array([self._topics.index(span[0]) for span in spans], np.int64)
+        self._queue_ids = np.array([span[1] for span in spans], np.int32)
+
+    def rows(self, entries: Entries, numbers: Ints, gathered: Gathered) -> Rows:
+        """The records of `entries` (undispatched.FOUND_ENTRY, n) with a reason each; `numbers` int64[n] are their
+        spans.
+        """
+        offsets = entries["physical_offset"].copy()
+        located = locate(gathered.page, gathered.positions)
+        reasons = judge_place(located, offsets)
+        topics = self._topic_numbers[numbers]
+        queue_ids = self._queue_ids[numbers]
+        if len(offsets) and located.sound.any():
+            mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
+            self._judge_queue(located, reasons, entries, topics, queue_ids)
+            if self._crc == "always":
+                judge_crcs(located, reasons, None, properties_too=True)
+            elif self._crc == "auto" and int(offsets[-1]) >= self._crc_from:
+                judge_crcs(located, reasons, offsets >= self._crc_from, properties_too=False)
+        only = len(self._topics) == 1
+        return Rows(
+            located, self._topics[0] if only else self._topic_array.take(pa.array(topics)), queue_ids,
+            entries["queue_offset"].copy(), offsets, entries["size"].copy(), reasons, entries["tags_code"].copy(),
+        )  # fmt: skip
+
+    def _judge_queue(
+        self, located: Located, reasons: Reasons, entries: Entries, topics: Ints, queue_ids: npt.NDArray[np.int32]
+    ) -> None:
+        inner = located.flags & sys_flag.INNER_BATCH != 0
+        other = located.head("queue_id") != queue_ids
+        other |= (located.head("queue_offset") != entries["queue_offset"]) & ~inner
+        sizes = np.where(located.sound, located.topic_size, -1)
+        for number in range(len(self._topics)) if len(self._topics) == 1 else np.unique(topics).tolist():
+            topic = self._topics[number]
+            if is_multi_dispatch(topic):
+                continue  # a light queue's records are of other topics and queues
+            own: Mask | slice = slice(None) if len(self._topics) == 1 else topics == number
+            same = np.ones(len(topics), bool)
+            same[own] = equal_bytes(located.page, located.topic_at[own], sizes[own], topic.encode())
+            wrong = np.zeros(len(topics), bool)
+            wrong[own] = other[own]
+            mark(reasons, wrong, Reason.WRONG_QUEUE)
+            mark(reasons, ~same, Reason.WRONG_TOPIC)

@@ -1,0 +1,81 @@
+"""Checking a whole store: records, queue entries and index items against each other, and the small files.
+
+One pass over the log in order; queues and index files are read forward beside it, so that memory is bounded by blocks
+and not by the store.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rmqstore.snapshot.extents import StoreExtent
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
+from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
+from rmqstore.snapshot.stretch_reading import StretchReading
+from rmqstore.snapshot.verify_files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
+from rmqstore.snapshot.verify_index import IndexCheck
+from rmqstore.snapshot.verify_queues import QueueCheck
+from rmqstore.snapshot.walk import Break, WalkLimits, walk
+
+
+def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
+    """Everything that is not as it should be, while it is found.  `progress` is told how many bytes are done.
+
+    Raises DataLost if a file of the log is deleted meanwhile.
+    """
+    yield from file_findings(store)
+    index, queues = IndexCheck(store), QueueCheck(store)
+    yield from index.file_findings()
+    times = LogTimes()
+    for item in _readings(store):
+        if isinstance(item, Finding):
+            yield item
+            continue
+        yield from _record_findings(store, item)
+        times.add(_newest(item, dispatched=False), _newest(item, dispatched=True))
+        queues.check(item)
+        index.check(item)
+        if progress:
+            progress(item.high - store.log_start)
+    if store.tail and store.tail.reason != NO_DATA:
+        severity = NOTE if store.lock_held else DAMAGE
+        yield Finding(store.tail.path, store.tail.position, f"the log ends torn: {store.tail.reason}", severity)
+    yield from queues.findings()
+    yield from index.findings()
+    yield from checkpoint_findings(store, times, index.file_ends_ms)
+    yield from config_findings(store)
+
+
+def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
+    """The log from its first file to its end, every CRC checked."""
+    start, end = store.log_start, store.log_end
+    low, after_break = start, False
+    limits = WalkLimits(start, end, crc_from=start, known_end=end, property_crc=True)
+    with store.view("auto") as view:
+        for item in walk(view, limits) if start < end else ():
+            if isinstance(item, Break):
+                after_break = True
+                if item.resume is not None:
+                    path, position = log_place(store.log_files, item.offset)
+                    yield Finding(
+                        path, position, f"{item.reason}; the next sound record is at {item.resume} of the log"
+                    )
+                continue
+            high = int(item.offsets[-1] + item.located.total_size[-1])
+            yield StretchReading(item, low, high, after_break)
+            low, after_break = high, False
+
+
+def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Finding]:
+    stretch = reading.stretch
+    for row in np.flatnonzero(stretch.reasons != Reason.SOUND).tolist():
+        path, position = log_place(store.log_files, int(stretch.offsets[row]))
+        yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
+
+
+def _newest(reading: StretchReading, *, dispatched: bool) -> int:
+    """Store time of the newest sound record of a stretch, or of those that belong to a queue; 0 if there is none."""
+    times = reading.located.store_timestamp()
+    if dispatched:
+        times = times[is_dispatched_kind(reading.located.flags)]
+    return int(times.max(initial=0))

@@ -1,0 +1,57 @@
+"""One planned read: splits out of the store on the driver, ready-made Arrow batches on the executors."""
+
+import socket
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rmqstore.errors import NotAStore
+from rmqstore.snapshot import Split, open_snapshot, read_split
+from spark_source.options import BatchRead
+from spark_source.partitions import StorePartition, split_in
+from spark_source.schema import BatchShape
+
+
+class BatchReader(DataSourceReader):
+    """Plans and reads one `load()`.
+
+    It has no `pushFilters` on purpose: Spark 4.1 to 4.3 keep a pushed filter for every later use of the same DataFrame,
+    which then lacks rows.  Pruning is by options, which belong to one `load()`.
+    """
+
+    def __init__(self, batch_read: BatchRead, shape: BatchShape) -> None:
+        self._batch_read = batch_read
+        self._shape = shape
+
+    def partitions(self) -> list[InputPartition]:
+        """The splits of the store as it is now; a list, because Spark takes nothing else.
+
+        Raises NotAStore, UnsupportedLayout, UnknownTopic, Rejected or DataLost.
+        """
+        asked = self._batch_read
+        snapshot = open_snapshot(asked.stores, access=asked.request.access)
+        ranges = snapshot.select(**asked.selection)
+        return [StorePartition(split) for split in snapshot.plan(ranges, asked.request, asked.budget)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition as batches of exactly the schema that Spark expects.  Raises StoreError."""
+        split = split_in(partition)
+        if split is not None:
+            yield from self._batches(split)
+
+    def _batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in read_split(split, self._batch_read.request):
+                yield self._shape.fit(batch)
+        except NotAStore as missing:
+            raise _unseen_here(missing) from None
+
+
+def _unseen_here(missing: NotAStore) -> NotAStore:
+    """The same error in the words of a cluster: the driver saw this path when it planned, this host does not."""
+    return NotAStore(
+        missing.path,
+        f"host {socket.gethostname()} cannot see this store ({missing.reason}); mount it at the same path on every "
+        "executor, or run Spark with --master local[*] on a host that has it",
+    )

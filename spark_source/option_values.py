@@ -1,0 +1,251 @@
+"""How the text of one option becomes a value.  Each parser raises Rejected with what to write instead."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from rmqstore.errors import Rejected
+
+# A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
+JSON_BYTES_MAX = 1024 * 1024
+JSON_DEPTH_MAX = 8
+# Nothing here is wider than 64 bits with its sign, and int() of a long text is slow.
+JSON_DIGITS_MAX = 20
+INT64_MAX = 2**63 - 1
+PATTERN_SIZE_MAX = 4096
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_OFFSET_NUMBER = {"earliest": -2, "latest": -1}
+
+
+def flag(text: str) -> bool:
+    """A boolean, in any case."""
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise Rejected("write true or false")
+    return folded == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A parser of one of `words`, in any case."""
+
+    def word(text: str) -> str:
+        folded = text.strip().lower()
+        if folded not in words:
+            raise Rejected(f"write {', '.join(words[:-1])} or {words[-1]}")
+        return folded
+
+    return word
+
+
+def count(least: int, most: int) -> Callable[[str], int]:
+    """A parser of a whole number in [least, most]."""
+
+    def number(text: str) -> int:
+        digits = text.strip()
+        if not re.fullmatch(r"[+-]?\d{1,19}", digits, re.ASCII) or not least <= int(digits) <= most:
+            raise Rejected(f"write a whole number from {least} to {most}")
+        return int(digits)
+
+    return number
+
+
+def byte_size(most: int) -> Callable[[str], int]:
+    """A parser of a size in bytes in [1, most], plain or as Spark writes them: 64k, 128m, 1g (powers of 1024)."""
+
+    def size(text: str) -> int:
+        match = _SIZE.fullmatch(text.strip())
+        value = int(match[1]) << _SIZE_SHIFT[match[2].lower()] if match else 0
+        if not 1 <= value <= most:
+            raise Rejected(f"write a size in bytes from 1 to {most}, such as 8388608 or 8m")
+        return value
+
+    return size
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    """Names between commas, trimmed; a doubled name counts once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if "" in names:
+        raise Rejected("write names with commas between them, such as orders,payments")
+    return names
+
+
+def tag_list(text: str) -> tuple[str, ...]:
+    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple."""
+    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
+    if tags in (("*",), ("",)):
+        return ()
+    if "" in tags or "*" in tags:
+        raise Rejected("write tags as A || B, or * for any")
+    return tags
+
+
+def key_list(text: str) -> tuple[str, ...]:
+    """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one."""
+    keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
+    if not keys:
+        raise Rejected("write message keys as k1 || k2")
+    return keys
+
+
+def pattern(text: str) -> str:
+    """A regular expression of Python that a whole topic name has to match."""
+    if not 0 < len(text) <= PATTERN_SIZE_MAX:
+        raise Rejected(f"write a regular expression of 1 to {PATTERN_SIZE_MAX} characters")
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Rejected(f"not a regular expression of Python: {error}") from None
+    return text
+
+
+def local_path(text: str) -> str:
+    """A directory on this machine or a mount, as a path or a file: URI."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if scheme and scheme[1].lower() != "file":
+        raise Rejected(f"{scheme[1]}: is not a file system path; mount or copy the store and give its directory")
+    path = unquote(urlsplit(text).path) if scheme else text
+    if not path.strip() or "\0" in path:
+        raise Rejected("write the path of a store directory")
+    return path
+
+
+def path_list(text: str) -> tuple[str, ...]:
+    """The paths of `load([...])`, which Spark hands over as a JSON list."""
+    paths = parse_json(text)
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise Rejected("""write a JSON list of directories, such as ["/data/a", "/data/b"]""")
+    return tuple(local_path(path) for path in paths)
+
+
+def store_paths(text: str) -> dict[str, str]:
+    """{brokerName: directory} from a JSON object."""
+    stores = parse_json(text)
+    if not isinstance(stores, dict) or not stores or not all(isinstance(path, str) for path in stores.values()):
+        raise Rejected("""write a JSON object of directories by broker name, such as {"broker-a": "/data/a"}""")
+    return {broker: local_path(path) for broker, path in stores.items()}
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """Queues by topic, {"t": [0, 1]} or {"t": {"broker-a": [0, 1]}}; the snapshot checks them against the store."""
+    queues = parse_json(text)
+    if not isinstance(queues, dict) or not queues:
+        raise Rejected("""write a JSON object of queue ids by topic, such as {"orders": [0, 1]}""")
+    return queues
+
+
+def offsets(refused_word: str) -> Callable[[str], str | dict[str, Any]]:
+    """A parser of earliest, latest or offset JSON, where `refused_word` makes no sense for a batch read."""
+    other = "latest" if refused_word == "earliest" else "earliest"
+
+    def bound(text: str) -> str | dict[str, Any]:
+        word = text.strip().lower()
+        if word == other:
+            return word
+        if word == refused_word:
+            raise Rejected(
+                f"a batch read cannot use {refused_word} here; write {other}, offset JSON, or use a timestamp"
+            )
+        shape = """{"orders": {"broker-a": {"0": 12}}}"""
+        if not word.startswith("{"):
+            raise Rejected(f"write {other} or offset JSON such as {shape}")
+        value = parse_json(text)
+        if not isinstance(value, dict) or not value:
+            raise Rejected(f"write {other} or offset JSON such as {shape}")
+        for leaf in _leaves(value):
+            if leaf == refused_word or (leaf == _OFFSET_NUMBER[refused_word] and not isinstance(leaf, bool)):
+                raise Rejected(f"a batch read cannot use {refused_word} ({leaf!r}) here; write {other} or an offset")
+        return value
+
+    return bound
+
+
+def instant(text: str) -> int:
+    """A point in time in ms since 1970: a number of ms, or ISO-8601 with a zone.
+
+    A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        at_ms = int(text)
+    else:
+        at_ms = -((_EPOCH - _zoned(text)) // timedelta(milliseconds=1))
+    if not 0 <= at_ms <= INT64_MAX:
+        raise Rejected("write a time of 1970 or later")
+    return at_ms
+
+
+def instants(text: str) -> dict[str, Any]:
+    """Times in the shape of offset JSON, {"orders": {"broker-a": {"0": 1714521600000}}}; every leaf becomes ms."""
+    times = parse_json(text)
+    if not isinstance(times, dict) or not times:
+        raise Rejected("""write times as JSON, such as {"orders": {"0": 1714521600000}}""")
+    return {topic: _instants_below(value) for topic, value in times.items()}
+
+
+def parse_json(text: str) -> Any:
+    """The value of JSON text within the bounds of this module; a float, a doubled key or NaN is refused."""
+    if len(text) > JSON_BYTES_MAX:
+        raise Rejected(f"JSON of more than {JSON_BYTES_MAX} characters")
+    depth = 0
+    for character in re.sub(r"[^][{}]", "", _JSON_STRING.sub("", text)):
+        depth += 1 if character in "[{" else -1
+        if depth > JSON_DEPTH_MAX:
+            raise Rejected(f"JSON nested more than {JSON_DEPTH_MAX} deep")
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_distinct,
+            parse_int=_json_integer,
+            parse_float=_refuse_number,
+            parse_constant=_refuse_number,
+        )
+    except json.JSONDecodeError as error:
+        raise Rejected(f"not JSON: {error}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise Rejected(f"the same key twice in one JSON object: {', '.join(name for name, _ in pairs)}"[:200])
+    return value
+
+
+def _json_integer(digits: str) -> int:
+    if len(digits) > JSON_DIGITS_MAX:
+        raise Rejected("a JSON number wider than 64 bits")
+    return int(digits)
+
+
+def _refuse_number(text: str) -> Any:
+    raise Rejected(f"whole numbers only, not {text[:40]}")
+
+
+def _leaves(value: Mapping[str, Any]) -> list[Any]:
+    below = [_leaves(item) if isinstance(item, dict) else [item] for item in value.values()]
+    return [leaf for leaves in below for leaf in leaves]
+
+
+def _instants_below(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _instants_below(item) for name, item in value.items()}
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise Rejected("a time is a number of ms or ISO-8601 text with a zone")
+    return instant(str(value))
+
+
+def _zoned(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Rejected("write ms since 1970 or ISO-8601, such as 2026-05-01T08:00:00+08:00") from None
+    if moment.tzinfo is None:
+        raise Rejected(f"a time without a zone; write {moment.isoformat()}Z for UTC, or an offset such as +08:00")
+    return moment

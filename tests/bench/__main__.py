@@ -1,0 +1,66 @@
+"""All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [scan spark
+memory plan]
+
+Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
+temporary directory.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.bench import bench_memory, bench_plan, bench_scan, bench_spark
+from tests.bench.figures import Figure, table, write_json
+from tests.bench.synth import MIB, StoreShape, write_store
+
+BODY_SIZES = (100, 1024)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the named benches (all when none is named); returns the exit status: 1 when a goal was missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benches", nargs="*", metavar="BENCH", help="scan, spark, memory, plan; all by default")
+    parser.add_argument("--json", type=Path, help="writes the figures there too")
+    parser.add_argument("--small", action="store_true", help="64 MiB a store: quick, and no figures to quote")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.benches) - {"scan", "spark", "memory", "plan"}:
+        parser.error(f"no bench called {', '.join(sorted(unknown))}")
+    store_bytes = 64 * MIB if chosen.small else 1024 * MIB
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
+        for name, measured in _plan(Path(scratch), store_bytes, chosen.benches or ["scan", "spark", "memory", "plan"]):
+            print(f"{name} …", file=sys.stderr, flush=True)
+            figures += measured()
+    print(table(figures))
+    if chosen.json:
+        write_json(figures, chosen.json)
+    return int(any(figure.verdict == "MISSED" for figure in figures))
+
+
+def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple[str, Callable[[], list[Figure]]]]:
+    """What to run, in order: name and action.  Stores are written when their first bench runs."""
+    shapes = {size: StoreShape.of_size(store_bytes, size) for size in BODY_SIZES}
+
+    def store(size: int) -> Path:
+        path = scratch / f"store-{size}"
+        return path if path.exists() else write_store(path, shapes[size])
+
+    steps: list[tuple[str, Callable[[], list[Figure]]]] = []
+    if "scan" in benches:
+        steps += [
+            (f"scan, {n} B bodies", lambda n=n: bench_scan.measure(store(n), shapes[n], scratch)) for n in BODY_SIZES
+        ]
+    if "memory" in benches:
+        steps += [(f"memory, {n} B bodies", lambda n=n: bench_memory.measure(store(n), shapes[n])) for n in BODY_SIZES]
+    if "plan" in benches:
+        steps.append(("planning", lambda: bench_plan.measure(scratch)))
+    if "spark" in benches:
+        steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
+    return steps
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())

@@ -1,0 +1,108 @@
+"""Spark local[2] reading to `noop`, beside a source that yields ready-made batches of the same schema and sizes.
+
+python -m tests.bench.bench_spark
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import rmqstore
+from rmqstore.snapshot import read_split
+from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from spark_source.schema import spark_schema
+from tests.bench.bench_scan import THREE_COLUMNS
+from tests.bench.figures import Figure, best_seconds
+from tests.bench.ready_made import ReadyMadeSource
+from tests.bench.synth import StoreShape
+
+ROUNDS = 3
+WITH_MAP = (*DEFAULT_COLUMNS, "properties")
+GOALS = (
+    ("three columns", THREE_COLUMNS, 0.8),
+    ("default columns", DEFAULT_COLUMNS, 0.65),
+    ("with the map", WITH_MAP, 0.65),
+)
+
+
+def measure(store: Path, shape: StoreShape, scratch: Path) -> list[Figure]:
+    """One figure a set of columns: our rows a second, as a share of those of the ready-made source."""
+    spark = _session()
+    try:
+        spark.dataSource.register(ReadyMadeSource)
+        return [_figure(spark, store, shape, scratch, *goal) for goal in GOALS]
+    finally:
+        spark.stop()
+
+
+def _session() -> SparkSession:
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(rmqstore.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session: SparkSession = (
+        SparkSession.builder.master("local[2]")
+        .appName("rmqstore bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _figure(
+    spark: SparkSession, store: Path, shape: StoreShape, scratch: Path, name: str, columns: Sequence[str], goal: float
+) -> Figure:
+    sample, sizes = _ready(store, scratch, name.replace(" ", "-"), columns)
+    ready = spark.read.format("ready-made").schema(spark_schema(tuple(columns)))
+    ready_frame = ready.option("sample", str(sample)).option("sizes", str(sizes)).load()
+    ours = (
+        spark.read.format("rmqstore")
+        .option("subscribe", "BenchTopic")
+        .option("columns", ",".join(columns))
+        .load(str(store))
+    )
+    assert ours.count() == ready_frame.count() == shape.count
+    taken, possible = best_seconds([lambda: _to_noop(ours), lambda: _to_noop(ready_frame)], ROUNDS)
+    rate = shape.count / taken
+    return Figure(
+        line=f"Spark {shape.body_size} B, {name}", value=rate / 1e6, unit="M messages/s",
+        against=f"ready-made batches {shape.count / possible / 1e6:.2f} M/s", judged=possible / taken, goal=goal,
+    )  # fmt: skip
+
+
+def _to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _ready(store: Path, scratch: Path, name: str, columns: Sequence[str]) -> tuple[Path, Path]:
+    """The largest batch of our own scan as an Arrow file, and the rows of every batch of every partition."""
+    snapshot, request = rmqstore.open_snapshot(store), ScanRequest(columns=tuple(columns))
+    largest: pa.RecordBatch | None = None
+    sizes = []
+    for split in snapshot.plan(snapshot.select(["BenchTopic"]), request, SplitBudget()):
+        rows = []
+        for batch in read_split(split, request):
+            rows.append(batch.num_rows)
+            largest = batch if largest is None or batch.num_rows > largest.num_rows else largest
+        sizes.append(rows)
+    assert largest is not None
+    sample_path, sizes_path = scratch / f"{name}.arrow", scratch / f"{name}.json"
+    with pa.OSFile(str(sample_path), "wb") as sink, pa.ipc.new_file(sink, largest.schema) as writer:
+        writer.write_batch(largest)
+    sizes_path.write_text(json.dumps(sizes))
+    return sample_path, sizes_path
+
+
+if __name__ == "__main__":
+    from tests.bench.__main__ import run
+
+    raise SystemExit(run(["spark"]))

@@ -1,0 +1,65 @@
+"""What a bench measured: one line a figure, beside what it is compared with and the goal."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`value` in `unit`; `against` is the comparison measured in the same run, `goal` a bound on `judged`.
+
+    `judged` is what the goal speaks of: a ratio, or the value itself.  `at_least`: whether more is better.
+    A figure without a comparison (no Java on this machine) has judged None and is neither met nor missed.
+    """
+
+    line: str
+    value: float
+    unit: str
+    against: str = ""
+    judged: float | None = None
+    goal: float | None = None
+    at_least: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """met, MISSED, or "-" where nothing can be said."""
+        if self.judged is None or self.goal is None:
+            return "-"
+        return "met" if (self.judged >= self.goal) == self.at_least or self.judged == self.goal else "MISSED"
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as text, a line each."""
+    rows = [("figure", "measured", "against", "judged", "goal", "")]
+    for figure in figures:
+        sign = "≥" if figure.at_least else "<"
+        goal = "" if figure.goal is None else f"{sign} {figure.goal:g}"
+        judged = "" if figure.judged is None else f"{figure.judged:.2f}"
+        rows.append((figure.line, f"{figure.value:,.2f} {figure.unit}", figure.against, judged, goal, figure.verdict))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def write_json(figures: Sequence[Figure], path: Path) -> None:
+    """The figures as a JSON list, with their verdicts."""
+    rows = [asdict(figure) | {"verdict": figure.verdict} for figure in figures]
+    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def best_seconds(actions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """The shortest time of each action over `rounds` rounds, in each of which every action runs once: they share
+    good and bad
+    moments of the machine.  One round more goes before, to warm up."""
+    times: list[list[float]] = [[] for _ in actions]
+    for turn in range(rounds + 1):
+        for action, taken in zip(actions, times, strict=True):
+            began = perf_counter()
+            action()
+            if turn:
+                taken.append(perf_counter() - began)
+    return [min(taken) for taken in times]

@@ -1,0 +1,130 @@
+"""`rmqstore cat`."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tests.cli.conftest import Run, document_of, last_line
+from tests.golden.cases import java_rows, load_expected
+
+StoreOf = Callable[[str], Path]
+TOPIC = "%RETRY%ZvScxdxQmOx"
+
+
+def lines_of(result: Result) -> list[dict]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def expected(case: str, topic: str) -> list[dict]:
+    return [row for row in java_rows(load_expected(case)["records"]) if row["topic"] == topic]
+
+
+@pytest.mark.parametrize(("case", "topic"), [("basic", TOPIC), ("killed-lagcq", "%DLQ%nT"), ("basic-nocq", TOPIC)])
+def test_every_message_in_order(case: str, topic: str, run: Run, store_of: StoreOf) -> None:
+    rows = lines_of(run("cat", store_of(case), "--topic", topic, "--json-lines"))
+    theirs = expected(case, topic)
+    names = ("queueId", "queueOffset", "physicalOffset", "tags", "keys", "msgId", "properties")
+    assert [[row[name] for name in names] for row in rows] == [[row[name] for name in names] for row in theirs]
+    bodies = [row["body"].encode() if "body" in row else base64.b64decode(row["bodyBase64"]) for row in rows]
+    assert bodies == [row["body"] for row in theirs]
+    assert {"body" in row for row in rows} == {True, False}
+
+
+def test_json_is_an_array(run: Run, store_of: StoreOf) -> None:
+    lines = lines_of(run("cat", store_of("basic"), "--topic", TOPIC, "--json-lines"))
+    assert document_of(run("cat", store_of("basic"), "--topic", TOPIC, "--json")) == lines
+    assert document_of(run("cat", store_of("basic"), "--topic", TOPIC, "--tags", "nosuchtag", "--json")) == []
+
+
+def test_queue_from_and_limit(run: Run, store_of: StoreOf) -> None:
+    arguments = ("cat", store_of("basic"), "--topic", TOPIC, "--json-lines")
+    rows = lines_of(run(*arguments, "--queue", 1, "--from", 50, "--limit", 3))
+    assert [(row["queueId"], row["queueOffset"]) for row in rows] == [(1, 50), (1, 51), (1, 52)]
+    assert lines_of(run(*arguments, "--queue", 1, "--from", 10**6)) == []
+
+
+def test_from_below_what_is_left_begins_at_the_first(run: Run, store_of: StoreOf) -> None:
+    arguments = ("cat", store_of("deleted_head"), "--topic", "%DLQ%OJgU", "--queue", 0, "--json-lines")
+    assert [row["queueOffset"] for row in lines_of(run(*arguments, "--from", 1, "--limit", 1))] == [201]
+
+
+def test_tags_and_key(run: Run, store_of: StoreOf) -> None:
+    theirs = expected("basic", TOPIC)
+    wanted = sorted({row["tags"] for row in theirs if (row["tags"] or "").isalnum()})[:2]
+    rows = lines_of(run("cat", store_of("basic"), "--topic", TOPIC, "--tags", " || ".join(wanted), "--json-lines"))
+    assert [row["physicalOffset"] for row in rows] == [r["physicalOffset"] for r in theirs if r["tags"] in wanted]
+    keyed = next(row for row in theirs if row["keys"] and " " not in row["keys"])
+    rows = lines_of(run("cat", store_of("basic"), "--topic", TOPIC, "--key", keyed["keys"], "--json-lines"))
+    assert keyed["physicalOffset"] in [row["physicalOffset"] for row in rows]
+    assert all(keyed["keys"] in (row["keys"] or "").split(" ") for row in rows)
+
+
+def test_the_table_fits_80_columns(run: Run, store_of: StoreOf) -> None:
+    result = run("cat", store_of("broker-clean-4.9.8"), "--topic", "G101Normal", "--limit", 50)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 51
+    assert lines[0].split() == ["queue", "offset", "stored", "(UTC)", "tags", "keys", "body"]
+    assert max(len(line) for line in lines) <= 80
+    assert all(character.isprintable() for line in lines for character in line)
+
+
+def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None:
+    arguments = ("cat", store_of("basic-midflip"), "--topic", "JmtZGxB", "--queue", 1)
+    result = run(*arguments, "--json-lines")
+    damaged = [row for row in lines_of(result) if "corruptReason" in row]
+    assert [row["physicalOffset"] for row in damaged] == [157420]
+    assert result.stderr == "1 message damaged; `rmqstore verify` says where\n"
+    assert "damaged: the CRC" in run(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--topic", "JmtZGx"], 1, "did you mean JmtZGxB?"),
+        (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; it has 0, 1, 2, 3"),
+        ([], 2, "Missing option '--topic'"),
+        (["--topic", "JmtZGxB", "--limit", "0"], 2, "Invalid value for '--limit'"),
+    ],
+)
+def test_mistakes_end_with_one_line(arguments: list[str], status: int, words: str, run: Run, store_of: StoreOf) -> None:
+    result = run("cat", store_of("basic"), *arguments)
+    assert result.exit_code == status
+    assert words in last_line(result.stderr)
+    assert result.stdout == ""
+
+
+def test_not_a_store(run: Run, tmp_path: Path, store_of: StoreOf) -> None:
+    result = run("cat", tmp_path / "nowhere", "--topic", "t")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert "does not exist here; give the broker's storePathRootDir" in result.stderr
+    result = run("cat", store_of("basic").parent, "--topic", "t")
+    assert f"did you mean {store_of('basic')}?" in last_line(result.stderr)
+
+
+def test_debug_shows_the_stack(run: Run, tmp_path: Path) -> None:
+    arguments = ("cat", tmp_path / "nowhere", "--topic", "t")
+    assert isinstance(run(*arguments).exception, SystemExit)
+    assert type(run(*arguments, "--debug").exception).__name__ == "NotAStore"
+    assert type(run("--debug", *arguments).exception).__name__ == "NotAStore"
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(store_of: StoreOf) -> None:
+    """As `rmqstore cat … | head -1` does; more than a pipe holds is waiting."""
+    code = "from rmqstore.cli import main; main(prog_name='rmqstore')"
+    arguments = ["cat", str(store_of("basic")), "--topic", TOPIC, "--json-lines"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["topic"] == TOPIC
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.wait()

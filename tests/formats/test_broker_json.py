@@ -1,0 +1,196 @@
+"""The broker's JSON dialect and the shapes of its files."""
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqstore.errors import Corrupt
+from rmqstore.formats import broker_json
+from rmqstore.formats.broker_json import (
+    DEPTH_MAX,
+    SubscriptionGroup,
+    TopicConfig,
+    consumer_offsets,
+    delay_offsets,
+    parse,
+    subscription_groups,
+    topic_configs,
+)
+
+TOPICS = """{
+\t"dataVersion":{
+\t\t"counter":3,
+\t\t"timestamp":1700000000000
+\t},
+\t"topicConfigTable":{
+\t\t"TopicTest":{
+\t\t\t"attributes":{"queue.type":"BatchCQ"},
+\t\t\t"order":true,
+\t\t\t"perm":4,
+\t\t\t"readQueueNums":8,
+\t\t\t"topicFilterType":"MULTI_TAG",
+\t\t\t"topicName":"TopicTest",
+\t\t\t"topicSysFlag":1,
+\t\t\t"writeQueueNums":2
+\t\t},
+\t\t"bare":{}
+\t}
+}"""
+OFFSETS = """{
+\t"offsetTable":{
+\t\t"TopicTest@groupA":{0:250,1:-1
+\t\t},
+\t\t"%RETRY%groupA@groupA":{"0":0
+\t\t},"empty@g":{}
+\t},
+\t"lmqOffsetTable":{"%LMQ%x@groupA":17}
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{0:250,1:251}", {"0": 250, "1": 251}),
+        ("{-1 : 2}", {"-1": 2}),
+        ('{a:1,"b":{c_d:[true,false,null]}}', {"a": 1, "b": {"c_d": [True, False, None]}}),
+        ('{"a:1,{":"x:y, b:2"}', {"a:1,{": "x:y, b:2"}),
+        ('{"quote \\" 1:2":"\\\\",3:4}', {'quote " 1:2': "\\", "3": 4}),
+        ('"a\tb"', "a\tb"),
+        ("[1,2.5,-3e2]", [1, 2.5, -300.0]),
+        ("9223372036854775807", 2**63 - 1),
+        ('{"a":1,"a":2}', {"a": 2}),
+        ('"\\ud83d\\ude00 \\ud800"', "😀 \ufffd"),
+        ('{"\\udc00":["\\udc00"]}', {"\ufffd": ["\ufffd"]}),
+        (b'{"\xd1\x82":"\xff"}', {"т": "\ufffd"}),
+    ],
+)
+def test_the_dialect_is_read(text: str | bytes, value: object) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "{", "}", "[1,", "{0:}", "{:1}", '{"a" 1}', '"open', "{a:b}", "NaN", "[-Infinity]", "1e999", "nul",
+     "{} {}", "9" * 5000, b"\x00\x01", b"\xff"],
+)  # fmt: skip
+def test_other_text_is_corrupt(text: str | bytes) -> None:
+    with pytest.raises(Corrupt):
+        parse(text)
+
+
+def test_depth_and_size_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse("[" * DEPTH_MAX + "]" * DEPTH_MAX)
+    with pytest.raises(Corrupt, match="nested deeper"):
+        parse("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1))
+    with pytest.raises(Corrupt, match="nested deeper"):
+        parse('{"a":' * 1_000_000)
+    monkeypatch.setattr(broker_json, "TEXT_SIZE_MAX", 10)
+    assert parse("[1,2,3,4] ") == [1, 2, 3, 4]
+    with pytest.raises(Corrupt, match="11 bytes of JSON"):
+        parse("[1,2,3,4]  ")
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 2_000_000, "a " * 1_000_000, '"' + "\\" * 2_000_000, ": " * 1_000_000, " " * 2_000_000 + "x"]
+)
+def test_no_text_takes_long(text: str) -> None:
+    """Quadratic matching would take hours here."""
+    with pytest.raises(Corrupt):
+        parse(text)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans())
+def test_strict_json_reads_as_the_standard_library_reads_it(value: object, ascii_only: bool) -> None:
+    assert parse(json.dumps(value, ensure_ascii=ascii_only)) == value
+
+
+@given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1), max_size=8))
+def test_bare_numeric_keys_read_as_quoted_ones(table: dict[int, int]) -> None:
+    bare = "{" + ",\n\t".join(f"{key} :{value}" for key, value in table.items()) + "}"
+    assert parse(bare) == parse(json.dumps(table))
+    assert delay_offsets(parse(f'{{"offsetTable":{bare}}}')) == table
+
+
+@given(st.text(alphabet='{}[]":,\\ab1.\n-', max_size=40) | st.binary(max_size=40))
+def test_any_text_is_a_value_or_corrupt(text: str | bytes) -> None:
+    for shape in (topic_configs, subscription_groups, consumer_offsets, delay_offsets):
+        with contextlib.suppress(Corrupt):
+            assert isinstance(shape(parse(text)), dict)
+
+
+def test_topics_have_their_configuration() -> None:
+    assert topic_configs(parse(TOPICS)) == {
+        "TopicTest": TopicConfig("TopicTest", 8, 2, 4, True, "MULTI_TAG", 1, {"queue.type": "BatchCQ"}),
+        "bare": TopicConfig("bare", 16, 16, 6, False, "SINGLE_TAG", 0, {}),
+    }
+
+
+def test_groups_have_theirs() -> None:
+    text = '{"subscriptionGroupTable":{"g":{"consumeEnable":false,"retryMaxTimes":-1,"retryQueueNums":2,"brokerId":0},'
+    text += '"h":{}}}'
+    assert subscription_groups(parse(text)) == {
+        "g": SubscriptionGroup("g", consume_enable=False, retry_max_times=-1, retry_queue_nums=2),
+        "h": SubscriptionGroup("h"),
+    }
+
+
+def test_offsets_are_keyed_by_group_and_topic() -> None:
+    assert consumer_offsets(parse(OFFSETS)) == {
+        ("groupA", "TopicTest"): {0: 250, 1: -1},
+        ("groupA", "%RETRY%groupA"): {0: 0},
+        ("g", "empty"): {},
+        ("groupA", "%LMQ%x"): {0: 17},
+    }
+
+
+def test_delay_levels_count_from_one() -> None:
+    assert delay_offsets(parse('{"dataVersion":{"counter":1},\n"offsetTable":{1:12,3:7}}')) == {1: 12, 3: 7}
+
+
+@pytest.mark.parametrize("text", ["{}", '{"offsetTable":null,"topicConfigTable":{},"subscriptionGroupTable":null}'])
+def test_missing_tables_are_empty(text: str) -> None:
+    for shape in (topic_configs, subscription_groups, consumer_offsets, delay_offsets):
+        assert shape(parse(text)) == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (topic_configs, "[]"),
+        (topic_configs, '{"topicConfigTable":[]}'),
+        (topic_configs, '{"topicConfigTable":{"t":1}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"perm":"6"}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"perm":true}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"readQueueNums":-1}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"readQueueNums":2147483648}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"order":1}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"attributes":{"a":1}}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"attributes":[]}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"topicFilterType":5}}}'),
+        (subscription_groups, '{"subscriptionGroupTable":{"g":{"consumeEnable":"yes"}}}'),
+        (consumer_offsets, '{"offsetTable":{"no-group":{0:1}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b@c":{0:1}}}'),
+        (consumer_offsets, '{"offsetTable":{"@b":{0:1}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{"x":1}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{"²":1}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{2147483648:1}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:1.0}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:9223372036854775808}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":5}}'),
+        (delay_offsets, '{"offsetTable":{-1:5}}'),
+        (delay_offsets, "7"),
+    ],
+)
+def test_other_shapes_are_corrupt(shape, text: str) -> None:
+    with pytest.raises(Corrupt):
+        shape(parse(text))

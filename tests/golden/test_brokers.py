@@ -1,0 +1,229 @@
+"""Stores of whole brokers under traffic: stopped, killed, and copied while running."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore.formats.names import is_system_topic
+from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, host, read_json
+from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
+
+ANSWERED = [case for case in BROKER_CASES if (FOLDERS[case] / "expected.json.gz").exists()]
+LIVE = [case for case in BROKER_CASES if case not in ANSWERED]
+# A record that holds several messages is shown by the client without these.
+NOT_SHOWN_OF_INNER = {"storeSize": 0, "bodyCrc": 0, "offsetMsgId": None, "tagsCode": None}
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+Answers = Mapping[str, Any]
+
+
+def answers_of(case: str) -> Answers:
+    """What the broker answered to a client, and what is known of the store."""
+    answers: Answers = read_json(FOLDERS[case], "expected")
+    return {**answers, "meta": read_json(FOLDERS[case], "meta")}
+
+
+def pulled_rows(answers: Answers) -> list[Row]:
+    """The messages that a client pulled from every queue, as far as they were in the store when it was copied."""
+    end = answers["meta"]["commitlogEnd"]
+    messages = [message for queue in answers["queues"].values() for message in queue["messages"]]
+    return [_pulled(message) for message in messages if message["commitLogOffset"] < end]
+
+
+def _pulled(message: Mapping[str, Any]) -> Row:
+    same = ("topic", "queueId", "queueOffset", "storeSize", "flag", "bornTimestamp", "storeTimestamp", "reconsumeTimes")
+    same += ("preparedTransactionOffset", "properties", "sysFlag", "msgId", "offsetMsgId")
+    return {name: message[name] for name in same} | {
+        "physicalOffset": message["commitLogOffset"],
+        "bodyCrc": message["bodyCRC"],
+        "bornHost": host(message["bornHost"]),
+        "storeHost": host(message["storeHost"]),
+        "tags": message["properties"].get("TAGS"),
+        "keys": message["properties"].get("KEYS"),
+        "body": _shown_body(message),
+    }
+
+
+def _shown_body(message: Mapping[str, Any]) -> str:
+    """A body as `digest` gives it: of long ones only the SHA-256 was kept."""
+    if "bodySha256" in message:
+        return str(message["bodySha256"])
+    return digest(base64.b64decode(message["body"]))
+
+
+def digest(body: bytes | None) -> str:
+    """The SHA-256 of a body."""
+    return "null" if body is None else hashlib.sha256(body).hexdigest()
+
+
+def as_a_client_shows(row: Row, clears_compression: bool) -> Row:
+    """Our row, without what a client does not show: the 5.x client clears the compression bit of what it
+    decompressed."""
+    shown = row | {"body": digest(row["body"])}
+    del shown["tagsCode"]
+    if clears_compression:
+        shown["sysFlag"] &= ~0x1
+    if row["sysFlag"] & INNER_BATCH:
+        shown |= {name: absent for name, absent in NOT_SHOWN_OF_INNER.items() if name in shown}
+    return shown
+
+
+def unreadable_queues(answers: Answers) -> set[tuple[str, int]]:
+    """Queues that the broker does not let a client read, for lack of permission or as internal, though they hold
+    messages."""
+    hidden = (name for name, queue in answers["queues"].items() if not queue["messages"])
+    return {(name.rpartition("@")[0], int(name.rpartition("@")[2])) for name in hidden}
+
+
+@pytest.mark.parametrize("scan_mode", SCAN_MODES)
+@pytest.mark.parametrize("case", ANSWERED)
+def test_rows_are_what_a_client_pulled(case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
+    store, answers = store_of(case), answers_of(case)
+    before = fingerprint(store)
+    rows = scanned(rmqstore.open_snapshot(store), scan_mode=scan_mode)
+    hidden = unreadable_queues(answers)
+    shown = [as_a_client_shows(row, answers["brokerVersion"].startswith("V5")) for row in rows]
+    visible = [row for row in shown if (row["topic"], row["queueId"]) not in hidden]
+    assert differences(visible, pulled_rows(answers)) == []
+    assert fingerprint(store) == before
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_bounds_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
+    """A recovered broker may have put more messages since a killed store was copied; a stopped one cannot."""
+    answers = answers_of(case)
+    queues = rmqstore.open_snapshot(store_of(case)).queues().to_pylist()
+    ours = {f"{q['topic']}@{q['queueId']}": (q["minOffset"], q["maxOffset"]) for q in queues}
+    end = answers["meta"]["commitlogEnd"]
+    for name, queue in answers["queues"].items():
+        later = sum(message["commitLogOffset"] >= end for message in queue["messages"])
+        assert ours.get(name, (0, 0)) == (queue["minOffset"], queue["maxOffset"] - later), name
+    assert ours.keys() <= answers["queues"].keys()
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_tag_filters_find_what_a_client_got(case: str, store_of: Callable[[str], Path]) -> None:
+    snapshot, answers = rmqstore.open_snapshot(store_of(case)), answers_of(case)
+    asked = 0
+    for name, answer in answers["filteredPulls"].items():
+        queue, _, rest = name.partition(" from ")
+        first, _, expression = rest.partition(" tags ")
+        if not expression or answer["status"] not in ("FOUND", "NO_MATCHED_MSG"):
+            continue
+        topic, _, queue_id = queue.partition("@")
+        tags = tuple(tag.strip() for tag in expression.split("||"))
+        found = snapshot.scan(assign={topic: [int(queue_id)]}, columns=["queueOffset"], tags=tags).read_all()
+        inside = [offset for offset in found["queueOffset"].to_pylist() if int(first) <= offset < answer["next"]]
+        assert inside == answer["queueOffsets"], name
+        asked += 1
+    assert asked
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_keys_find_what_the_broker_found(case: str, store_of: Callable[[str], Path]) -> None:
+    snapshot, answers = rmqstore.open_snapshot(store_of(case)), answers_of(case)
+    end = answers["meta"]["commitlogEnd"]
+    answered = [question for question in answers["queryMessage"] if "commitLogOffsets" in question]
+    assert answered
+    for question in answered:
+        found = snapshot.query(
+            question["topic"],
+            question["key"],
+            begin_ms=question["begin"],
+            end_ms=question["end"],
+            count_max=question["maxNum"],
+        )
+        theirs = [offset for offset in question["commitLogOffsets"] if offset < end]
+        assert sorted({message.physical_offset for message in found}) == sorted(set(theirs)), question
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_a_message_by_its_offset_id(case: str, store_of: Callable[[str], Path]) -> None:
+    snapshot, answers = rmqstore.open_snapshot(store_of(case)), answers_of(case)
+    for seen in answers["viewMessageByOffsetId"]:
+        message = snapshot.message_at(seen["commitLogOffset"])
+        assert (message.topic, message.queue_id, message.queue_offset) == (
+            seen["topic"],
+            seen["queueId"],
+            seen["queueOffset"],
+        )
+        assert message.offset_msg_id == seen["id"]
+
+
+@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-5" in case])
+def test_offsets_by_time_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
+    """5.x answers with the lower boundary.  4.9 goes by the files' modification times, which stopping it has
+    changed."""
+    snapshot, answers = rmqstore.open_snapshot(store_of(case)), answers_of(case)
+    inner = {message["topic"] for message in _messages(answers) if message["sysFlag"] & INNER_BATCH}
+    for name, offsets in answers["searchOffsetByTime"].items():
+        topic, _, queue_id = name.rpartition("@")
+        if topic in inner:
+            continue  # Java answers with the first message of an inner batch
+        for time_ms, offset in offsets.items():
+            assert snapshot.offset_at(topic, int(queue_id), int(time_ms)) == offset, (name, time_ms)
+
+
+def _messages(answers: Answers) -> Iterator[Mapping[str, Any]]:
+    return (message for queue in answers["queues"].values() for message in queue["messages"])
+
+
+@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-" in case])
+def test_topics_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
+    ours = {topic["topic"]: topic for topic in rmqstore.open_snapshot(store_of(case)).topics().to_pylist()}
+    for name, theirs in answers_of(case)["topics"].items():
+        if name not in ours:
+            assert is_system_topic(name), name  # known to every broker, in no file
+            continue
+        for field in ("readQueueNums", "writeQueueNums", "perm"):
+            assert ours[name][field] == theirs[field], name
+        assert dict(ours[name]["attributes"]) == theirs.get("attributes", {}), name
+
+
+@pytest.mark.parametrize("scan_mode", SCAN_MODES)
+@pytest.mark.parametrize("case", LIVE)
+def test_a_live_copy_holds_all_that_was_acknowledged(
+    case: str, scan_mode: str, store_of: Callable[[str], Path]
+) -> None:
+    """Everything acknowledged before the copy began is there; later messages may be, whole or not at all."""
+    store = store_of(case)
+    before = fingerprint(store)
+    rows = scanned(rmqstore.open_snapshot(store), scan_mode=scan_mode, on_corrupt_record="skip")
+    by_record = {row["offsetMsgId"]: row for row in rows if not row["sysFlag"] & INNER_BATCH}
+    by_place = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rows}
+    by_key = {(row["topic"], row["msgId"]) for row in rows}
+    for send in read_json(FOLDERS[case], "sent"):
+        if not send.get("offsetMsgId"):
+            # No answer came (one way), or one that names no place: half messages wait in a topic of their own.
+            topic = HALF_TOPIC if send["kind"].startswith("transaction:") else send["topic"]
+            assert (topic, send["properties"]["UNIQ_KEY"]) in by_key
+            continue
+        piece = int(send["note"].split()[3]) if "piece" in send.get("note", "") else 0
+        place = (send["topic"], send["queueId"], send["queueOffset"] + piece)
+        ids = send["offsetMsgId"].split(",")
+        found = (
+            by_place.get(place) if send["kind"] == "innerBatch" else by_record.get(ids[piece if len(ids) > 1 else 0])
+        )
+        if found is None:
+            assert not send["mustBePresent"], send
+        else:
+            _assert_is_what_was_sent(found, send, place)
+    assert fingerprint(store) == before
+
+
+def _assert_is_what_was_sent(row: Row, send: Mapping[str, Any], place: tuple[str, int, int]) -> None:
+    """Body, flag and properties; delayed and transactional messages wait in a system topic, and lose nothing there."""
+    if send["kind"] in ("normal", "ordered", "large", "autoCreated", "batch", "innerBatch"):
+        assert (row["topic"], row["queueId"], row["queueOffset"]) == place
+    assert digest(row["body"]) == _shown_body(send)
+    assert row["flag"] == send["flag"]
+    # The broker drops WAIT, writes the unique key of a whole batch over those of its messages, and answers for DELAY
+    # itself.
+    kept = {name: text for name, text in send["properties"].items() if name not in ("WAIT", "UNIQ_KEY", "DELAY")}
+    assert row["properties"].items() >= kept.items()

@@ -1,0 +1,110 @@
+"""Every row and every field of every golden store is Java's, in both ways through the data, and nothing is written."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from tests.golden import departures
+from tests.golden.cases import FOLDERS, STORE_CASES, base_name, java_rows, load_expected
+from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
+
+DAMAGED = [case for case in STORE_CASES if (known := departures.ROWS.get(base_name(case))) and known.damaged_at]
+NOTICED_ANYWAY = [case for case in DAMAGED if departures.ROWS[base_name(case)].verify_crc == "auto"]
+
+
+def test_the_golden_stores_are_all_there() -> None:
+    """A test over an empty directory would find nothing wrong."""
+    assert len(STORE_CASES) == len(FOLDERS) - sum((folder / "meta.json").exists() for folder in FOLDERS.values())
+    assert STORE_CASES
+
+
+@pytest.mark.parametrize("scan_mode", SCAN_MODES)
+@pytest.mark.parametrize("case", [case for case in STORE_CASES if case not in NOTICED_ANYWAY])
+def test_rows_are_java_s(case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
+    store, expected = store_of(case), load_expected(case)
+    before = fingerprint(store)
+    ours = scanned(rmqstore.open_snapshot(store), scan_mode=scan_mode)
+    departure = departures.of_rows(case, expected)
+    theirs = departure.rows(expected) if departure and departure.verify_crc == "auto" else _unverified_rows(expected)
+    assert differences(ours, theirs) == []
+    assert fingerprint(store) == before
+
+
+def _unverified_rows(expected: departures.Expected) -> list[departures.Row]:
+    """Java's rows; where its configuration made it drop a record for its CRC property, that record too, as it
+    stands there."""
+    rows = java_rows(expected["records"])
+    if base_name(expected["case"]) != "crcprop-force-flip":
+        return rows
+    end = expected["log"]["end"]
+    (cut,) = [row for row in departures.acked_rows(expected) if row["physicalOffset"] == end]
+    damaged = cut | {"flag": _as_int32(cut["flag"] ^ 0x40)}
+    return sorted([*rows, damaged], key=departures.row_order)
+
+
+def _as_int32(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
+
+
+@pytest.mark.parametrize("scan_mode", SCAN_MODES)
+@pytest.mark.parametrize("case", DAMAGED)
+class TestDamageInTheMiddle:
+    def test_fail_names_file_and_place(self, case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
+        expected, departure = load_expected(case), departures.ROWS[base_name(case)]
+        snapshot = rmqstore.open_snapshot(store_of(case))
+        with pytest.raises(rmqstore.Corrupt) as caught:
+            scanned(snapshot, scan_mode=scan_mode, verify_crc=departure.verify_crc)
+        assert departure.damaged_at is not None
+        assert _log_offset(caught.value) == departure.damaged_at(expected)
+
+    def test_skip_returns_every_sound_record(self, case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
+        store, expected, departure = store_of(case), load_expected(case), departures.ROWS[base_name(case)]
+        before = fingerprint(store)
+        how = {"scan_mode": scan_mode, "verify_crc": departure.verify_crc}
+        ours = scanned(rmqstore.open_snapshot(store), on_corrupt_record="skip", **how)
+        assert differences(ours, departure.rows(expected)) == []
+        assert fingerprint(store) == before
+
+    def test_null_keeps_the_damaged_row_and_says_why(
+        self, case: str, scan_mode: str, store_of: Callable[[str], Path]
+    ) -> None:
+        expected, departure = load_expected(case), departures.ROWS[base_name(case)]
+        how = {"scan_mode": scan_mode, "verify_crc": departure.verify_crc}
+        ours = scanned(rmqstore.open_snapshot(store_of(case)), on_corrupt_record="null", **how)
+        flagged = [row for row in ours if "corruptReason" in row]
+        assert departure.damaged_at is not None
+        assert [row["physicalOffset"] for row in flagged] == [departure.damaged_at(expected)]
+        assert [row["body"] for row in flagged] == [None]
+        assert differences([row for row in ours if row not in flagged], departure.rows(expected)) == []
+
+
+def _log_offset(error: rmqstore.Corrupt) -> int:
+    """The offset in the commitlog of a place that an error names by file and byte: files are named by where they
+    begin."""
+    return int(Path(error.path).name) + error.offset
+
+
+@pytest.mark.parametrize("case", STORE_CASES)
+def test_beyond_java_is_what_the_table_says(case: str) -> None:
+    """Only cases of the table have rows that Java lacks, and these are rows that its writer had confirmed."""
+    expected = load_expected(case)
+    more = departures.beyond_java(case, expected)
+    lost_by_java = case_lost_rows(case, expected)
+    assert bool(more) == lost_by_java
+    assert not more or {row["physicalOffset"] for row in more} <= {place[0] for place in expected["before"]["acked"]}
+
+
+def case_lost_rows(case: str, expected: departures.Expected) -> bool:
+    """Whether Java, opening this store, lost or refused messages that are sound on the disk."""
+    refused = not expected["open"]["load"]
+    return refused or base_name(case) in ("basic-midflip", "killed-midflip")
+
+
+@pytest.mark.parametrize("case", [case for case in STORE_CASES if base_name(case) == "sysflags"])
+def test_stored_bodies_come_as_they_are(case: str, store_of: Callable[[str], Path]) -> None:
+    ours = scanned(rmqstore.open_snapshot(store_of(case)), decompress=False)
+    theirs = [row | {"body": row["storedBody"]} for row in java_rows(load_expected(case)["records"])]
+    assert any(row["body"] != row["storedBody"] for row in java_rows(load_expected(case)["records"]))
+    assert differences(ours, theirs) == []
