@@ -24,9 +24,17 @@ def gather(page: Bytes, positions: Places, kind: str) -> npt.NDArray[np.signedin
     error.
     """
     dtype = np.dtype(f">{kind}")
-    room = len(page) - dtype.itemsize + 1
-    view: npt.NDArray[np.signedinteger] = np.ndarray((max(room, 0),), dtype, page, strides=(1,))
-    return view[positions].astype(dtype.newbyteorder("="))
+    values: npt.NDArray[np.signedinteger] = _opaque(page, positions, dtype.itemsize).view(dtype)
+    return values.astype(dtype.newbyteorder("="))
+
+
+def _opaque(page: Bytes, positions: Places, size: int) -> npt.NDArray[np.void]:
+    """`size` bytes at each position as V<size>[n] (copy).
+
+    numpy gathers opaque bytes twice as fast as unaligned numbers, and six times as fast as structures.
+    """
+    view: npt.NDArray[np.void] = np.ndarray((max(len(page) - size + 1, 0),), f"V{size}", page, strides=(1,))
+    return view[positions]
 
 
 def gather_bytes(page: Bytes, positions: Places, size: int) -> npt.NDArray[np.bytes_]:
@@ -38,14 +46,8 @@ def gather_bytes(page: Bytes, positions: Places, size: int) -> npt.NDArray[np.by
 
 
 def gather_rows(page: Bytes, positions: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Structures of `dtype` at byte `positions`: uint8[nbytes], int64[n] → structured[n] (copy); bounds as `gather`.
-
-    As opaque bytes: numpy copies a structure field by field, which takes six times as long.
-    """
-    view: npt.NDArray[np.void] = np.ndarray(
-        (max(len(page) - dtype.itemsize + 1, 0),), f"V{dtype.itemsize}", page, strides=(1,)
-    )
-    return view[positions].view(dtype)
+    """Structures of `dtype` at byte `positions`: uint8[nbytes], int64[n] → structured[n] (copy); bounds as `gather`."""
+    return _opaque(page, positions, dtype.itemsize).view(dtype)
 
 
 def take_rows(rows: npt.NDArray[np.void], numbers: npt.NDArray[np.intp] | Mask) -> npt.NDArray[np.void]:
@@ -177,15 +179,21 @@ def equal_bytes(page: Bytes, positions: Ints, sizes: Ints, wanted: bytes) -> Mas
     if not wanted or not same.any():
         return same
     if same.all():
-        return _compare(page, positions, wanted)
+        return compare_bytes(page, positions, wanted)
     rows = np.flatnonzero(same)
-    same[rows] = _compare(page, positions[rows], wanted)
+    same[rows] = compare_bytes(page, positions[rows], wanted)
     return same
 
 
-def _compare(page: Bytes, positions: Ints, wanted: bytes) -> Mask:
-    """numpy compares S values as if padded with NUL, so a wanted text that ends in NUL is compared byte by byte."""
-    if wanted.endswith(b"\0"):
-        found = page[positions[:, None] + np.arange(len(wanted))]
-        return np.asarray((found == np.frombuffer(wanted, np.uint8)).all(axis=1))
-    return np.asarray(gather_bytes(page, positions, len(wanted)) == wanted)
+def compare_bytes(page: Bytes, positions: Places, wanted: bytes) -> Mask:
+    """Where `wanted` (not empty) stands at `positions`: bool[n]; bounds as `gather_bytes`.
+
+    In words of 1, 2, 4 or 8 bytes, the last of which may overlap the one before: numpy compares texts slowly, and as if
+    padded with NUL.
+    """
+    width = max(size for size in (1, 2, 4, 8) if size <= len(wanted))
+    same: Mask = np.ones(len(positions), bool)
+    for step in sorted({*range(0, len(wanted) - width, width), len(wanted) - width}):
+        word = np.frombuffer(wanted, f"<u{width}", 1, step)[0]
+        same &= _opaque(page, positions + step, width).view(f"<u{width}") == word
+    return same

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, gather_bytes
+from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, compare_bytes, gather_bytes
 
 NAME_END = 0x01
 VALUE_END = 0x02
@@ -36,7 +36,7 @@ class Pieces:
         wins.
         """
         candidates = np.flatnonzero(self.name_size == len(name))
-        named = gather_bytes(self.data, self.name_start[candidates], len(name)) == name
+        named = compare_bytes(self.data, self.name_start[candidates], name)
         hits = candidates if named.all() else candidates[named]
         behind = np.cumsum(self.counts)
         if len(hits) == len(behind) and ((hits < behind) & (hits >= behind - self.counts)).all():
@@ -73,31 +73,34 @@ def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
 
     Pieces without a name or without a value are left out (MessageDecoder.string2messageProperties, 4.9.1 and later).
     """
-    marks: Places = np.flatnonzero(data[: block_offsets[-1]] <= VALUE_END).astype(np.int32)
+    used = data[: block_offsets[-1]]
+    name_marks: Places = np.flatnonzero(used == NAME_END).astype(np.int32)
+    value_marks: Places = np.flatnonzero(used == VALUE_END).astype(np.int32)
     offsets: Places = block_offsets.astype(np.int32)
-    kinds = data[marks]
-    if _is_regular(data, offsets, kinds):
-        name_ends, ends = marks[0::2], marks[1::2]
+    if _is_regular(data, offsets, name_marks, value_marks):
+        name_ends, ends = name_marks, value_marks
         nexts = ends + 1
         starts: Places = np.concatenate((offsets[:1], nexts[:-1])).astype(np.int32)[: len(nexts)]
     else:
-        nexts = _piece_nexts(data, offsets, marks[kinds == VALUE_END])
+        nexts = _piece_nexts(data, offsets, value_marks)
         ends = (nexts - (data[nexts - 1] == VALUE_END)).astype(np.int32)
         starts = np.empty(len(nexts), np.int32)
         starts[1:] = nexts[:-1]
         block_firsts = np.searchsorted(nexts, offsets[:-1], side="right")
         filled = offsets[1:] > offsets[:-1]
         starts[block_firsts[filled]] = offsets[:-1][filled]
-        name_ends = _first_name_end(marks[kinds == NAME_END], starts, ends)
+        name_ends = _first_name_end(name_marks, starts, ends)
     counts = np.diff(np.searchsorted(nexts, offsets, side="right"))
     pieces = Pieces(data, counts, starts, name_ends - starts, name_ends + 1, ends - name_ends - 1)
     usable = (pieces.name_size > 0) & (pieces.value_size > 0)
     return pieces if usable.all() else pieces._kept(usable, pieces.rows())
 
 
-def _is_regular(data: Bytes, offsets: Places, kinds: Bytes) -> bool:
+def _is_regular(data: Bytes, offsets: Places, name_marks: Places, value_marks: Places) -> bool:
     """Whether 0x01 and 0x02 alternate throughout and every block is closed, so that no piece needs a closer look."""
-    if len(kinds) % 2 or not ((kinds[0::2] == NAME_END).all() and (kinds[1::2] == VALUE_END).all()):
+    if len(name_marks) != len(value_marks) or not (name_marks < value_marks).all():
+        return False
+    if not (value_marks[:-1] < name_marks[1:]).all():
         return False
     filled = offsets[1:] > offsets[:-1]
     return bool((data[offsets[1:][filled] - 1] == VALUE_END).all())

@@ -35,11 +35,23 @@ class Coverage:
         known = offsets >= self._bucket_starts[0]
         if not known.all():
             offsets, sizes = offsets[known], sizes[known]
+        if not len(offsets):
+            return
         sizes = sizes.astype(np.int64)
-        bucket = np.searchsorted(self._bucket_starts, offsets, side="right") - 1
-        np.add.at(self._sum, bucket, sizes)
-        np.minimum.at(self._low, bucket, offsets)
-        np.maximum.at(self._high, bucket, offsets + sizes)
+        if not (offsets[1:] > offsets[:-1]).all():  # damaged entries: offsets rise along a queue
+            order = np.argsort(offsets, kind="stable")
+            offsets, sizes = offsets[order], sizes[order]
+        first = int(np.searchsorted(self._bucket_starts, offsets[0], side="right")) - 1
+        last = int(np.searchsorted(self._bucket_starts, offsets[-1], side="right"))
+        edges = np.searchsorted(offsets, self._bucket_starts[first + 1 : last])
+        firsts = np.concatenate(([0], edges))
+        lasts = np.concatenate((edges, [len(offsets)])) - 1
+        held = lasts >= firsts
+        buckets = np.arange(first, last)[held]
+        firsts, lasts = firsts[held], lasts[held]
+        self._sum[buckets] += np.add.reduceat(sizes, firsts)
+        self._low[buckets] = np.minimum(self._low[buckets], offsets[firsts])
+        self._high[buckets] = np.maximum(self._high[buckets], offsets[lasts] + sizes[lasts])
 
     def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> tuple[int, int]:
         """(the offset up to which every byte is dispatched or the end of a file, a record boundary ≥ `behind` bytes

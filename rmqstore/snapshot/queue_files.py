@@ -1,6 +1,5 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,6 @@ from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 
-_BLOCK_SIZE = 64 * 1024
 SIMPLE = "SimpleCQ"
 BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
@@ -53,45 +51,48 @@ class QueueFiles:
 
         Raises DataLost if a listed file is gone.
         """
-        entries = np.zeros(last - first, self.layout.dtype)
         size = self.layout.size
+        data = bytearray()
         for file in self.files:
             low, high = max(first, file.start // size), min(last, file.end // size)
             if low >= high:
                 continue
-            data = _read(self, file, low * size - file.start, (high - low) * size, (first, last))
-            found = np.frombuffer(data, self.layout.dtype, len(data) // size)
-            entries[low - first : low - first + len(found)] = found
-        return entries
+            found = _read(self, file, low * size - file.start, (high - low) * size, (first, last))
+            if low == first and len(found) == (last - first) * size:
+                return np.frombuffer(found, self.layout.dtype)
+            data = data.ljust((low - first) * size, b"\0") + found[: len(found) // size * size]
+        return np.frombuffer(data.ljust((last - first) * size, b"\0"), self.layout.dtype)
 
     def written_end(self) -> int:
         """The slot behind the last written entry; the first slot when nothing is written.
 
         Entries are appended, so within the last file that has any the written ones come first: found by halving.
         """
-        size = self.layout.size
         for file in reversed(self.files):
-            low, high = file.start // size, file.end // size
-            block = min(_BLOCK_SIZE // size, high - low)
-            while low < high:
-                middle = low if high - low <= block else (low + high) // 2
-                entries = self.read(middle, min(middle + block, high))
-                valid = is_valid_entry(self.kind, entries)
-                if valid.all():
-                    low = middle + len(entries)
-                elif valid[0]:
-                    low = high = middle + int(np.argmin(valid))
-                else:
-                    high = middle
-            if low > file.start // size:
-                return low
+            first = file.start // self.layout.size
+            end = _written_end(self, file)
+            if end > first:
+                return end
         return self.first_slot()
 
-    def blocks(self, first: int, last: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
-        """Runs of entries of slots [first, last) with the slot each begins at, in order, of bounded size."""
-        step = 64 * 1024
-        for low in range(first, last, step):
-            yield low, self.read(low, min(low + step, last))
+
+def _written_end(queue: QueueFiles, file: StoredFile) -> int:
+    """The slot behind the last written entry of one file, by halving; the file's first slot when nothing is written."""
+    size = queue.layout.size
+    low, high = file.start // size, file.end // size
+    try:
+        with OpenFile(file.path) as source:
+            while low < high:
+                middle = (low + high) // 2
+                data = source.read(middle * size - file.start, size)
+                if len(data) == size and is_valid_entry(queue.kind, np.frombuffer(data, queue.layout.dtype))[0]:
+                    low = middle + 1
+                else:
+                    high = middle
+    except OSError as error:
+        name = f"{queue.topic}/{queue.queue_id}"
+        raise DataLost(name, (low, high), None, file.path, error.strerror or str(error)) from None
+    return low
 
 
 def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:

@@ -26,6 +26,8 @@ from rmqstore.snapshot.undispatched import QueueKey
 
 _FIRST_ROWS = 256
 _GROWTH = 4
+# Rows of entry columns are small: so many times more of them make a batch.
+_NARROW = 4
 
 
 def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
@@ -119,8 +121,9 @@ class _SplitReader:
 
     def _entry_batches(self, run: EntryRun) -> Iterator[pa.RecordBatch]:
         """Batches of columns that the entries answer alone; the commitlog is not opened."""
-        for first in range(0, len(run.entries), self._request.batch_rows):
-            part = run.entries[first : first + self._request.batch_rows]
+        rows = self._request.batch_rows * _NARROW
+        for first in range(0, len(run.entries), rows):
+            part = run.entries[first : first + rows]
             yield self._decoder.entry_batch(run.span, part)
 
     def _record_batches(self, entries: Entries, numbers: Ints, span: Span | None) -> Iterator[pa.RecordBatch]:

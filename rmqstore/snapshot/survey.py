@@ -7,6 +7,7 @@ import numpy as np
 
 from rmqstore.files import reading
 from rmqstore.formats import message
+from rmqstore.formats.message_columns import take_rows
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
@@ -18,7 +19,7 @@ from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
-_CHECKED_SIZE = 64 * 1024 * 1024
+_CHECKED_SIZE = 16 * 1024 * 1024
 # The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
 _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
@@ -174,11 +175,11 @@ def _entries_from(queue: QueueFiles, physical_offset: int, end: int) -> Sequence
     while high > queue.first_slot():
         low = max(high - step, queue.first_slot())
         entries = queue.read(low, high)
-        good = entries[holds_message(queue.kind, entries)]
-        inside = good[good["physical_offset"] >= physical_offset]
-        if len(inside):
-            blocks.append(inside)
-        if len(inside) < len(good) or (len(good) == 0 and low < high):
+        good = holds_message(queue.kind, entries)
+        inside = good & (entries["physical_offset"] >= physical_offset)
+        if inside.any():
+            blocks.append(entries if inside.all() else take_rows(entries, inside))
+        if (inside != good).any() or not good.any():
             break
         high, step = low, min(step * 4, 64 * 1024)
     return blocks

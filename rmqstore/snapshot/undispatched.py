@@ -192,7 +192,9 @@ def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch) -> npt.NDArray[np
     return found
 
 
-FOUND_ENTRY = np.dtype([("queue_offset", "i8"), ("physical_offset", "i8"), ("size", "i4"), ("tags_code", "i8")])
+FOUND_ENTRY = np.dtype(
+    [("queue_offset", "i8"), ("physical_offset", "i8"), ("size", "i4"), ("tags_code", "i8")], align=True
+)
 
 
 def tags_codes(located: Located, topic: str) -> Ints:

@@ -36,12 +36,15 @@ def measure(store: Path, shape: StoreShape) -> list[Figure]:
     size = shape.count * shape.record_size / MIB
     return [
         Figure(
-            line=f"peak memory, {shape.body_size} B bodies", value=seen["peak"], unit="MiB above the interpreter",
-            against=f"a store of {size:.0f} MiB; not of files: {seen['anonymous']} MiB", judged=seen["peak"],
+            line=f"peak memory, {shape.body_size} B bodies",
+            value=seen["peak"],
+            unit="MiB above the interpreter",
+            against=f"a store of {size:.0f} MiB; not of files: {seen['anonymous']} MiB",
+            judged=seen["peak"],
             goal=GOAL_MIB,
             at_least=False,
         )
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -23,13 +23,23 @@ def measure(scratch: Path) -> list[Figure]:
     planned, read = best_seconds([lambda: _plan(wide), lambda: _read(small)], 3)
     return [
         Figure(
-            line=f"plan {PLAN_QUEUES} queues", value=planned, unit="s", against=f"the first time {first:.2f} s", judged=max(first, planned),
-            goal=PLAN_GOAL_SECONDS, at_least=False,
+            line=f"plan {PLAN_QUEUES} queues",
+            value=planned,
+            unit="s",
+            against=f"the first time {first:.2f} s",
+            judged=max(first, planned),
+            goal=PLAN_GOAL_SECONDS,
+            at_least=False,
         ),
         Figure(
-            line=f"read {READ_QUEUES} queues of 10 messages", value=read, unit="s", judged=read, goal=READ_GOAL_SECONDS, at_least=False
+            line=f"read {READ_QUEUES} queues of 10 messages",
+            value=read,
+            unit="s",
+            judged=read,
+            goal=READ_GOAL_SECONDS,
+            at_least=False,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _plan(store: Path) -> None:

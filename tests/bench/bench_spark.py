@@ -74,9 +74,13 @@ def _figure(
     taken, possible = best_seconds([lambda: _to_noop(ours), lambda: _to_noop(ready_frame)], ROUNDS)
     rate = shape.count / taken
     return Figure(
-        line=f"Spark {shape.body_size} B, {name}", value=rate / 1e6, unit="M messages/s",
-        against=f"ready-made batches {shape.count / possible / 1e6:.2f} M/s", judged=possible / taken, goal=goal,
-    )  # fmt: skip
+        line=f"Spark {shape.body_size} B, {name}",
+        value=rate / 1e6,
+        unit="M messages/s",
+        against=f"ready-made batches {shape.count / possible / 1e6:.2f} M/s",
+        judged=possible / taken,
+        goal=goal,
+    )
 
 
 def _to_noop(frame: DataFrame) -> None:

@@ -8,6 +8,7 @@ RMQSTORE_GOLDEN names another directory of case folders: the same tests then run
 """
 
 import base64
+import functools
 import gzip
 import ipaddress
 import json
@@ -56,12 +57,13 @@ def read_json(folder: Path, name: str) -> Any:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
+@functools.lru_cache(maxsize=128)
 def load_expected(case: str) -> dict[str, Any]:
     """Java's answers about `case`, with the records and confirmed puts that a variant shares with its base case
     filled in.
 
-    `records` are what RocketMQ holds after its own recovery ([] where it refused to open); `baseRecords` all of the
-    base case.
+    Shared, so not to be changed.  `records` are what RocketMQ holds after its own recovery ([] where it refused to
+    open); `baseRecords` all of the base case.
     """
     expected: dict[str, Any] = read_json(FOLDERS[case], "expected")
     if "recordsFrom" in expected:

@@ -17,11 +17,23 @@ pytestmark = pytest.mark.spark
 DOZEN = [
     case
     for case in (
-        "basic", "basic-4.9.8", "killed", "killed-lagcq-noabort", "killed-portable-4.9.8", "batchcq", "cqext", "deleted_head",
-        "delay", "ipv6-4.9.8", "lmq", "longtopic", "multipath", "sysflags",
+        "basic",
+        "basic-4.9.8",
+        "killed",
+        "killed-lagcq-noabort",
+        "killed-portable-4.9.8",
+        "batchcq",
+        "cqext",
+        "deleted_head",
+        "delay",
+        "ipv6-4.9.8",
+        "lmq",
+        "longtopic",
+        "multipath",
+        "sysflags",
     )
     if case in FOLDERS
-]  # fmt: skip
+]
 
 
 def _spark_rows(spark: SparkSession, store: Path) -> list[dict[str, object]]:

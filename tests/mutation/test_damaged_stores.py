@@ -17,9 +17,9 @@ from tests.golden.cases import FOLDERS, INNER_BATCH, Row, row_order, unpack
 from tests.golden.rows import SCAN_MODES, scanned
 from tests.mutation.damage import Damage, damaged_copy, damages, no_hang
 
-pytestmark = pytest.mark.mutation
+pytestmark = [pytest.mark.mutation, pytest.mark.slow]
 
-EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "25"))
 THOROUGH = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -33,12 +33,23 @@ THOROUGH = settings(
 CASES = ("basic", "killed-4.9.8", "batchcq", "lmq", "cqext", "ipv6", "sysflags", "crcprop")
 CHECKED = {"verify_crc": "always", "decompress": False}
 DAMAGE_WORDS = ("fail", "null", "skip")
-# No CRC of RocketMQ's covers these, unless a record has the CRC property: a changed bit in them is simply another
-# value.
+# No CRC covers these, unless a record has the CRC property: a changed bit in them is simply another value.
 UNCOVERED = {
-    "flag", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "offsetMsgId", "msgId", "reconsumeTimes",
-    "preparedTransactionOffset", "properties", "tags", "keys", "tagsCode",
-}  # fmt: skip
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "storeTimestamp",
+    "bornHost",
+    "storeHost",
+    "offsetMsgId",
+    "msgId",
+    "reconsumeTimes",
+    "preparedTransactionOffset",
+    "properties",
+    "tags",
+    "keys",
+    "tagsCode",
+}
 CRC_PROPERTY_SIZE = 20
 SYS_FLAG = range(36, 40)  # its bytes in a record: compression, transaction type, address families, inner batch
 

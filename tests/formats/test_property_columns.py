@@ -1,0 +1,100 @@
+"""The vector split of property blocks finds what `parse_properties` finds, in every dialect and in any bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rmqstore.formats.java_text import java_text
+from rmqstore.formats.properties import parse_properties
+from rmqstore.formats.property_columns import Pieces, split_pieces
+
+NAMES = [b"TAGS", b"KEYS", b"a", b"aa", "ключ".encode(), b"TAGT"]
+PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([b"", b"v", b"v1", b"x\x01y", b"\0", b"v\0"])))
+LETTERS = st.sampled_from([b"\x01", b"\x02", b"\0", b"a", b"b", b"TAGS", b"TAGS\x01x\x02"])
+
+
+def joined(pairs: list[tuple[bytes, bytes]], closed: bool) -> bytes:
+    """A block with the trailing 0x02 (up to 4.9.0 and since 5.2.0), or without (4.9.1 … 5.1.4)."""
+    return b"\x02".join(name + b"\x01" + value for name, value in pairs) + (b"\x02" if closed and pairs else b"")
+
+
+ROOM_FOR_CRC = st.sampled_from([b"", b"", bytes(20)])  # what 5.2.0 leaves behind the last 0x02
+WRITTEN = st.builds(lambda pairs, closed, room: joined(pairs, closed) + room, PAIRS, st.booleans(), ROOM_FOR_CRC)
+BLOCK = WRITTEN | st.lists(LETTERS, max_size=12).map(b"".join)
+
+
+def split(blocks: list[bytes], behind: bytes = b"") -> Pieces:
+    """The pieces of blocks laid end to end; `behind` is data that belongs to none."""
+    data = np.frombuffer(b"".join(blocks) + behind, np.uint8)
+    return split_pieces(data, np.concatenate(([0], np.cumsum([len(block) for block in blocks]))).astype(np.int64))
+
+
+def value_at(pieces: Pieces, start: int, size: int) -> str | None:
+    return None if size < 0 else java_text(pieces.data[start : start + size].tobytes())
+
+
+def listed(pieces: Pieces) -> list[list[tuple[str, str]]]:
+    """Name and value of every piece, by block."""
+    found: list[list[tuple[str, str]]] = [[] for _ in pieces.counts]
+    columns = (pieces.rows(), pieces.name_start, pieces.name_size, pieces.value_start, pieces.value_size)
+    for row, *place in zip(*(column.tolist() for column in columns), strict=True):
+        name, value = value_at(pieces, *place[:2]), value_at(pieces, *place[2:])
+        assert name is not None
+        assert value is not None
+        found[row].append((name, value))
+    return found
+
+
+@given(st.lists(BLOCK, max_size=8), st.binary(max_size=4) | st.just(b"\x02\x01"))
+@example([b""], b"")
+@example([b"", b"a\x01b\x02", b"", b"a\x01b", b""], b"")
+@example([b"a\x01b", b"c\x01d\x02"], b"\x02")
+@example([b"a\x01b\x02a\x01c\x02a\x01\x02"] * 3, b"")
+@example([b"a\x01b\x02" + bytes(20), b"a", b"\x01b\x02"], b"\x01\x02")
+def test_pieces_are_the_properties(blocks: list[bytes], behind: bytes) -> None:
+    pieces = split(blocks, behind)
+    expected = [parse_properties(block) for block in blocks]
+    assert [dict(pairs) for pairs in listed(pieces)] == expected
+    single = listed(pieces.without_doubles())
+    assert [dict(pairs) for pairs in single] == expected
+    assert [len(pairs) for pairs in single] == [len(properties) for properties in expected]
+    assert int(pieces.counts.sum()) == len(pieces.name_start)
+
+
+@given(st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
+def test_find_answers_as_a_look_up(blocks: list[bytes], name: bytes) -> None:
+    for pieces in (split(blocks), split(blocks, b"TAGS\x01z\x02").without_doubles()):
+        starts, sizes = pieces.find(name)
+        found = [value_at(pieces, start, size) for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        assert found == [parse_properties(block).get(name.decode()) for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("block", "pairs"),
+    [
+        (b"a\x01b\x02c\x01d\x02", [("a", "b"), ("c", "d")]),
+        (b"a\x01b\x02c\x01d", [("a", "b"), ("c", "d")]),
+        (b"a\x01b\x02" + bytes(20), [("a", "b")]),
+        (b"a\x01b\x01c\x02", [("a", "b\x01c")]),
+        (b"a\x01\x02\x01b\x02ab\x02\x02c\x01d", [("c", "d")]),
+        (b"a\x01b\x02a\x01c\x02", [("a", "b"), ("a", "c")]),
+    ],
+)
+def test_each_dialect_by_itself(block: bytes, pairs: list[tuple[str, str]]) -> None:
+    assert listed(split([block])) == [pairs]
+    assert listed(split([b"x\x01y\x02", block, b"x\x01y"])) == [[("x", "y")], pairs, [("x", "y")]]
+
+
+def test_names_that_differ_in_a_zero_byte_are_not_one() -> None:
+    block = b"a\0\x01first\x02a\0\0\x01second\x02a\x01third\x02a\0\x01fourth\x02"
+    pieces = split([block])
+    assert listed(pieces.without_doubles()) == [[("a\0\0", "second"), ("a", "third"), ("a\0", "fourth")]]
+    starts, sizes = pieces.find(b"a")
+    assert value_at(pieces, int(starts[0]), int(sizes[0])) == "third"
+
+
+def test_no_blocks_no_pieces() -> None:
+    pieces = split([])
+    assert pieces.find(b"TAGS")[0].tolist() == []
+    assert listed(pieces.without_doubles()) == []

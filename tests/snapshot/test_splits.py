@@ -1,0 +1,155 @@
+"""However work is cut, every message is read once, and a split is small to send."""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rmqstore
+from rmqstore import Rejected, Snapshot
+from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.scan import read_split
+from rmqstore.snapshot.splits import Split
+from tests.golden.cases import FOLDERS
+from tests.snapshot.small_store import SmallStore, small_store
+
+StoreOf = Callable[[str], Path]
+ONE_STORE_FOR_ALL = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+# Plain queues, inner batches, light queues, several log directories, a log without queues, a log behind its queues.
+CASES = [
+    case
+    for case in ("basic", "batchcq", "lmq", "multipath", "killed-portable", "killed-lagcq", "deleted_head")
+    if case in FOLDERS
+]
+PLACE = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
+Place = tuple[str, int, int]
+
+BUDGETS = st.builds(
+    SplitBudget,
+    min_partitions=st.sampled_from([0, 1, 2, 7, 20]),
+    max_records=st.sampled_from([0, 0, 9, 100]),
+    max_bytes=st.sampled_from([6_000, 40_000, 2**27]),
+    merge=st.booleans(),
+)
+
+
+def wanted_of(snapshot: Snapshot, **bounds: object) -> Counter[Place]:
+    """How often each queue offset is to be read: once each."""
+    ranges = snapshot.select(pattern=".*", include_system_topics=True, fail_on_data_loss=False, **bounds)
+    return Counter((r.topic, r.queue_id, offset) for r in ranges for offset in range(r.start, r.end))
+
+
+def read_places(splits: list[Split], request: ScanRequest) -> Counter[Place]:
+    places: Counter[Place] = Counter()
+    for split in splits:
+        for batch in read_split(split, request):
+            rows = zip(*(batch.column(name).to_pylist() for name in PLACE[:3]), strict=True)
+            places.update(rows)
+    return places
+
+
+@pytest.mark.parametrize("case", CASES)
+@ONE_STORE_FOR_ALL
+@given(
+    budget=BUDGETS, mode=st.sampled_from(["auto", "queue", "commitlog"]), start=st.sampled_from(["earliest", 7, 31]),
+    end=st.sampled_from(["latest", 35, 8]), reads_log=st.booleans(),
+)  # fmt: skip
+def test_every_queue_offset_is_in_one_split(
+    case: str, budget: SplitBudget, mode: str, start: str | int, end: str | int, reads_log: bool, store_of: StoreOf
+) -> None:
+    snapshot = rmqstore.open_snapshot(store_of(case))
+    ranges = snapshot.select(pattern=".*", include_system_topics=True, start=start, end=end, fail_on_data_loss=False)
+    columns = (*PLACE, "flag") if reads_log else PLACE
+    request = ScanRequest(columns=columns, scan_mode=mode, fail_on_data_loss=False)
+    splits = snapshot.plan(ranges, request, budget)
+    assert read_places(splits, request) == wanted_of(snapshot, start=start, end=end)
+
+
+@ONE_STORE_FOR_ALL
+@given(budget=BUDGETS, mode=st.sampled_from(["auto", "queue"]))
+def test_spans_lie_side_by_side_within_the_limits(budget: SplitBudget, mode: str, store_of: StoreOf) -> None:
+    snapshot = rmqstore.open_snapshot(store_of("basic"))
+    ranges = snapshot.select(pattern=".*", include_system_topics=True)
+    splits = snapshot.plan(ranges, ScanRequest(scan_mode=mode), budget)
+    spans = sorted(span for split in splits for span in split.spans)
+    found = Counter((topic, queue, at) for topic, queue, _, low, high in spans for at in range(low, high))
+    assert found == wanted_of(snapshot)
+    assert all(span[3] < span[4] for span in spans)
+    counts = [sum(span[4] - span[3] for span in split.spans) for split in splits]
+    assert all(count <= budget.max_records for count in counts) or not budget.max_records
+    if mode == "queue":
+        wanted = min(budget.min_partitions, len([r for r in ranges if r.start < r.end]))
+        assert len(splits) >= wanted
+    if not budget.merge:
+        assert all(len(split.spans) == 1 for split in splits)
+
+
+@ONE_STORE_FOR_ALL
+@given(budget=BUDGETS)
+def test_parts_of_the_log_lie_end_to_end(budget: SplitBudget, store_of: StoreOf) -> None:
+    snapshot = rmqstore.open_snapshot(store_of("basic"))
+    (store,) = snapshot.stores
+    ranges = snapshot.select(pattern=".*", include_system_topics=True)
+    splits = snapshot.plan(ranges, ScanRequest(scan_mode="commitlog"), budget)
+    parts = [split.log_range for split in splits if split.log_range]
+    assert len(parts) == len(splits)
+    assert parts[0][0] == store.log_start
+    assert parts[-1][1] == store.log_end
+    assert [high for _, high in parts[:-1]] == [low for low, _ in parts[1:]]
+
+
+def test_empty_ranges_make_no_work(store_of: StoreOf) -> None:
+    snapshot = rmqstore.open_snapshot(store_of("basic"))
+    ranges = snapshot.select(pattern=".*", start="latest")
+    assert len(ranges) > 1
+    for mode in ("auto", "queue", "commitlog"):
+        assert snapshot.plan(ranges, ScanRequest(scan_mode=mode), SplitBudget()) == []
+
+
+def test_a_big_queue_is_cut_evenly(tmp_path: Path) -> None:
+    snapshot = rmqstore.open_snapshot(small_store(100).write(tmp_path))
+    ranges = snapshot.select(["T"])
+    splits = snapshot.plan(ranges, ScanRequest(scan_mode="queue"), SplitBudget(max_records=20, merge=False))
+    assert [(span[1], span[3], span[4]) for split in splits for span in split.spans] == [
+        (queue, low, high) for queue in (0, 1) for low, high in ((0, 16), (16, 33), (33, 50))
+    ]
+
+
+def many_queues(count: int) -> SmallStore:
+    store = SmallStore(64 * 1024)
+    for number in range(3 * count):
+        store.add(f"orders-of-region-{number % count // 8}", number % count % 8)
+    return store
+
+
+@pytest.mark.parametrize(("count", "size_max"), [(4, 1024), (64, 3 * 1024)])
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+def test_a_split_is_small_and_comes_back_equal(tmp_path: Path, count: int, size_max: int, mode: str) -> None:
+    snapshot = rmqstore.open_snapshot(many_queues(count).write(tmp_path))
+    splits = snapshot.plan(snapshot.select(pattern=".*"), ScanRequest(scan_mode=mode), SplitBudget())
+    assert len(splits) == 1
+    assert len(splits[0].spans) == count
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        data = pickle.dumps(splits[0], protocol)
+        assert len(data) < size_max
+        back = pickle.loads(data)
+        assert back == splits[0]
+        assert hash(back) == hash(splits[0])
+
+
+def test_a_split_with_every_field_comes_back_equal() -> None:
+    spans = (("Köln", 1, "BatchCQ", 2**40, 2**62), ("%LMQ%a", 0, "SimpleCQ", 0, 1))
+    split = Split("/a b/ü", "broker-a", spans, 2**62, 5, 6, True, False, (7, 2**61), ("/x", "/y"), True)
+    assert pickle.loads(pickle.dumps(split)) == split
+
+
+@pytest.mark.parametrize("wrong", [{"min_partitions": -1}, {"max_records": -1}, {"max_bytes": 0}])
+def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Rejected, match="or more"):
+        SplitBudget(**wrong)

@@ -1,0 +1,208 @@
+"""A store that changes between planning and reading, or while it is read: a typed error, or the rest; never a crash."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rmqstore
+from rmqstore import Corrupt, DataLost, StoreError
+from rmqstore.formats.names import format_start
+from tests.snapshot.small_store import SmallStore, small_store
+
+FILE_SIZE = 4096
+COUNT = 100
+ACCESS = pytest.mark.parametrize("access", ["mmap", "pread", "auto"])
+MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
+Harm = Callable[[Path], None]
+
+
+def delete(file: Path) -> None:
+    file.unlink()
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, 1000)
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def replace_with_zeros(file: Path) -> None:
+    """A new file of the same name and size."""
+    fresh = file.with_name("fresh")
+    fresh.write_bytes(bytes(FILE_SIZE))
+    fresh.replace(file)
+
+
+def replace_with_another(file: Path) -> None:
+    """Records of another store: sound, but not of this place."""
+    other = SmallStore(FILE_SIZE)
+    for _ in range(20):
+        other.add("other", body=b"somebody else's")
+    fresh = file.with_name("fresh")
+    fresh.write_bytes(other.data[0])
+    fresh.replace(file)
+
+
+HARMS = [delete, truncate, empty, replace_with_zeros, replace_with_another]
+LOG_FILES = {"first": 0, "middle": FILE_SIZE, "newest": 2 * FILE_SIZE}
+
+
+def log_file(root: Path, name: str) -> Path:
+    return root / "commitlog" / format_start(LOG_FILES[name])
+
+
+def queue_file(root: Path) -> Path:
+    return root / "consumequeue" / "T" / "1" / format_start(0)
+
+
+def stored(tmp_path: Path) -> tuple[SmallStore, Path]:
+    store = small_store(COUNT)
+    assert sorted(store.data) == sorted(LOG_FILES.values())
+    return store, store.write(tmp_path)
+
+
+def bodies(table: pa.Table) -> set[bytes]:
+    return set(table["body"].to_pylist())
+
+
+def expected(store: SmallStore, begin: int, stop: int) -> set[bytes]:
+    """Bodies of the messages that do not stand in [begin, stop) of the log."""
+    return {b"body %d" % number for number, at in enumerate(store.offsets) if not begin <= at < stop}
+
+
+@ACCESS
+@MODES
+@pytest.mark.parametrize("name", LOG_FILES)
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_log_file_that_changed_after_planning_is_named(
+    tmp_path: Path, harm: Harm, name: str, mode: str, access: str
+) -> None:
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode=mode)
+    harm(log_file(root, name))
+    with pytest.raises((DataLost, Corrupt)) as caught:
+        stream.read_all()
+    words = str(caught.value)
+    if mode != "commitlog":
+        assert re.search(r"T/[01]\b.*offset", words)
+    assert "commitlog" in words
+    assert "onCorruptRecord" in words or "failOnDataLoss" in words
+
+
+@ACCESS
+@pytest.mark.parametrize("name", LOG_FILES)
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_error_names_the_file_that_changed(tmp_path: Path, harm: Harm, name: str, access: str) -> None:
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode="queue")
+    file = log_file(root, name)
+    harm(file)
+    with pytest.raises((DataLost, Corrupt)) as caught:
+        stream.read_all()
+    gone = harm in (delete, empty)
+    assert isinstance(caught.value, DataLost) == gone
+    assert caught.value.path == str(file.parent if gone else file)
+
+
+@ACCESS
+@MODES
+@pytest.mark.parametrize("name", LOG_FILES)
+@pytest.mark.parametrize("harm", HARMS)
+def test_going_on_gives_the_rest(tmp_path: Path, harm: Harm, name: str, mode: str, access: str) -> None:
+    store, root = stored(tmp_path)
+    how = {"fail_on_data_loss": False, "on_corrupt_record": "skip", "verify_crc": "always"}
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode=mode, **how)
+    harm(log_file(root, name))
+    begin = LOG_FILES[name]
+    kept = max((at for at in store.offsets if begin <= at <= begin + 1000 - 110), default=begin)
+    first_lost = kept + 1 if harm is truncate else begin
+    assert bodies(stream.read_all()) == expected(store, first_lost, begin + FILE_SIZE)
+
+
+@ACCESS
+@pytest.mark.parametrize("harm", [delete, empty, truncate])
+def test_a_queue_file_that_vanished_after_planning_is_named(tmp_path: Path, harm: Harm, access: str) -> None:
+    store, root = stored(tmp_path)
+    snapshot = rmqstore.open_snapshot(root, access=access)
+    strict = snapshot.scan(topics=["T"], scan_mode="queue")
+    lenient = snapshot.scan(topics=["T"], scan_mode="queue", fail_on_data_loss=False)
+    if harm is truncate:
+        os.truncate(queue_file(root), 400)
+    else:
+        harm(queue_file(root))
+    with pytest.raises(DataLost) as caught:
+        strict.read_all()
+    error = caught.value
+    assert error.queue == "T/1"
+    assert error.wanted == ((20 if harm is truncate else 0), 50)
+    assert "consumequeue" in error.path
+    assert "load again for the present offsets, or set failOnDataLoss=false" in str(error)
+    left = {b"body %d" % number for number in range(COUNT) if number % 2 == 0 or (harm is truncate and number < 40)}
+    assert bodies(lenient.read_all()) == left
+
+
+@ACCESS
+@MODES
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("name", LOG_FILES)
+def test_a_file_may_change_between_two_batches(tmp_path: Path, harm: Harm, name: str, mode: str, access: str) -> None:
+    """Sound rows, or an error that says so: a mapping of a truncated file must not be touched (SIGBUS)."""
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode=mode, batch_rows=4)
+    seen = bodies(pa.Table.from_batches([stream.read_next_batch()]))
+    harm(log_file(root, name))
+    try:
+        seen |= bodies(stream.read_all())
+    except StoreError as error:
+        assert "commitlog" in str(error)
+    assert seen <= {b"body %d" % number for number in range(COUNT)}
+
+
+@pytest.mark.parametrize("access", ["mmap", "auto"])
+def test_a_file_that_shrinks_under_its_mapping_is_refused_by_its_size(tmp_path: Path, access: str) -> None:
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode="queue", batch_rows=4)
+    stream.read_next_batch()
+    truncate(log_file(root, "first"))
+    with pytest.raises(DataLost, match="the file shrank below 4096 bytes while it was read"):
+        stream.read_all()
+
+
+@ACCESS
+def test_what_was_read_stays_valid_when_the_file_goes(tmp_path: Path, access: str) -> None:
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode="queue", batch_rows=4)
+    batch = stream.read_next_batch()
+    before = batch.to_pylist()
+    del stream
+    delete(log_file(root, "first"))
+    assert batch.to_pylist() == before
+
+
+def test_messages_that_came_later_are_not_read(tmp_path: Path) -> None:
+    store, root = stored(tmp_path)
+    snapshot = rmqstore.open_snapshot(root)
+    streams = [snapshot.scan(topics=["T"], scan_mode=mode) for mode in ("queue", "auto", "commitlog")]
+    for number in range(COUNT, 150):
+        store.add("T", number % 2, body=b"body %d" % number)
+    for file in (root / "consumequeue" / "T").glob("*/*"):
+        file.unlink()
+        if not any(file.parent.iterdir()):
+            file.parent.rmdir()
+    store.write(root)
+    assert [stream.read_all().num_rows for stream in streams] == [COUNT] * 3
+    assert rmqstore.open_snapshot(root).scan(topics=["T"]).read_all().num_rows == 150
+
+
+def test_the_whole_store_may_vanish(tmp_path: Path) -> None:
+    _, root = stored(tmp_path)
+    stream = rmqstore.open_snapshot(root).scan(topics=["T"])
+    root.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
+    with pytest.raises(rmqstore.NotAStore, match="does not exist here"):
+        stream.read_all()
