@@ -46,6 +46,7 @@ class LogView:
         self.mapped_below = mapped_below
         self.end = end
         self._starts = np.array([file.start for file in files], np.int64)
+        self._ends = np.array([file.end for file in files], np.int64)
         self._open: dict[int, OpenFile] = {}
         self._touched: dict[int, int] = {}
 
@@ -116,12 +117,27 @@ class LogView:
             raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
         return np.frombuffer(data, np.uint8), 0
 
+    def require_whole(self, offset: int) -> None:
+        """Looks again whether the mapped file that holds `offset` is as long as listed, before a page of it is read
+        further: its owner may have cut it meanwhile.  Raises DataLost if it is not.
+        """
+        number = self.file_number(offset)
+        if number is None or not self.is_mapped(number):
+            return
+        file, end = self.files[number], self.readable_end(number)
+        try:
+            self.opened(number).map_bytes(end - file.start)
+        except OSError as error:
+            raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
+
     def gather(self, offsets: Ints, sizes: Ints) -> Iterator[Gathered]:
         """Pages for records at `offsets` (int64[n]) of `sizes` bytes, in order, a run of rows in one file at a time.
 
         Rows whose offset no file holds, or whose file is gone, come with an empty page and `lost` saying why.
         """
         numbers = np.searchsorted(self._starts, offsets, side="right") - 1
+        if len(self._ends):
+            numbers[offsets >= self._ends[numbers]] = -1
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)], strict=True):
             yield self._gather_run(int(numbers[first]), slice(first, last), offsets[first:last], sizes[first:last])

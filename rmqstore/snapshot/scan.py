@@ -80,6 +80,8 @@ class _SplitReader:
         for rows in scan_log(self._view, self._split, spans, self._request, matched):
             first = 0
             while first < len(rows):
+                if first:  # the reader of the last batch may have taken its time
+                    self._view.require_whole(int(rows.offsets[first]))
                 last = self._batch_end(rows.sizes, first)
                 yield self._decode(rows.take(np.arange(first, last)), None)
                 first = last

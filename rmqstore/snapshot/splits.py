@@ -80,8 +80,10 @@ def plan_splits(
         or not budget.merge
     ):
         return _queue_splits(store, spans, budget)
-    others = [span for span in spans if span not in joined]
-    return _joined_splits(store, joined, budget) + _queue_splits(store, others, budget)
+    splits = _joined_splits(store, joined, budget)
+    splits += _queue_splits(store, [span for span in spans if span not in joined], budget)
+    # The queues may lie in a small part of the log, which equal stretches of it do not cut finely enough.
+    return splits if len(splits) >= budget.min_partitions else _queue_splits(store, spans, budget)
 
 
 def _joined_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:

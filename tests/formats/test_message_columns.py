@@ -16,7 +16,7 @@ from rmqstore.formats.message_columns import (
     locate,
     take_rows,
 )
-from tests.formats.records import records
+from tests.formats.records import encoded, records
 
 NOISE = st.one_of(st.binary(max_size=60), st.integers(0, 60).map(bytes))
 BLANK = message.BLANK.struct.pack(8, message.MAGIC_BLANK)
@@ -95,6 +95,23 @@ def test_hostile_sizes_are_refused_as_the_scalar_codec_refuses_them(
     foot = bytes(born + 8 + store) + message.FOOT.struct.pack(0, 0, sizes[1])
     page = (head + foot + rest)[:room]
     assert_same(page, [0], locate(np.frombuffer(page, np.uint8), np.zeros(1, np.int64)))
+
+
+EXAMPLES = [
+    encoded(magic=magic, sys_flag=families, body=body)
+    for magic in (MAGIC_V1, MAGIC_V2)
+    for families in (0, 0x10, 0x20, 0x30)
+    for body in (b"", b"hello")
+]
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x02, 0x0C, 0x10, 0x80, 0xFF])
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_other_byte_is_judged_as_the_scalar_codec_judges_it(example: bytes, mask: int) -> None:
+    changed = [bytes(example[:at] + bytes([example[at] ^ mask]) + example[at + 1 :]) for at in range(len(example))]
+    page = b"".join(changed)
+    starts = [len(example) * number for number in range(len(changed))]
+    assert_same(page, starts, locate(np.frombuffer(page, np.uint8), np.array(starts, np.int64)))
 
 
 @pytest.mark.parametrize("page", [b"", b"\0", bytes(90), bytes(91), b"\xff" * 91])

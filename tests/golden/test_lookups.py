@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from tests.golden.cases import ROLLBACK, STORE_CASES, TRANSACTION_MASK, Row, base_name, java_rows, load_expected
+from tests.golden.cases import ROLLBACK, STORE_CASES, TRANSACTION_MASK, Row, base_name, load_expected
 from tests.golden.departures import KEYS, TIMES, rows_in_full
 
 TIME_CASES = [case for case in STORE_CASES if base_name(case) not in TIMES]
@@ -40,7 +40,7 @@ def test_key_queries(case: str, store_of: Callable[[str], Path]) -> None:
     else:
         complete = base_name(case) != "killed-wildindex"  # chains that lead nowhere lose items; Java's do as well
         sound = rows_in_full(case, expected) if complete else []
-        _assert_found_in(sound, java_rows(expected["baseRecords"]), snapshot, questions[::2])
+        _assert_found_in(sound, expected["baseRecords"], snapshot, questions[::2])
 
 
 def _assert_java_s(snapshot: rmqstore.Snapshot, questions: list[dict[str, Any]], step: int) -> None:
@@ -53,15 +53,15 @@ def _assert_java_s(snapshot: rmqstore.Snapshot, questions: list[dict[str, Any]],
 
 
 def _assert_found_in(
-    sound: list[Row], all_rows: list[Row], snapshot: rmqstore.Snapshot, questions: list[dict[str, Any]]
+    sound: list[Row], records: list[Row], snapshot: rmqstore.Snapshot, questions: list[dict[str, Any]]
 ) -> None:
-    """Everything sound with the key is found, and nothing without it; a damaged record may be."""
+    """Every sound row with the key is found, and no record without it; damaged and prepared ones may be."""
     for question in questions:
         asked = _asked(question)
         found = [message.physical_offset for message in snapshot.query(**asked)]
         is_full = len(snapshot.index_offsets(**asked)) == min(question["max"], 64)  # unreadable ones count
         surely, _ = _keyed(sound, question)
-        _, perhaps = _keyed(all_rows, question)
+        _, perhaps = _keyed(records, question)
         assert found == sorted(found), _short(question)
         assert set(found) <= perhaps, f"{_short(question)}: {sorted(set(found) - perhaps)} found"
         assert surely <= set(found) or is_full, f"{_short(question)}: {sorted(surely - set(found))} not found"

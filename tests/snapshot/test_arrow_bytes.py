@@ -1,5 +1,7 @@
 """Bytes of a page become Arrow values: the same as one by one in a plain loop."""
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -99,7 +101,7 @@ def test_invalid_utf8_is_counted_as_java_counts_it() -> None:
 def test_bytes_of_gives_data_and_offsets_of_slices_too(values: list[bytes], first: int) -> None:
     data, offsets = bytes_of(pa.array(values, pa.binary()).slice(first))
     assert offsets.dtype == np.int64
-    found = [data[low:high].tobytes() for low, high in zip(offsets[:-1], offsets[1:], strict=True)]
+    found = [data[low:high].tobytes() for low, high in itertools.pairwise(offsets)]
     assert found == values[first:]
 
 

@@ -1,5 +1,6 @@
 """A store that changes between planning and reading, or while it is read: a typed error, or the rest; never a crash."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -9,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 import rmqstore
-from rmqstore import Corrupt, DataLost, StoreError
+from rmqstore import Corrupt, DataLost
 from rmqstore.formats.names import format_start
 from tests.snapshot.small_store import SmallStore, small_store
 
 FILE_SIZE = 4096
 COUNT = 100
 ACCESS = pytest.mark.parametrize("access", ["mmap", "pread", "auto"])
+TWO_WAYS = pytest.mark.parametrize("access", ["mmap", "pread"])
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 Harm = Callable[[Path], None]
 
@@ -49,6 +51,12 @@ def replace_with_another(file: Path) -> None:
     fresh.replace(file)
 
 
+def overwrite(file: Path) -> None:
+    """The same file, other bytes."""
+    with file.open("r+b") as opened:
+        opened.write(bytes(FILE_SIZE))
+
+
 HARMS = [delete, truncate, empty, replace_with_zeros, replace_with_another]
 LOG_FILES = {"first": 0, "middle": FILE_SIZE, "newest": 2 * FILE_SIZE}
 
@@ -76,9 +84,9 @@ def expected(store: SmallStore, begin: int, stop: int) -> set[bytes]:
     return {b"body %d" % number for number, at in enumerate(store.offsets) if not begin <= at < stop}
 
 
-@ACCESS
+@TWO_WAYS
 @MODES
-@pytest.mark.parametrize("name", LOG_FILES)
+@pytest.mark.parametrize("name", ["middle"])
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_log_file_that_changed_after_planning_is_named(
     tmp_path: Path, harm: Harm, name: str, mode: str, access: str
@@ -105,12 +113,12 @@ def test_the_error_names_the_file_that_changed(tmp_path: Path, harm: Harm, name:
     harm(file)
     with pytest.raises((DataLost, Corrupt)) as caught:
         stream.read_all()
-    gone = harm in (delete, empty)
+    gone = harm in (delete, empty, truncate)
     assert isinstance(caught.value, DataLost) == gone
     assert caught.value.path == str(file.parent if gone else file)
 
 
-@ACCESS
+@TWO_WAYS
 @MODES
 @pytest.mark.parametrize("name", LOG_FILES)
 @pytest.mark.parametrize("harm", HARMS)
@@ -128,7 +136,7 @@ def test_going_on_gives_the_rest(tmp_path: Path, harm: Harm, name: str, mode: st
 @ACCESS
 @pytest.mark.parametrize("harm", [delete, empty, truncate])
 def test_a_queue_file_that_vanished_after_planning_is_named(tmp_path: Path, harm: Harm, access: str) -> None:
-    store, root = stored(tmp_path)
+    _, root = stored(tmp_path)
     snapshot = rmqstore.open_snapshot(root, access=access)
     strict = snapshot.scan(topics=["T"], scan_mode="queue")
     lenient = snapshot.scan(topics=["T"], scan_mode="queue", fail_on_data_loss=False)
@@ -147,20 +155,18 @@ def test_a_queue_file_that_vanished_after_planning_is_named(tmp_path: Path, harm
     assert bodies(lenient.read_all()) == left
 
 
-@ACCESS
+@TWO_WAYS
 @MODES
 @pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("name", LOG_FILES)
+@pytest.mark.parametrize("name", ["first", "newest"])
 def test_a_file_may_change_between_two_batches(tmp_path: Path, harm: Harm, name: str, mode: str, access: str) -> None:
     """Sound rows, or an error that says so: a mapping of a truncated file must not be touched (SIGBUS)."""
     _, root = stored(tmp_path)
     stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode=mode, batch_rows=4)
     seen = bodies(pa.Table.from_batches([stream.read_next_batch()]))
     harm(log_file(root, name))
-    try:
+    with contextlib.suppress(DataLost, Corrupt):
         seen |= bodies(stream.read_all())
-    except StoreError as error:
-        assert "commitlog" in str(error)
     assert seen <= {b"body %d" % number for number in range(COUNT)}
 
 
@@ -174,14 +180,15 @@ def test_a_file_that_shrinks_under_its_mapping_is_refused_by_its_size(tmp_path: 
         stream.read_all()
 
 
-@ACCESS
-def test_what_was_read_stays_valid_when_the_file_goes(tmp_path: Path, access: str) -> None:
+@TWO_WAYS
+@MODES
+@pytest.mark.parametrize("harm", [delete, truncate, empty, overwrite])
+def test_what_was_read_stays_as_it_was(tmp_path: Path, harm: Harm, mode: str, access: str) -> None:
     _, root = stored(tmp_path)
-    stream = rmqstore.open_snapshot(root, access=access).scan(topics=["T"], scan_mode="queue", batch_rows=4)
+    stream = rmqstore.open_snapshot(root, access=access).scan(columns="*", topics=["T"], scan_mode=mode, batch_rows=4)
     batch = stream.read_next_batch()
     before = batch.to_pylist()
-    del stream
-    delete(log_file(root, "first"))
+    harm(log_file(root, "first"))
     assert batch.to_pylist() == before
 
 

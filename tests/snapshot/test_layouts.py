@@ -1,0 +1,251 @@
+"""Which directories are stores, which are refused and why, and that none is ever written to."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore import NotAStore, Snapshot, UnsupportedLayout
+from rmqstore.errors import StoreError
+from rmqstore.formats.names import format_start
+from tests.golden.cases import FOLDERS
+from tests.golden.rows import EVERYTHING, fingerprint, make_read_only, make_writable
+from tests.snapshot.small_store import SmallStore, small_store
+
+StoreOf = Callable[[str], Path]
+COUNT = 100
+BODIES = [b"body %d" % number for number in range(COUNT)]
+
+
+def bodies(snapshot: Snapshot, **how: Any) -> list[bytes]:
+    """All bodies of topic T in the order of writing."""
+    table = snapshot.scan(topics=["T"], columns=["body", "physicalOffset"], **how).read_all()
+    return table.sort_by("physicalOffset")["body"].to_pylist()
+
+
+def last_line(error: StoreError) -> str:
+    return str(error).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([], "holds no RocketMQ store; give the directory that holds commitlog/"),
+        (["data.txt"], "holds no RocketMQ store"),
+        (["store/commitlog/"], "did you mean {root}/store?"),
+        (["other/", "number/00000000000000000001/"], "holds no RocketMQ store"),
+    ],
+)
+def test_a_directory_without_a_store_is_said(tmp_path: Path, names: list[str], words: str) -> None:
+    for name in names:
+        if name.endswith("/"):
+            (tmp_path / name).mkdir(parents=True)
+        else:
+            (tmp_path / name).write_text("text")
+    with pytest.raises(NotAStore) as caught:
+        rmqstore.open_snapshot(tmp_path)
+    assert words.format(root=tmp_path) in last_line(caught.value)
+    assert caught.value.path == str(tmp_path)
+
+
+def test_a_path_that_is_not_there_or_no_directory_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="does not exist here; give the broker's storePathRootDir"):
+        rmqstore.open_snapshot(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(NotAStore, match="is not a directory; give the broker's storePathRootDir"):
+        rmqstore.open_snapshot(tmp_path / "file")
+
+
+@pytest.mark.parametrize("room", ["commitlog", "consumequeue", "config"])
+def test_an_empty_store_has_no_messages(tmp_path: Path, room: str) -> None:
+    (tmp_path / room).mkdir()
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    assert snapshot.queues().num_rows == 0
+    assert snapshot.scan(columns="*").read_all().num_rows == 0
+
+
+def test_a_dledger_log_is_refused_with_a_way_round(tmp_path: Path) -> None:
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    (data / format_start(0)).write_bytes(bytes(4096))
+    (tmp_path / "consumequeue").mkdir()
+    with pytest.raises(UnsupportedLayout) as caught:
+        rmqstore.open_snapshot(tmp_path)
+    assert caught.value.path == str(tmp_path / "dledger-n0")
+    assert "DLedger" in last_line(caught.value)
+    assert last_line(caught.value).endswith("read the store of a broker without enableDLegerCommitLog")
+
+
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+def test_rocksdb_queues_are_read_through_the_commitlog(tmp_path: Path, mode: str) -> None:
+    store = small_store(COUNT)
+    store.entries.clear()
+    root = store.write(tmp_path)
+    (root / "consumequeue").mkdir()
+    for name, text in (("CURRENT", "MANIFEST-000004\n"), ("MANIFEST-000004", "x"), ("000005.sst", "y")):
+        (root / "consumequeue" / name).write_text(text)
+    snapshot = rmqstore.open_snapshot(root)
+    assert snapshot.stores[0].queue_layout == "RocksDB"
+    assert bodies(snapshot, scan_mode=mode) == BODIES
+    assert snapshot.queues().select(["topic", "queueId", "minOffset", "maxOffset"]).to_pylist() == [
+        {"topic": "T", "queueId": queue, "minOffset": 0, "maxOffset": 50} for queue in (0, 1)
+    ]
+    assert bodies(snapshot, scan_mode=mode, start=49) == BODIES[-2:]
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+@pytest.mark.parametrize("names", [("log-a", "log-b"), ("commitlog", "more"), ("a", "b", "c")])
+def test_several_log_directories_inside_the_root(tmp_path: Path, names: tuple[str, ...], mode: str) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    shutil.rmtree(root / "commitlog")
+    small_store(COUNT).write_log(*(root / name for name in names))
+    assert bodies(rmqstore.open_snapshot(root), scan_mode=mode) == BODIES
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+def test_log_directories_outside_the_root_belong_to_the_store_before_them(tmp_path: Path, mode: str) -> None:
+    root = small_store(COUNT).write(tmp_path / "root")
+    shutil.rmtree(root / "commitlog")
+    elsewhere = [root / "log-a", tmp_path / "disk2" / "log", tmp_path / "disk3"]
+    small_store(COUNT).write_log(*elsewhere)
+    snapshot = rmqstore.open_snapshot([root, *elsewhere[1:]])
+    assert len(snapshot.stores) == 1
+    assert bodies(snapshot, scan_mode=mode) == BODIES
+
+
+def test_two_stores_each_with_a_log_elsewhere(tmp_path: Path) -> None:
+    paths = []
+    for broker in ("a", "b"):
+        root = small_store(COUNT).write(tmp_path / broker)
+        shutil.rmtree(root / "commitlog")
+        small_store(COUNT).write_log(tmp_path / f"log-{broker}")
+        (root / "brokerIdentity").write_text(f"cluster#broker-{broker}#0")
+        paths += [root, tmp_path / f"log-{broker}"]
+    snapshot = rmqstore.open_snapshot(paths)
+    assert [store.broker_name for store in snapshot.stores] == ["broker-a", "broker-b"]
+    assert len(bodies(snapshot)) == 2 * COUNT
+
+
+def stray_file(log: Path) -> None:
+    (log / "00000000000000012288.tmp").write_bytes(b"x" * 4096)
+    (log / "notes.txt").write_text("x")
+    (log / "123").write_text("x")
+
+
+def stray_directory(log: Path) -> None:
+    (log / format_start(12288)).mkdir()
+    (log / "lost+found").mkdir()
+
+
+def empty_file(log: Path) -> None:
+    (log / format_start(12288)).touch()
+
+
+def file_made_in_advance(log: Path) -> None:
+    (log / format_start(12288)).write_bytes(bytes(4096))
+
+
+def short_last_file(log: Path) -> None:
+    """Cut within the unwritten rest, as a copy that stops at the last byte leaves it."""
+    file = log / format_start(8192)
+    os.truncate(file, len(file.read_bytes().rstrip(b"\0")))
+
+
+def link_to_nowhere(log: Path) -> None:
+    (log / format_start(12288)).symlink_to(log / "gone")
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+@pytest.mark.parametrize(
+    "harm", [stray_file, stray_directory, empty_file, file_made_in_advance, short_last_file, link_to_nowhere]
+)
+def test_other_things_beside_the_log_files_do_no_harm(tmp_path: Path, harm: Callable[[Path], None], mode: str) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    harm(root / "commitlog")
+    assert bodies(rmqstore.open_snapshot(root), scan_mode=mode) == BODIES
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+def test_a_log_cut_in_its_last_record_ends_before_it(tmp_path: Path, mode: str) -> None:
+    store = small_store(COUNT)
+    root = store.write(tmp_path)
+    os.truncate(root / "commitlog" / format_start(8192), store.end - 8192 - 1)
+    assert bodies(rmqstore.open_snapshot(root), scan_mode=mode) == BODIES[:-1]
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+def test_other_things_among_the_queues_do_no_harm(tmp_path: Path, mode: str) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    queues = root / "consumequeue"
+    (queues / "notes.txt").write_text("x")
+    (queues / "bad name!" / "0").mkdir(parents=True)
+    (queues / "T" / "x").mkdir()
+    (queues / "T" / "99999999999").mkdir()
+    (queues / "T" / "0" / "00000000000000002000.tmp").write_text("x")
+    (queues / "T" / "1" / format_start(1000)).touch()
+    (queues / "Empty" / "3").mkdir(parents=True)
+    snapshot = rmqstore.open_snapshot(root)
+    assert bodies(snapshot, scan_mode=mode) == BODIES
+    found = zip(*(snapshot.queues()[name].to_pylist() for name in ("topic", "queueId", "maxOffset")), strict=True)
+    assert list(found) == [("Empty", 3, 0), ("T", 0, 50), ("T", 1, 50)]
+
+
+def ask_everything(snapshot: Snapshot, topic: str, queue_id: int) -> None:
+    snapshot.queues()
+    snapshot.topics()
+    snapshot.consumer_offsets()
+    for mode in ("auto", "queue", "commitlog"):
+        snapshot.scan(**(EVERYTHING | {"scan_mode": mode, "on_corrupt_record": "null"})).read_all()
+    snapshot.offset_at(topic, queue_id, 0)
+    snapshot.query(topic, "key")
+    for path in snapshot.stores:
+        snapshot.message_at(path.log_start)
+
+
+@pytest.mark.parametrize("access", ["mmap", "pread", "auto"])
+@pytest.mark.parametrize("live", [False, True])
+def test_nothing_is_written_and_nothing_is_created(tmp_path: Path, access: str, live: bool) -> None:
+    root = small_store(COUNT).write(tmp_path / "store")
+    (root / "lock").touch()
+    if live:
+        (root / "abort").touch()
+    make_read_only(root)
+    before = fingerprint(tmp_path)
+    ask_everything(rmqstore.open_snapshot(root, access=access), "T", 0)
+    assert fingerprint(tmp_path) == before
+    make_writable(root)
+
+
+@pytest.mark.parametrize("case", [case for case in ("cqext", "killed-torn", "broker-live-5.3.3") if case in FOLDERS])
+def test_nothing_is_written_to_a_golden_store(case: str, store_of: StoreOf) -> None:
+    root = store_of(case)
+    before = fingerprint(root)
+    snapshot = rmqstore.open_snapshot(root)
+    first = snapshot.queues().to_pylist()[0]
+    ask_everything(snapshot, first["topic"], first["queueId"])
+    assert fingerprint(root) == before
+
+
+def test_a_link_to_a_store_and_a_relative_path_are_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = small_store(COUNT).write(tmp_path / "store")
+    (tmp_path / "link").symlink_to(root)
+    monkeypatch.chdir(tmp_path)
+    for path in ("store", "./link/", str(tmp_path / "link")):
+        assert bodies(rmqstore.open_snapshot(path)) == BODIES
+
+
+def test_a_store_that_lost_its_head_begins_later(tmp_path: Path) -> None:
+    store = SmallStore(1024)
+    for number in range(30):
+        store.add(body=b"body %d" % number)
+    root = store.write(tmp_path)
+    (root / "commitlog" / format_start(0)).unlink()
+    snapshot = rmqstore.open_snapshot(root)
+    (bounds,) = snapshot.queues().to_pylist()
+    gone = sum(offset < 1024 for offset in store.offsets)
+    assert (bounds["minOffset"], bounds["maxOffset"]) == (gone, 30)
+    assert bodies(snapshot) == [b"body %d" % number for number in range(gone, 30)]
