@@ -14,6 +14,7 @@ from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
+from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
 from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
@@ -37,6 +38,7 @@ class EntryReader:
         self._split = split
         self._view = view
         self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None
+        self.is_damaged = False  # the walk met a place where records may be lost: holes are no wonder then
 
     def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
         """The span's entries, at most `block` at a time.  Raises DataLost if a queue file vanishes meanwhile."""
@@ -94,6 +96,14 @@ class EntryReader:
                 low, high = ranges[topic, queue_id]
                 ranges[topic, queue_id] = min(low, start), max(high, end)
             limits = WalkLimits(split.walk_from, split.log_end, crc_from=split.walk_from, known_end=split.log_end)
-            stretches = (item for item in walk(self._view, limits) if isinstance(item, Stretch))
+            stretches = self._stretches(limits)
             self._found = find_entries(stretches, ranges) if split.walk_from < split.log_end else {}
         return self._found.get(key, np.zeros(0, FOUND_ENTRY))
+
+    def _stretches(self, limits: WalkLimits) -> Iterator[Stretch]:
+        for item in walk(self._view, limits):
+            if isinstance(item, Stretch):
+                self.is_damaged |= bool((item.reasons != Reason.SOUND).any())
+                yield item
+            else:
+                self.is_damaged = True

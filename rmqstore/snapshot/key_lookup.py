@@ -1,6 +1,6 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +48,10 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     """
     count_max = min(count_max, COUNT_MAX)
     files = index_files(store)
-    indexed_until = max((file.header.end_offset for file in files if file.slot_count), default=-1)
-    found = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)[:count_max]
+    ends = [file.header.end_offset for file in files if file.slot_count]
+    indexed_until = max((end for end in ends if end < store.log_end), default=-1)
+    walked = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)
+    found = [offset for offset in walked if offset > indexed_until][:count_max]
     key_hash = java_hash.index_hash(f"{topic}#{key}")
     for file in reversed(files):
         if len(found) >= count_max:
@@ -58,7 +60,17 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
             found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
         if 0 < file.header.begin_timestamp_ms < begin_ms:
             break
-    return found
+    if indexed_until in walked and not _is_indexed(files, indexed_until, key_hash):
+        # A kill between two keys of a record leaves it half indexed; RocketMQ indexes it again when it recovers.
+        place = sum(offset > indexed_until for offset in found)
+        found.insert(place, indexed_until)
+    return found[:count_max]
+
+
+def _is_indexed(files: Sequence[IndexFile], offset: int, key_hash: int) -> bool:
+    """Whether the last indexed record has an item under a key's hash, whatever its time."""
+    last = [file for file in files if file.slot_count and file.header.end_offset == offset]
+    return any(offset in _searched(file, key_hash, 0, 2**63 - 1, file.item_count) for file in last)
 
 
 def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
@@ -68,7 +80,7 @@ def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_
 
 
 def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int) -> list[int]:
-    """Offsets behind the indexed part whose record has the key, newest first."""
+    """Offsets from the last indexed record on whose record has the key, newest first."""
     start = _walk_start(store, indexed_until)
     if start >= store.log_end:
         return []
@@ -77,7 +89,7 @@ def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, 
         limits = WalkLimits(start, store.log_end, crc_from=store.log_end, known_end=store.log_end)
         for item in walk(view, limits):
             if isinstance(item, Stretch):
-                found += [offset for offset in _keyed(item, topic, key, times) if offset > indexed_until]
+                found += _keyed(item, topic, key, times)
     return found[::-1]
 
 

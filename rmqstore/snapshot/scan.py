@@ -68,7 +68,7 @@ class _SplitReader:
             return
         for span in spans:
             for run in entries.runs(span):
-                self._report_holes(run)
+                self._report_holes(run, entries)
                 if self._entries_only and span[2] != BATCH:
                     yield from self._entry_batches(run)
                 else:
@@ -113,12 +113,12 @@ class _SplitReader:
         spans = self._split.spans
         if self._entries_only:
             for run in (run for span in spans for run in reader.runs(span)):
-                self._report_holes(run)
+                self._report_holes(run, reader)
                 yield from self._entry_batches(run)
             return
         for merged in interleaved(reader, spans):
             for run in merged.holes:
-                self._report_holes(run)
+                self._report_holes(run, reader)
             yield from self._record_batches(merged.entries, merged.span_numbers, None)
 
     def _entry_batches(self, run: EntryRun) -> Iterator[pa.RecordBatch]:
@@ -174,8 +174,11 @@ class _SplitReader:
     def _corrupt_at(self, offset: int, reason: str) -> StoreError:
         return corrupt_at(self._view.files, offset, reason)
 
-    def _report_holes(self, run: EntryRun) -> None:
-        if len(run.holes):
+    def _report_holes(self, run: EntryRun, reader: EntryReader) -> None:
+        """Queue offsets with neither entry nor record are lost, unless damage explains them that the request lets
+        pass.
+        """
+        if len(run.holes) and not (reader.is_damaged and self._request.on_corrupt_record != "fail"):
             path = reading.join(self._split.path, "consumequeue")
             self._lost(run.span, run.holes, path, "no queue entry and no record")
 

@@ -46,6 +46,8 @@ def survey(
     with LogView(log_files, mapped, end) as view:
         start = extents.recovery_start(view, checkpoint, abort_present)
         entry_ends = {key: queue.written_end() for key, queue in queues.items()}
+        if _first_known(queues, entry_ends, view.start) > view.start:
+            start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
         found.run()
     crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
@@ -139,7 +141,7 @@ class _Search:
 
     def _count(self, stretch: Stretch) -> None:
         if int(stretch.offsets[-1]) >= self.walk_from:
-            behind = stretch.offsets >= self.walk_from
+            behind = (stretch.offsets >= self.walk_from) & (stretch.offsets < self.log_end)
             part = (
                 stretch
                 if behind.all()
@@ -205,6 +207,18 @@ def _queue_extents(
             (gap.low, gap.high), gap.byte_count,
         )  # fmt: skip
     return dict(sorted(result.items()))
+
+
+def _first_known(queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], log_start: int) -> int:
+    """The lowest offset of the log at or behind its start that an entry points at; the highest number if none does."""
+    lowest = 2**63 - 1
+    for key, queue in queues.items():
+        slot = _first_kept(queue, queue.first_slot(), ends[key], log_start)
+        if slot < ends[key]:
+            lowest = min(lowest, int(queue.read(slot, slot + 1)["physical_offset"][0]))
+            if lowest == log_start:
+                break
+    return lowest
 
 
 def _root_of(view: LogView) -> str:

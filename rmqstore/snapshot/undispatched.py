@@ -22,6 +22,8 @@ from rmqstore.snapshot.walk import Stretch
 QueueKey = tuple[str, int]
 # Entries nearer than this are read together.
 _NEAR_SLOTS = 4096
+# Records of one queue in one stretch that may lie about their queue offset before it is given up to tell them apart.
+_JUMPS_MAX = 256
 
 
 @dataclass(slots=True)
@@ -35,10 +37,16 @@ class QueueRun:
     is_batch: bool
 
 
-def runs_by_queue(stretch: Stretch) -> Iterator[QueueRun]:
-    """The sound records of a stretch that belong to consume queues, grouped by topic and queue id."""
+def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
+    """The sound records of a stretch that belong to consume queues, grouped by topic and queue id.
+
+    `with_wrong_crc` adds those whose CRC is wrong: they still say which message of which queue they are.
+    """
     located = stretch.located
-    usable = np.flatnonzero((stretch.reasons == Reason.SOUND) & is_dispatched_kind(located.flags))
+    known = stretch.reasons == Reason.SOUND
+    if with_wrong_crc:
+        known |= (stretch.reasons == Reason.BODY_CRC) | (stretch.reasons == Reason.PROPERTY_CRC)
+    usable = np.flatnonzero(known & is_dispatched_kind(located.flags))
     if not len(usable):
         return
     part = located.take(usable)
@@ -124,7 +132,7 @@ class Census:
     ) -> None:
         """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells
         that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
-        for run in runs_by_queue(stretch):
+        for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
             if len(rows):
@@ -137,15 +145,12 @@ class Census:
         low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]
         places = stretch.offsets[run.rows[rows]]
         gap = self.gaps.get(run.key)
-        reached = gap.high if gap else 0
-        before = np.maximum.accumulate(np.concatenate(([reached], high[:-1])))
-        wrong = (low < before) | taken
-        if not gap_ok:
-            first_known = gap is not None or end is not None
-            ceiling = np.maximum(before, end or 0)
-            jump = low > ceiling
-            jump[0] &= first_known
-            wrong |= jump
+        ceiling = 2**63 - 1 if gap_ok else end or 0
+        if gap is None and end is None:
+            ceiling = max(ceiling, int(low[0]))  # a queue whose older messages are gone begins anywhere
+        wrong = taken | ~_in_order(low, high, taken, gap.high if gap else 0, ceiling)
+        if not names.is_topic_name(run.key[0]):
+            wrong[:] = True
         self.misplaced += [
             (place, f"queue offset {offset} contradicts queue {run.key[0]}/{run.key[1]}")
             for place, offset in zip(places[wrong].tolist(), low[wrong].tolist(), strict=True)
@@ -162,6 +167,23 @@ class Census:
         gap.byte_count += int(sizes.sum())
 
 
+def _in_order(low: Ints, high: Ints, taken: Mask, reached: int, ceiling: int) -> Mask:
+    """Which records of a queue continue it: none below what was reached, none that jumps above `ceiling` and the one
+    before.
+
+    A record that jumps is left out before the next is looked at, which continues where the one before the jump ended.
+    """
+    fits = ~taken
+    for _ in range(_JUMPS_MAX):
+        rows = np.flatnonzero(fits)
+        before = np.maximum.accumulate(np.concatenate(([reached], high[rows][:-1])))
+        jumps = np.flatnonzero((low[rows] > np.maximum(before, ceiling)) | (low[rows] < before))
+        if not len(jumps):
+            return fits
+        fits[rows[jumps[0]]] = False
+    return fits
+
+
 def find_entries(
     stretches: Iterator[Stretch], ranges: Mapping[QueueKey, tuple[int, int]]
 ) -> dict[QueueKey, npt.NDArray[np.void]]:
@@ -171,7 +193,7 @@ def find_entries(
     """
     parts: dict[QueueKey, list[npt.NDArray[np.void]]] = {}
     for stretch in stretches:
-        for run in runs_by_queue(stretch):
+        for run in runs_by_queue(stretch, with_wrong_crc=True):
             if run.key not in ranges:
                 continue
             low, high = ranges[run.key]
