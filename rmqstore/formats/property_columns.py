@@ -3,9 +3,11 @@
 Works on the property blocks laid end to end: `data` uint8[], block i at data[offsets[i]:offsets[i + 1]].
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, compare_bytes, gather_bytes
 
@@ -35,9 +37,22 @@ class Pieces:
         """Start and size of the value of `name` in each block: int64[blocks] twice, size -1 where absent; the last
         wins.
         """
-        candidates = np.flatnonzero(self.name_size == len(name))
-        named = compare_bytes(self.data, self.name_start[candidates], name)
-        hits = candidates if named.all() else candidates[named]
+        return self.find_all((name,))[name]
+
+    def find_all(self, names: Sequence[bytes]) -> dict[bytes, tuple[Ints, Ints]]:
+        """`find` for several names; those of one length share the search."""
+        found = {}
+        for size in {len(name) for name in names}:
+            candidates = np.flatnonzero(self.name_size == size)
+            starts = self.name_start[candidates]
+            for name in names:
+                if len(name) == size:
+                    named = compare_bytes(self.data, starts, name)
+                    found[name] = self._values_of(candidates if named.all() else candidates[named])
+        return found
+
+    def _values_of(self, hits: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+        """The values of some pieces, by block."""
         behind = np.cumsum(self.counts)
         if len(hits) == len(behind) and ((hits < behind) & (hits >= behind - self.counts)).all():
             return self.value_start[hits].astype(np.int64), self.value_size[hits].astype(np.int64)  # one in each block

@@ -1,5 +1,7 @@
 """From scattered bytes of a page to Arrow arrays, in one gather and without a Python object per row."""
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -109,8 +111,9 @@ def bytes_of(values: pa.Array) -> tuple[Bytes, Ints]:
     return data, offsets
 
 
+@functools.lru_cache(maxsize=16)
 def constant_text(text: str | None, count: int) -> pa.Array:
-    """string[n] of one value."""
+    """string[n] of one value; the same array for the same question, as batch after batch asks it."""
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 

@@ -219,8 +219,10 @@ class _Content:
         """string[n], one property, null where absent."""
         if name not in self._values:
             pieces = self.pieces()
-            starts, sizes = pieces.find(name)
-            self._values[name] = text_of(pieces.data, starts, sizes, sizes < 0, self._is_ascii)
+            together = {b"TAGS", b"KEYS"}  # names of one length are found by one search
+            is_pair = name in together and {"tags", "keys"}.issubset(self.request.columns)
+            for other, (starts, sizes) in pieces.find_all(sorted(together) if is_pair else [name]).items():
+                self._values.setdefault(other, text_of(pieces.data, starts, sizes, sizes < 0, self._is_ascii))
         return self._values[name]
 
     def bodies(self) -> pa.Array:
