@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -100,7 +101,9 @@ def pattern(text: str) -> str:
     if not 0 < len(text) <= PATTERN_SIZE_MAX:
         raise Rejected(f"write a regular expression of 1 to {PATTERN_SIZE_MAX} characters")
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # a doubled bracket: allowed, and means what it says
+            re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise Rejected(f"not a regular expression of Python: {error}") from None
     return text

@@ -1,6 +1,7 @@
 """From what a user names (topics, patterns, queues, offsets, times) to ranges of queue offsets."""
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,9 @@ def selected_queues(
 
 def _pattern_test(pattern: str | None, include_system_topics: bool) -> Callable[[str], bool]:
     try:
-        compiled = re.compile(pattern or ".*", re.DOTALL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # a doubled bracket: allowed, and means what it says
+            compiled = re.compile(pattern or ".*", re.DOTALL)
     except re.error as error:
         raise Rejected(f"pattern {pattern!r}: {error}; it is a Python regular expression for the whole name") from None
     return lambda topic: bool(compiled.fullmatch(topic)) and (include_system_topics or not is_system_topic(topic))

@@ -139,3 +139,9 @@ def test_a_time_is_the_first_whole_ms_not_before_it(at_us):
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)
     at_ms = values.instant(moment.isoformat())
     assert at_ms * 1000 - 1000 < at_us <= at_ms * 1000
+
+
+def test_a_doubled_bracket_is_a_pattern_without_a_warning() -> None:
+    assert values.pattern("[[]orders") == "[[]orders"
+    with pytest.raises(Rejected, match="not a regular expression"):
+        values.pattern("[[")
