@@ -53,11 +53,6 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)
 
 
-def base_name(path: str) -> str:
-    """The last part of a path."""
-    return os.path.basename(path)
-
-
 def is_directory(path: str) -> bool:
     """Whether `path` is a directory that can be seen."""
     return os.path.isdir(path)

@@ -91,10 +91,9 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
         size = _claimed_size(page, position)
         number = log.file_number(offset)
         assert number is not None
-        if size is None or size <= len(page) - position or size > log.readable_end(number) - offset:
-            if size is None or size > log.readable_end(number) - offset:
-                return standing
-        else:
+        if size is None or size > log.readable_end(number) - offset:
+            return standing
+        if size > len(page) - position:  # only the window cut it
             page, position = log.window(offset, size)
             standing = message.read_record(memoryview(page), position)
             if isinstance(standing, message.Torn):
