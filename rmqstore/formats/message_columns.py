@@ -4,6 +4,7 @@ Agrees with the scalar codec in `message`, which is the specification.  Fields a
 the page: one gather per field, no copy of whole records.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,12 +29,13 @@ def gather(page: Bytes, positions: Places, kind: str) -> npt.NDArray[np.signedin
     return values.astype(dtype.newbyteorder("="))
 
 
-def _opaque(page: Bytes, positions: Places, size: int) -> npt.NDArray[np.void]:
-    """`size` bytes at each position as V<size>[n] (copy).
+def _opaque(page: Bytes, positions: Places, size: int, shift: int = 0) -> npt.NDArray[np.void]:
+    """`size` bytes at `shift` bytes behind each position as V<size>[n] (copy).
 
     numpy gathers opaque bytes twice as fast as unaligned numbers, and six times as fast as structures.
     """
-    view: npt.NDArray[np.void] = np.ndarray((max(len(page) - size + 1, 0),), f"V{size}", page, strides=(1,))
+    shift = min(shift, len(page))
+    view: npt.NDArray[np.void] = np.ndarray((max(len(page) - shift - size + 1, 0),), f"V{size}", page, shift, (1,))
     return view[positions]
 
 
@@ -62,6 +64,7 @@ class Located:
 
     `fronts` are copies of the records' fixed fields, message.FRONT_V4.dtype; its addresses and ports mean something
     only for IPv4 hosts.  Rows whose `sound` is False hold no whole record: their other values mean nothing.
+    `topic` is the name that all of them have, where `locate` was told which to expect and found it in every row.
     """
 
     page: Bytes
@@ -77,6 +80,7 @@ class Located:
     topic_size: Ints
     properties_at: Ints
     properties_size: Ints
+    topic: bytes = b""
 
     def head(self, name: str) -> npt.NDArray[np.signedinteger]:
         """A fixed field by its name in message.HEAD, STORE_TIME or FOOT, in native byte order."""
@@ -91,15 +95,18 @@ class Located:
     def take(self, rows: npt.NDArray[np.intp] | Mask) -> "Located":
         """The same for some rows: their numbers or a mask."""
         plain = (
-            getattr(self, name)[rows] for name in self.__slots__ if name not in ("page", "starts", "sound", "fronts")
+            getattr(self, name)[rows]
+            for name in self.__slots__
+            if name not in ("page", "starts", "sound", "fronts", "topic")
         )
-        return Located(self.page, self.starts[rows], self.sound[rows], take_rows(self.fronts, rows), *plain)
+        return Located(self.page, self.starts[rows], self.sound[rows], take_rows(self.fronts, rows), *plain, self.topic)
 
 
-def locate(page: Bytes, starts: Ints, end: int | None = None) -> Located:
+def locate(page: Bytes, starts: Ints, end: int | None = None, topic: bytes = b"") -> Located:
     """Finds the parts of the records at `starts`; the vector twin of message.read_record.
 
-    `end` (default: the page's) is where readable data ends.  `sound` tells where a whole record with lengths that add
+    `end` (default: the page's) is where readable data ends.  `topic` is the name that all records are expected to
+    have: where they do, one look reads what otherwise takes three, each of which may miss every cache.  `sound` tells where a whole record with lengths that add
     up stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes are checked before they are followed.
     """
     end = len(page) if end is None else end
@@ -126,17 +133,44 @@ def locate(page: Bytes, starts: Ints, end: int | None = None) -> Located:
     body_size = fronts["body_size"].astype(np.int64)
     sound &= (variable >= 0) & (total <= end - safe) & (body_size >= 0) & (body_size <= variable)
     topic_at: Ints = body_at + body_size + topic_width
-    topic_size = page[_inside(topic_at - 1, sound)].view(np.int8).astype(np.int64)
-    if has_second:
-        topic_size = np.where(second, gather(page, _inside(topic_at - 2, sound), "i2").astype(np.int64), topic_size)
-    sound &= (topic_size >= 0) & (topic_size <= variable - body_size)
+    expected = None if has_second or not sound.all() else _properties_behind(page, topic_at, topic)
+    if expected is not None:
+        topic_size = np.full(len(starts), len(topic))
+        properties_size = expected
+    else:
+        topic_size = page[_inside(topic_at - 1, sound)].view(np.int8).astype(np.int64)
+        if has_second:
+            topic_size = np.where(second, gather(page, _inside(topic_at - 2, sound), "i2").astype(np.int64), topic_size)
+        sound &= (topic_size >= 0) & (topic_size <= variable - body_size)
+        properties_size = gather(page, _inside(topic_at + topic_size, sound), "i2").astype(np.int64)
     properties_at = topic_at + topic_size + message.PROPERTIES_SIZE.size
-    properties_size = gather(page, _inside(topic_at + topic_size, sound), "i2").astype(np.int64)
     sound &= (properties_size >= 0) & (body_size + topic_size + properties_size == variable)
     return Located(
         page, safe, sound, fronts, total, flags, store_host_at, body_at, body_size, topic_at, topic_size,
-        properties_at, properties_size,
+        properties_at, properties_size, topic if expected is not None else b"",
     )  # fmt: skip
+
+
+def _properties_behind(page: Bytes, topic_at: Ints, topic: bytes) -> Ints | None:
+    """Sizes of the properties where `topic` of V1 records stands at each of `topic_at`; None unless it does in every
+    row.
+    """
+    if not 0 < len(topic) < 2**7 or not len(topic_at):
+        return None
+    head = bytes([len(topic)]) + topic
+    width = len(head) + message.PROPERTIES_SIZE.size
+    if int(topic_at.max()) - 1 + width > len(page):
+        return None
+    joints = _opaque(page, topic_at - 1, width)
+    if not all((_strided(joints, step, kind) == word).all() for step, kind, word in _words(head)):
+        return None
+    return _strided(joints, len(head), ">i2").astype(np.int64)
+
+
+def _strided(values: npt.NDArray[np.void], position: int, kind: str) -> npt.NDArray[np.signedinteger]:
+    """The number of numpy kind `kind` at a byte of each value: a view."""
+    number: npt.NDArray[np.signedinteger] = np.ndarray((len(values),), kind, values.data, position, (values.itemsize,))
+    return number
 
 
 _STORE_HOST_AT = message.FRONT_V4.offset["store_address"]
@@ -191,9 +225,15 @@ def compare_bytes(page: Bytes, positions: Places, wanted: bytes) -> Mask:
     In words of 1, 2, 4 or 8 bytes, the last of which may overlap the one before: numpy compares texts slowly, and as if
     padded with NUL.
     """
-    width = max(size for size in (1, 2, 4, 8) if size <= len(wanted))
     same: Mask = np.ones(len(positions), bool)
-    for step in sorted({*range(0, len(wanted) - width, width), len(wanted) - width}):
-        word = np.frombuffer(wanted, f"<u{width}", 1, step)[0]
-        same &= _opaque(page, positions + step, width).view(f"<u{width}") == word
+    for step, kind, word in _words(wanted):
+        same &= _opaque(page, positions, word.itemsize, step).view(kind) == word
     return same
+
+
+def _words(wanted: bytes) -> Iterator[tuple[int, str, np.unsignedinteger]]:
+    """`wanted` in words of one size: where each begins, its numpy kind and its value."""
+    width = max(size for size in (1, 2, 4, 8) if size <= len(wanted))
+    kind = f"<u{width}"
+    for step in sorted({*range(0, len(wanted) - width, width), len(wanted) - width}):
+        yield step, kind, np.frombuffer(wanted, kind, 1, step)[0]

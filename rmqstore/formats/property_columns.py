@@ -19,7 +19,8 @@ VALUE_END = 0x02
 class Pieces:
     """The usable name-value pieces of n blocks in order: int32[pieces] each; positions are in `data`, less than 2 GiB.
 
-    `counts` is the number of pieces of each block, int64[n].
+    `counts` is the number of pieces of each block, int64[n].  `width` is that number where every block has as many with
+    names of the same sizes in the same order, as the messages of one program have; 0 where blocks differ.
     """
 
     data: Bytes
@@ -28,27 +29,40 @@ class Pieces:
     name_size: Places
     value_start: Places
     value_size: Places
+    width: int = 0
 
     def rows(self) -> Ints:
         """The block of each piece."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def find(self, name: bytes) -> tuple[Ints, Ints]:
-        """Start and size of the value of `name` in each block: int64[blocks] twice, size -1 where absent; the last
+    def find(self, name: bytes) -> tuple[Places, Places]:
+        """Start and size of the value of `name` in each block: int[blocks] twice, size -1 where absent; the last
         wins.
         """
         return self.find_all((name,))[name]
 
-    def find_all(self, names: Sequence[bytes]) -> dict[bytes, tuple[Ints, Ints]]:
+    def find_all(self, names: Sequence[bytes]) -> dict[bytes, tuple[Places, Places]]:
         """`find` for several names; those of one length share the search."""
-        found = {}
-        for size in {len(name) for name in names}:
+        found = self._columns_of(names) if self.width else {}
+        for size in {len(name) for name in names if name not in found}:
             candidates = np.flatnonzero(self.name_size == size)
             starts = self.name_start[candidates]
             for name in names:
-                if len(name) == size:
+                if len(name) == size and name not in found:
                     named = compare_bytes(self.data, starts, name)
                     found[name] = self._values_of(candidates if named.all() else candidates[named])
+        return found
+
+    def _columns_of(self, names: Sequence[bytes]) -> dict[bytes, tuple[Places, Places]]:
+        """`find_all` where pieces form a grid: the names that one column holds in every row."""
+        found = {}
+        for name in names:
+            for column in reversed(np.flatnonzero(self.name_size[: self.width] == len(name)).tolist()):
+                named = compare_bytes(self.data, self.name_start[column :: self.width], name)
+                if named.all():
+                    found[name] = (self.value_start[column :: self.width], self.value_size[column :: self.width])
+                if named.any():
+                    break
         return found
 
     def _values_of(self, hits: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
@@ -89,36 +103,48 @@ def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
     Pieces without a name or without a value are left out (MessageDecoder.string2messageProperties, 4.9.1 and later).
     """
     used = data[: block_offsets[-1]]
-    name_marks: Places = np.flatnonzero(used == NAME_END).astype(np.int32)
-    value_marks: Places = np.flatnonzero(used == VALUE_END).astype(np.int32)
+    found = np.flatnonzero(used <= VALUE_END)
+    kinds, marks = used[found], found.astype(np.int32)
     offsets: Places = block_offsets.astype(np.int32)
-    if _is_regular(data, offsets, name_marks, value_marks):
-        name_ends, ends = name_marks, value_marks
+    if _is_regular(data, offsets, kinds):
+        name_ends, ends = marks[::2], marks[1::2]
         nexts = ends + 1
         starts: Places = np.concatenate((offsets[:1], nexts[:-1])).astype(np.int32)[: len(nexts)]
     else:
-        nexts = _piece_nexts(data, offsets, value_marks)
+        nexts = _piece_nexts(data, offsets, marks[kinds == VALUE_END])
         ends = (nexts - (data[nexts - 1] == VALUE_END)).astype(np.int32)
         starts = np.empty(len(nexts), np.int32)
         starts[1:] = nexts[:-1]
         block_firsts = np.searchsorted(nexts, offsets[:-1], side="right")
         filled = offsets[1:] > offsets[:-1]
         starts[block_firsts[filled]] = offsets[:-1][filled]
-        name_ends = _first_name_end(name_marks, starts, ends)
-    counts = np.diff(np.searchsorted(nexts, offsets, side="right"))
-    pieces = Pieces(data, counts, starts, name_ends - starts, name_ends + 1, ends - name_ends - 1)
-    usable = (pieces.name_size > 0) & (pieces.value_size > 0)
+        name_ends = _first_name_end(marks[kinds == NAME_END], starts, ends)
+    name_sizes, value_sizes = name_ends - starts, ends - name_ends - 1
+    width = _same_width(nexts, offsets, name_sizes)
+    counts = np.full(len(offsets) - 1, width) if width else np.diff(np.searchsorted(nexts, offsets, side="right"))
+    pieces = Pieces(data, counts, starts, name_sizes, name_ends + 1, value_sizes, width)
+    usable = (name_sizes > 0) & (value_sizes > 0)
     return pieces if usable.all() else pieces._kept(usable, pieces.rows())
 
 
-def _is_regular(data: Bytes, offsets: Places, name_marks: Places, value_marks: Places) -> bool:
-    """Whether 0x01 and 0x02 alternate throughout and every block is closed, so that no piece needs a closer look."""
-    if len(name_marks) != len(value_marks) or not (name_marks < value_marks).all():
-        return False
-    if not (value_marks[:-1] < name_marks[1:]).all():
+def _is_regular(data: Bytes, offsets: Places, kinds: Bytes) -> bool:
+    """Whether 0x01 and 0x02 alternate throughout and every block is closed, so that no piece needs a closer look.
+
+    `kinds` are all bytes up to 0x02 in order.
+    """
+    if len(kinds) % 2 or not (kinds.view("<u2") == (VALUE_END << 8 | NAME_END)).all():
         return False
     filled = offsets[1:] > offsets[:-1]
     return bool((data[offsets[1:][filled] - 1] == VALUE_END).all())
+
+
+def _same_width(nexts: Places, offsets: Places, name_sizes: Places) -> int:
+    """How many pieces every block has, if as many each and with names of the same sizes in the same order; else 0."""
+    blocks = len(offsets) - 1
+    width = len(nexts) // blocks if blocks else 0
+    if not width or width * blocks != len(nexts) or not np.array_equal(nexts[width - 1 :: width], offsets[1:]):
+        return 0
+    return width if (name_sizes.reshape(blocks, width) == name_sizes[:width]).all() else 0
 
 
 def _piece_nexts(data: Bytes, offsets: Places, value_ends: Places) -> Places:

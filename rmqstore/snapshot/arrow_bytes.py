@@ -13,6 +13,8 @@ _INLINE_SIZE = 12
 # Arrow's binary view: 16 bytes a value; up to 12 bytes of data stand in the view itself.
 _VIEW = np.dtype([("size", "<i4"), ("data", f"V{_INLINE_SIZE}")])
 _REFERENCE = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
+_INSTANT = pa.timestamp("us", tz="UTC")
+_MILLIS_MAX = np.iinfo(np.int64).max // 1000
 # Byte masks that keep the first 0 … 12 bytes of a value.
 _KEPT = np.array([[255] * size + [0] * (_INLINE_SIZE - size) for size in range(_INLINE_SIZE + 1)], np.uint8)
 # Values of one size are copied as one block each up to this size; for larger ones the cast of views is faster
@@ -119,11 +121,10 @@ def constant_text(text: str | None, count: int) -> pa.Array:
 
 def millis_to_timestamps(millis: Ints) -> pa.Array:
     """timestamp[us, UTC][n] from ms since the epoch; null where the microseconds do not fit 64 bits."""
-    limit = np.iinfo(np.int64).max // 1000
-    out_of_range = (millis > limit) | (millis < -limit)
-    micros = np.where(out_of_range, 0, millis) * 1000
-    array = pa.array(micros, pa.int64(), mask=out_of_range if out_of_range.any() else None)
-    return array.cast(pa.timestamp("us", tz="UTC"))
+    if not len(millis) or (int(millis.max()) <= _MILLIS_MAX and int(millis.min()) >= -_MILLIS_MAX):
+        return pa.array(millis * 1000).view(_INSTANT)
+    out_of_range = (millis > _MILLIS_MAX) | (millis < -_MILLIS_MAX)
+    return pa.array(np.where(out_of_range, 0, millis) * 1000, mask=out_of_range).view(_INSTANT)
 
 
 _HEX_PAIRS = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), "S2")

@@ -12,7 +12,7 @@ from rmqstore.snapshot.splits import Span
 from rmqstore.snapshot.undispatched import FOUND_ENTRY
 
 # Entries held in memory for all queues together.
-_BUFFER_ENTRIES = 512 * 1024
+_BUFFER_ENTRIES = 128 * 1024
 _BLOCK_MIN = 256
 # numpy copies opaque bytes faster than structures.
 _OPAQUE = f"V{FOUND_ENTRY.itemsize}"

@@ -135,6 +135,12 @@ class LogView:
 
         Rows whose offset no file holds, or whose file is gone, come with an empty page and `lost` saying why.
         """
+        if not len(offsets):
+            return
+        only = self.file_number(int(offsets.min()))
+        if only is not None and int(offsets.max()) < self.files[only].end:
+            yield self._gather_run(only, slice(0, len(offsets)), offsets, sizes)
+            return
         numbers = np.searchsorted(self._starts, offsets, side="right") - 1
         if len(self._ends):
             numbers[offsets >= self._ends[numbers]] = -1

@@ -28,6 +28,7 @@ class RecordCheck:
         self._crc = crc
         self._crc_from = crc_from
         self._topics = list(dict.fromkeys(span[0] for span in spans))
+        self._only = self._topics[0].encode() if len(self._topics) == 1 else b""
         self._topic_array = pa.array(self._topics, pa.string())
         self._topic_numbers = np.array([self._topics.index(span[0]) for span in spans], np.int64)
         self._queue_ids = np.array([span[1] for span in spans], np.int32)
@@ -37,7 +38,7 @@ class RecordCheck:
         spans.
         """
         offsets = entries["physical_offset"].copy()
-        located = locate(gathered.page, gathered.positions)
+        located = locate(gathered.page, gathered.positions, topic=self._only)
         reasons = judge_place(located, offsets)
         topics = self._topic_numbers[numbers]
         queue_ids = self._queue_ids[numbers]
@@ -60,6 +61,9 @@ class RecordCheck:
         inner = located.flags & sys_flag.INNER_BATCH != 0
         other = located.head("queue_id") != queue_ids
         other |= (located.head("queue_offset") != entries["queue_offset"]) & ~inner
+        if located.topic and located.topic == self._only and not is_multi_dispatch(self._topics[0]):
+            mark(reasons, other, Reason.WRONG_QUEUE)
+            return
         sizes = np.where(located.sound, located.topic_size, -1)
         for number in range(len(self._topics)) if len(self._topics) == 1 else np.unique(topics).tolist():
             topic = self._topics[number]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, resolve_columns
+from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 BATCH_ROWS = 16 * 1024
@@ -49,6 +49,11 @@ class ScanRequest:
         for field in ("body_bytes_max", "batch_rows", "batch_bytes"):
             if getattr(self, field) < 1:
                 raise Rejected(f"{field}={getattr(self, field)}: at least 1")
+
+    @property
+    def needs_entries_only(self) -> bool:
+        """Whether the queue entries answer everything, so that the commitlog stays closed."""
+        return ENTRY_COLUMNS.issuperset(self.columns) and not self.tags and not self.keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import pyarrow as pa
 from rmqstore.errors import DataLost, StoreError
 from rmqstore.files import reading
 from rmqstore.formats.message_columns import Ints
-from rmqstore.snapshot.arrow_schema import ENTRY_COLUMNS
 from rmqstore.snapshot.decode import Decoder
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
 from rmqstore.snapshot.extents import find_log_files, mapped_below, refuse_unread_layouts
@@ -55,7 +54,6 @@ class _SplitReader:
         self._decoder = Decoder(request, split.broker_name, self._corrupt_at)
         self._check = RecordCheck(split.spans, request.verify_crc, split.crc_from)
         self._rows_next = min(_FIRST_ROWS, request.batch_rows)
-        self._entries_only = ENTRY_COLUMNS.issuperset(request.columns) and not request.tags and not request.keys
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         spans = self._split.spans
@@ -69,7 +67,7 @@ class _SplitReader:
         for span in spans:
             for run in entries.runs(span):
                 self._report_holes(run, entries)
-                if self._entries_only and span[2] != BATCH:
+                if self._request.needs_entries_only and span[2] != BATCH:
                     yield from self._entry_batches(run)
                 else:
                     numbers = np.full(len(run.entries), spans.index(span), np.int64)
@@ -79,10 +77,11 @@ class _SplitReader:
         matched: Counter[QueueKey] = Counter()
         for rows in scan_log(self._view, self._split, spans, self._request, matched):
             first = 0
+            ends = np.cumsum(rows.sizes, dtype=np.int64)
             while first < len(rows):
                 if first:  # the reader of the last batch may have taken its time
                     self._view.require_whole(int(rows.offsets[first]))
-                last = self._batch_end(rows.sizes, first)
+                last = self._batch_end(ends, first)
                 yield self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues and self._request.on_corrupt_record != "skip":
@@ -111,7 +110,7 @@ class _SplitReader:
 
     def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:
         spans = self._split.spans
-        if self._entries_only:
+        if self._request.needs_entries_only:
             for run in (run for span in spans for run in reader.runs(span)):
                 self._report_holes(run, reader)
                 yield from self._entry_batches(run)
@@ -131,9 +130,10 @@ class _SplitReader:
     def _record_batches(self, entries: Entries, numbers: Ints, span: Span | None) -> Iterator[pa.RecordBatch]:
         """Batches of the records of entries; `numbers` are their spans.  An inner batch is clipped to `span`."""
         clip = (span[3], span[4]) if span is not None and span[2] == BATCH else None
+        ends = np.cumsum(entries["size"], dtype=np.int64)
         first = 0
         while first < len(entries):
-            last = self._batch_end(entries["size"], first)
+            last = self._batch_end(ends, first)
             for rows in self._checked(entries[first:last], numbers[first:last]):
                 yield self._decode(rows, clip)
             first = last
@@ -149,12 +149,15 @@ class _SplitReader:
             else:
                 yield self._check.rows(part, own, gathered)
 
-    def _batch_end(self, sizes: np.ndarray, first: int) -> int:
-        """Where a batch that begins at row `first` ends: small ones first, then by rows and bytes."""
-        window = sizes[first : first + self._rows_next].astype(np.int64)
-        fit = int(np.searchsorted(np.cumsum(window), self._request.batch_bytes, side="right"))
+    def _batch_end(self, ends: Ints, first: int) -> int:
+        """Where a batch that begins at row `first` ends, the row sizes summed up in `ends`: small ones first, then by
+        rows and bytes.
+        """
+        before = int(ends[first - 1]) if first else 0
+        fit = int(np.searchsorted(ends, before + self._request.batch_bytes, side="right"))
+        last = min(fit, first + self._rows_next, len(ends))
         self._rows_next = min(self._rows_next * _GROWTH, self._request.batch_rows)
-        return first + max(1, min(fit, len(window)))
+        return max(last, first + 1)
 
     def _decode(self, rows: Rows, clip: tuple[int, int] | None) -> pa.RecordBatch:
         bad = rows.reasons != Reason.SOUND

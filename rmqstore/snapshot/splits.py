@@ -71,7 +71,8 @@ def plan_splits(
         splits = _log_splits(store, walked, budget) if walked else []
         spans = [span for span in spans if span not in walked]
         return splits + _queue_splits(store, spans, budget)
-    joined = [span for span in spans if request.scan_mode == "auto" and _is_walkable(span.span)]
+    in_log_order = request.scan_mode == "auto" and not request.needs_entries_only
+    joined = [span for span in spans if in_log_order and _is_walkable(span.span)]
     share = sum(span.size for span in joined) / max(store.log_end - store.log_start, 1)
     if (
         not 1 < len(joined) <= _MERGED_RANGES_MAX
