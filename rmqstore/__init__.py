@@ -1,7 +1,8 @@
-"""rmqstore: Apache RocketMQ's store directories, read from Python, Arrow and Spark."""
+"""rmqstore: Apache RocketMQ's store directories, written and read from Python, Arrow and Spark."""
 
 from typing import TYPE_CHECKING
 
+from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     Corrupt,
     DataLost,
@@ -9,12 +10,16 @@ from rmqstore.errors import (
     NotAStore,
     NotNow,
     Rejected,
+    StoreClosed,
     StoreError,
+    StoreInUse,
     UnknownColumn,
     UnknownTopic,
     UnsupportedLayout,
 )
+from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.snapshot import Snapshot, StoredMessage, open_snapshot
+from rmqstore.store import Health, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,16 +30,27 @@ __all__ = [
     "Corrupt",
     "DataLost",
     "DurabilityLost",
+    "GetResult",
+    "GetStatus",
+    "Health",
+    "Message",
     "NotAStore",
     "NotNow",
+    "PutResult",
+    "PutStatus",
     "Rejected",
     "Snapshot",
+    "Store",
+    "StoreClosed",
+    "StoreConfig",
     "StoreError",
+    "StoreInUse",
     "StoredMessage",
     "UnknownColumn",
     "UnknownTopic",
     "UnsupportedLayout",
     "open_snapshot",
+    "open_store",
     "register",
 ]
 

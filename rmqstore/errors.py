@@ -67,6 +67,21 @@ class NotNow(StoreError):
     """The store cannot serve this at the moment; the same request may work later."""
 
 
+class StoreInUse(NotNow):
+    """Another process, or another part of this one, writes to the store: `path` is its lock file."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; stop the other writer, or read with rmqstore.open_snapshot"
+
+
+class StoreClosed(NotNow):
+    """The store was closed, or never started."""
+
+
 class Corrupt(StoreError):
     """Bytes that contradict the format: `path` (a file), `offset` (byte inside that file), `reason`."""
 
@@ -84,8 +99,9 @@ class Corrupt(StoreError):
 class DataLost(StoreError):
     """Messages that were asked for and are no longer, or not yet, in the store.
 
-    `queue` is topic/queueId, `wanted` and `available` are half-open ranges of queue offsets, `path` the file or
-    directory.
+    `queue` is topic/queueId, the first of several where it goes on with "and 2 more queues"; `wanted` and `available`
+    are half-open ranges of its queue offsets, `path` the file or directory.  Where only the place in the log is known,
+    `queue` begins with "commitlog" and the ranges are of the log.
     """
 
     def __init__(
@@ -103,4 +119,14 @@ class DataLost(StoreError):
 
 
 class DurabilityLost(StoreError):
-    """A write could not be made durable: the store is read-only until it is opened again."""
+    """A write could not be made durable: the store takes no more messages until it is opened again.
+
+    What was acknowledged before is safe; whether the message of this call is, nobody knows.  Reads go on.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.reason}; the store is read-only now: close it, look at the disk, and open it again"

@@ -158,6 +158,11 @@ def is_locked(path: str) -> bool:
         return False
 
 
+def shrunk(path: str, size: int) -> OSError:
+    """The error (ESTALE) for a file that ends before the first `size` bytes that it had."""
+    return OSError(errno.ESTALE, f"the file shrank below {size} bytes while it was read", path)
+
+
 class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
@@ -204,7 +209,7 @@ class OpenFile:
         Raises OSError (ESTALE) if the file is now shorter: touching the mapping there would end the process.
         """
         if self.size() < size:
-            raise OSError(errno.ESTALE, f"the file shrank below {size} bytes while it was read", self.path)
+            raise shrunk(self.path, size)
         if self._map is None or len(self._map) < size:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)

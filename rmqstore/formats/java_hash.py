@@ -31,9 +31,11 @@ def index_hash(key: str) -> int:
 
 
 def string_hashes(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32] | npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int32]:
-    """`string_hash` of n UTF-8 slices: uint8[nbytes], int64[n], int64[n] → int32[n] in the order of the slices.
+    """`string_hash` of n UTF-8 slices: uint8[nbytes], int[n], int[n] → int32[n] in the order of the slices.
 
     Short ASCII slices go in lockstep, character by character over all of them; others one by one.  Slices lie inside
     `data` (IndexError otherwise, for a negative start unspecified); sizes ≤ 0 are empty text.

@@ -94,20 +94,20 @@ class Located:
 
     def take(self, rows: npt.NDArray[np.intp] | Mask) -> "Located":
         """The same for some rows: their numbers or a mask."""
-        plain = (
-            getattr(self, name)[rows]
-            for name in self.__slots__
-            if name not in ("page", "starts", "sound", "fronts", "topic")
-        )
-        return Located(self.page, self.starts[rows], self.sound[rows], take_rows(self.fronts, rows), *plain, self.topic)
+        apart = ("page", "starts", "sound", "fronts", "topic")
+        plain = [getattr(self, name)[rows] for name in self.__slots__ if name not in apart]
+        taken = Located(self.page, self.starts[rows], self.sound[rows], take_rows(self.fronts, rows), *plain)
+        taken.topic = self.topic
+        return taken
 
 
 def locate(page: Bytes, starts: Ints, end: int | None = None, topic: bytes = b"") -> Located:
     """Finds the parts of the records at `starts`; the vector twin of message.read_record.
 
     `end` (default: the page's) is where readable data ends.  `topic` is the name that all records are expected to
-    have: where they do, one look reads what otherwise takes three, each of which may miss every cache.  `sound` tells where a whole record with lengths that add
-    up stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes are checked before they are followed.
+    have: where they do, one look reads what otherwise takes three, each of which may miss every cache.  `sound` tells
+    where a whole record with lengths that add up stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes
+    are checked before they are followed.
     """
     end = len(page) if end is None else end
     starts = starts.astype(np.int64, copy=False)
@@ -202,9 +202,10 @@ def _shift_fronts(
 
 
 def _nothing(page: Bytes, sound: Mask) -> Located:
-    none = np.zeros(len(sound), np.int64)
+    none: Ints = np.zeros(len(sound), np.int64)
     fronts = np.zeros(len(sound), message.FRONT_V4.dtype)
-    return Located(page, none, sound, fronts, none, np.zeros(len(sound), np.int32), *([none] * 7))
+    flags = np.zeros(len(sound), np.int32)
+    return Located(page, none, sound, fronts, none, flags, none, none, none, none, none, none, none)
 
 
 def equal_bytes(page: Bytes, positions: Ints, sizes: Ints, wanted: bytes) -> Mask:

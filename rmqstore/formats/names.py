@@ -7,6 +7,11 @@ _INDEX = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"[0-9]{1,10}")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
+# Files at the root of a store.
+LOCK_FILE = "lock"
+ABORT_FILE = "abort"
+CHECKPOINT_FILE = "checkpoint"
+
 _I64_MAX = 2**63 - 1
 _I32_MAX = 2**31 - 1
 

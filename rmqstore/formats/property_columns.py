@@ -107,8 +107,9 @@ def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
     kinds, marks = used[found], found.astype(np.int32)
     offsets: Places = block_offsets.astype(np.int32)
     if _is_regular(data, offsets, kinds):
-        name_ends, ends = marks[::2], marks[1::2]
-        nexts = ends + 1
+        name_ends: Places = marks[::2]
+        ends: Places = marks[1::2]
+        nexts: Places = ends + 1
         starts: Places = np.concatenate((offsets[:1], nexts[:-1])).astype(np.int32)[: len(nexts)]
     else:
         nexts = _piece_nexts(data, offsets, marks[kinds == VALUE_END])

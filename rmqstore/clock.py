@@ -1,0 +1,50 @@
+"""Time, passed in: the wall clock for what is stored, the monotonic one for waiting; the two cannot be confused."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the engine asks about time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC: the time that records and files carry.  May step back."""
+
+    def monotonic_s(self) -> float:
+        """Seconds from some fixed moment, never stepping back: for durations and deadlines."""
+
+
+class SystemClock:
+    """The host's clocks."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is moved: for tests, and for replaying what was stored at another time."""
+
+    def __init__(self, ms: int = 1_700_000_000_000) -> None:
+        self.ms = ms
+        self._began_ms = ms
+
+    def now_ms(self) -> int:
+        """The time it was set to."""
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        """Seconds that it was moved on since it was made; setting it back does not count."""
+        self._began_ms = min(self._began_ms, self.ms)
+        return (self.ms - self._began_ms) / 1000
+
+    def advance(self, ms: int) -> None:
+        """Moves it on."""
+        self.ms += ms
+
+
+SYSTEM_CLOCK = SystemClock()

@@ -1,0 +1,214 @@
+"""How a store is to be: read once, checked whole, handed out in parts.  Accepts a broker's own configuration file."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from rmqstore.errors import Rejected
+from rmqstore.formats.host import encode_host
+from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+
+MIB = 1024 * 1024
+_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# Room for everything of a record but its body (RocketMQ: maxMessageSize + 64 KiB).
+RECORD_EXTRA_MAX = 64 * 1024
+
+_WORDS = {"flush": ("SYNC", "ASYNC"), "on_middle_damage": ("refuse", "cut")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Sizes are bytes, times milliseconds; a new store gets the sizes, an existing one keeps those of its files.
+
+    `flush` SYNC: a put returns when its bytes are on the disk; ASYNC: they get there within `flush_interval_ms` or so.
+    `pool_buffers` > 0 switches the transient write pool on: puts go to memory, a commit thread writes them to the file,
+    and only what is committed can be read.  `on_middle_damage`: what opening does with a log that is damaged in front
+    of sound records: refuse, or cut it there as RocketMQ does.
+    Raises Rejected, with all mistakes in one message.
+    """
+
+    log_file_size: int = 64 * MIB
+    queue_file_size: int = 1_000_000
+    index_slot_count: int = 100_000
+    index_item_count: int = 400_000
+    log_paths: tuple[str, ...] = ()
+    read_only_log_paths: tuple[str, ...] = ()
+    flush: str = "ASYNC"
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    queue_flush_interval_ms: int = 1000
+    sync_flush_timeout_ms: int = 5000
+    commit_interval_ms: int = 200
+    pool_buffers: int = 0
+    pool_fast_fail: bool = False
+    busy_timeout_ms: int = 1000
+    message_size_max: int = 4 * MIB
+    store_host: str = "127.0.0.1:10911"
+    broker_name: str = "default"
+    cluster_name: str = ""
+    index_enabled: bool = True
+    append_property_crc: bool = False
+    long_topics_as_v2: bool = True
+    check_crc_on_recovery: bool = True
+    on_middle_damage: str = "refuse"
+    preallocate: bool = True
+    preallocation_timeout_ms: int = 5000
+    warm_up: bool = False
+    lock_memory: bool = False
+    delay_levels: str = _DELAY_LEVELS
+    open_files_max: int = 512
+
+    def __post_init__(self) -> None:
+        mistakes = [f"{name}={getattr(self, name)!r}: one of {', '.join(words)}"
+                    for name, words in _WORDS.items() if getattr(self, name) not in words]  # fmt: skip
+        mistakes += [f"{name}={getattr(self, name)}: at least {least}" for name, least in _least(self)
+                     if getattr(self, name) < least]  # fmt: skip
+        if self.queue_file_size % QUEUE_ENTRY.size:
+            mistakes.append(f"queue_file_size={self.queue_file_size}: a multiple of {QUEUE_ENTRY.size}")
+        if self.pool_buffers == 1:
+            mistakes.append("pool_buffers=1: 0, or at least 2, as a new file begins before the old one is committed")
+        for check in (self.delay_ms, self.host_bytes):
+            try:
+                check()
+            except (Rejected, ValueError) as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            raise Rejected("; ".join(mistakes))
+
+    @classmethod
+    def embedded(cls, **changes: Any) -> Self:
+        """Small files, for a store inside a program: 64 MiB of log at a time.  The default for a new store."""
+        return cls(**changes)
+
+    @classmethod
+    def broker(cls, **changes: Any) -> Self:
+        """The file sizes of a broker with default configuration, which then opens the store as it is."""
+        sizes = {
+            "log_file_size": 1024 * MIB,
+            "queue_file_size": 6_000_000,
+            "index_slot_count": DEFAULT_SLOT_COUNT,
+            "index_item_count": DEFAULT_ITEM_COUNT,
+        }
+        return cls(**(sizes | changes))
+
+    @classmethod
+    def from_broker_conf(cls, path: str, read: Callable[[str], str] | None = None, **changes: Any) -> Self:
+        """The configuration of a broker's `broker.conf`, with Apache's names, units and defaults.
+
+        Names that have nothing to do with storage are passed over.  Raises Rejected for a value that makes no sense.
+        """
+        text = (read or _read_text)(path)
+        pairs = re.findall(r"^\s*([A-Za-z]\w*)\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE)
+        return cls.broker(**(_from_apache(dict(pairs)) | changes))
+
+    def delay_ms(self) -> tuple[int, ...]:
+        """Milliseconds of each delay level; level 1 is the first.  Raises Rejected."""
+        levels = []
+        for piece in self.delay_levels.split():
+            if not re.fullmatch(r"\d+[smhd]", piece):
+                raise Rejected(f"delay_levels: {piece!r} is no number with s, m, h or d")
+            levels.append(int(piece[:-1]) * _UNIT_MS[piece[-1]])
+        return tuple(levels)
+
+    def host_bytes(self) -> bytes:
+        """`store_host` as records carry it.  Raises ValueError."""
+        return encode_host(self.store_host)
+
+
+def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
+    """The smallest value of each number that has one."""
+    numbers = [
+        field.name for field in fields(config)
+        if field.name.endswith(("_ms", "_pages")) or field.name in ("pool_buffers", "message_size_max")
+    ]  # fmt: skip
+    return [
+        ("log_file_size", 4096), ("queue_file_size", QUEUE_ENTRY.size), ("index_slot_count", 1),
+        ("index_item_count", 2), ("open_files_max", 16), *((name, 0) for name in numbers),
+    ]  # fmt: skip
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Rejected(f"{path}: {error.strerror}") from None
+
+
+def _number(text: str) -> int:
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(piece for piece in text.split(",") if piece)
+
+
+def _flush_kind(text: str) -> str:
+    return {"SYNC_FLUSH": "SYNC", "ASYNC_FLUSH": "ASYNC"}[text]
+
+
+def _queue_file_size(text: str) -> int:
+    return -(-int(text) // QUEUE_ENTRY.size) * QUEUE_ENTRY.size
+
+
+# Apache's name -> ours and how to read its value.
+_APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "mappedFileSizeCommitLog": ("log_file_size", _number),
+    "mapedFileSizeCommitLog": ("log_file_size", _number),
+    "mappedFileSizeConsumeQueue": ("queue_file_size", _queue_file_size),
+    "mapedFileSizeConsumeQueue": ("queue_file_size", _queue_file_size),
+    "maxHashSlotNum": ("index_slot_count", _number),
+    "maxIndexNum": ("index_item_count", _number),
+    "storePathCommitLog": ("log_paths", _paths),
+    "readOnlyCommitLogStorePaths": ("read_only_log_paths", _paths),
+    "flushDiskType": ("flush", _flush_kind),
+    "flushIntervalCommitLog": ("flush_interval_ms", _number),
+    "flushCommitLogLeastPages": ("flush_least_pages", _number),
+    "flushCommitLogThoroughInterval": ("flush_thorough_interval_ms", _number),
+    "flushIntervalConsumeQueue": ("queue_flush_interval_ms", _number),
+    "syncFlushTimeout": ("sync_flush_timeout_ms", _number),
+    "commitIntervalCommitLog": ("commit_interval_ms", _number),
+    "transientStorePoolSize": ("pool_buffers", _number),
+    "fastFailIfNoBufferInStorePool": ("pool_fast_fail", _flag),
+    "osPageCacheBusyTimeOutMills": ("busy_timeout_ms", _number),
+    "maxMessageSize": ("message_size_max", _number),
+    "brokerName": ("broker_name", str),
+    "brokerClusterName": ("cluster_name", str),
+    "messageIndexEnable": ("index_enabled", _flag),
+    "enabledAppendPropCRC": ("append_property_crc", _flag),
+    "autoMessageVersionOnTopicLen": ("long_topics_as_v2", _flag),
+    "checkCRCOnRecover": ("check_crc_on_recovery", _flag),
+    "warmMapedFileEnable": ("warm_up", _flag),
+    "messageDelayLevel": ("delay_levels", str),
+}
+
+
+def _from_apache(pairs: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    mistakes = []
+    for name, text in pairs.items():
+        if name in _APACHE:
+            own, read = _APACHE[name]
+            try:
+                values[own] = read(text)
+            except (ValueError, KeyError):
+                mistakes.append(f"{name}={text!r} cannot be read")
+    if mistakes:
+        raise Rejected("; ".join(mistakes))
+    if pairs.get("transientStorePoolEnable", "false").lower() != "true":
+        values.pop("pool_buffers", None)
+    else:
+        values.setdefault("pool_buffers", 5)
+    if "brokerIP1" in pairs or "listenPort" in pairs:
+        values["store_host"] = f"{pairs.get('brokerIP1', '127.0.0.1')}:{pairs.get('listenPort', '10911')}"
+    return values

@@ -1,0 +1,77 @@
+"""Keeping a file's pages in memory: warm-up, locking, read-ahead.  Each is a favour that the system may refuse.
+
+What was refused is returned as a sentence for the log; a disk that fails is an OSError all the same.
+"""
+
+import ctypes
+import mmap
+import os
+
+from rmqstore.files.filesystem import DiskFile
+
+_PAGE_SIZE = 4096
+
+
+def warm_up(file: DiskFile, size: int, step_pages: int = 256, sync_every_pages: int = 0) -> str | None:
+    """Writes zeros over a new file, `step_pages` pages at a time, synced every `sync_every_pages` pages (0: never).
+
+    After it every block is allocated, written and in the page cache (RocketMQ: DefaultMappedFile.warmMappedFile).
+    A file that holds anything is left as it is and refused.  Raises OSError from the disk.
+    """
+    zeros = bytes(max(step_pages, 1) * _PAGE_SIZE)
+    unsynced = 0
+    for position in range(0, size, len(zeros)):
+        step = min(len(zeros), size - position)
+        if file.read(position, step) != zeros[:step]:
+            return f"{file.path}: not warmed up, as it holds data or ends within {position + step} bytes"
+        file.write(position, zeros[:step])
+        unsynced += -(-step // _PAGE_SIZE)
+        if 0 < sync_every_pages <= unsynced:
+            file.sync()
+            unsynced = 0
+    if sync_every_pages > 0 and unsynced:
+        file.sync()
+    return None
+
+
+def lock_memory(file: DiskFile) -> str | None:
+    """Locks the file's pages in memory (mlock) until `unlock_memory` or until the file is closed."""
+    return _call("mlock", file)
+
+
+def unlock_memory(file: DiskFile) -> str | None:
+    """Lets the system page the file out again."""
+    return _call("munlock", file)
+
+
+def will_need(file: DiskFile) -> str | None:
+    """Asks the system to read the file ahead (madvise WILLNEED)."""
+    try:
+        with file.view() as view:
+            mapped = view.obj
+            if not isinstance(mapped, mmap.mmap):
+                return f"{file.path}: not read ahead, as it is not mapped"
+            mapped.madvise(mmap.MADV_WILLNEED)
+    except (AttributeError, OSError, ValueError) as error:
+        return f"{file.path}: not read ahead ({error})"
+    return None
+
+
+def _call(name: str, file: DiskFile) -> str | None:
+    """Calls mlock or munlock on the mapping that the file itself keeps, which ends with the file."""
+    try:
+        call = getattr(ctypes.CDLL(None, use_errno=True), name)
+        with file.view() as view:
+            if not isinstance(view.obj, mmap.mmap):
+                return f"{file.path}: no {name}, as it is not mapped"
+            first = ctypes.c_char.from_buffer(view)
+            try:
+                failed = call(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(view.nbytes))
+            finally:
+                del first  # else the view could not be released
+        if failed:
+            number = ctypes.get_errno()
+            return f"{file.path}: no {name} ({os.strerror(number)}); `ulimit -l` says how much may be locked"
+    except (AttributeError, OSError, ValueError) as error:
+        return f"{file.path}: no {name} ({error})"
+    return None

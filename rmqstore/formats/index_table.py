@@ -1,0 +1,247 @@
+"""Putting many items at once into an index file, and finding some: the vector twin of Java's IndexFile.putKey.
+
+The bytes of a file do not tell whether its items came one by one or in vectors of any length.  `index` holds the
+layout, the scalar reader, and what a file is.
+"""
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats.index import HEADER, ITEM, SLOT, IndexHeader, file_size
+from rmqstore.formats.java_hash import string_hash, string_hashes
+from rmqstore.formats.java_text import java_text
+from rmqstore.formats.message_columns import Bytes, Ints, Places, gather_bytes
+from rmqstore.formats.properties import KEY_SEPARATOR
+
+_I32_MAX = 2**31 - 1
+_MASK = 0xFFFFFFFF
+_SEPARATOR = ord(KEY_SEPARATOR)
+# Texts of few bytes in all are hashed as one padded matrix: twenty numpy calls, whatever their length.
+_MATRIX_SIZE_MAX = 32 * 1024
+# Texts of one size go block by block, which stays in the second-level cache.
+_BLOCK_COUNT = 8192
+# An array of numbers that repeats a row keeps the last: numpy assigns in order.  Rows are tied to their slots by
+# sorting slot << _ROW_BITS | row.
+_ROW_BITS = 31
+
+View = memoryview | Bytes
+
+
+def put_items(view: View, slot_count: int, item_count: int, hashes: Ints, offsets: Ints, store_ms: Ints) -> int:
+    """Puts items until the file is full; returns how many it took, from the first on.
+
+    `view` is the whole file, writable, at least `file_size(slot_count, item_count)` bytes; the three int64[n] are the
+    key hashes (0 … 2**31 - 1, `java_hash.index_hash`), the commitlog offsets and the store times of the items in the
+    order of the log.  A wrong count or slot that a damaged file holds is met as Java meets it.
+
+    Who reads the mapping meanwhile always finds a searchable file: items are written before the count that makes them
+    known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for a
+    view that is too short and for a hash below 0.
+    """
+    page = np.frombuffer(view, np.uint8)
+    if len(page) < file_size(slot_count, item_count):
+        raise ValueError(f"an index file of {len(page)} bytes has no room for {slot_count} slots, {item_count} items")
+    header = np.frombuffer(page, HEADER.dtype, 1)
+    count = max(int(header["index_count"][0]), 1)
+    taken = min(len(hashes), item_count - count)
+    if taken <= 0:
+        return 0
+    hashes, offsets, store_ms = hashes[:taken], offsets[:taken], store_ms[:taken]
+    if int(hashes.min()) < 0:
+        raise ValueError("a key hash is never negative")
+    slots = np.frombuffer(page, SLOT.dtype, slot_count, HEADER.size)["newest_item"]
+    touched, newest, previous, new_count = _link(slots, hashes % slot_count, count)
+
+    items = np.frombuffer(page, ITEM.dtype, taken, file_size(slot_count, count))
+    items["key_hash"] = hashes
+    items["physical_offset"] = offsets
+    items["delay_s"] = _delays(store_ms, int(header["begin_timestamp_ms"][0]), count)
+    items["previous_item"] = previous
+    if count <= 1:
+        header["begin_timestamp_ms"], header["begin_offset"] = store_ms[0], offsets[0]
+    header["used_slot_count"] += new_count
+    header["index_count"] = count + taken
+    slots[touched] = newest
+    header["end_timestamp_ms"], header["end_offset"] = store_ms[-1], offsets[-1]
+    return taken
+
+
+def _link(slots: npt.NDArray[np.int32], wanted: Ints, count: int) -> tuple[Ints, Ints, Ints, int]:
+    """How new items hang in their chains: the slots touched, the newest item of each, the previous item of every new
+    item (int64[n]), and how many puts found an empty slot.
+    """
+    taken = len(wanted)
+    order = wanted << _ROW_BITS | np.arange(taken)
+    order.sort()
+    rows = order & ((1 << _ROW_BITS) - 1)
+    order >>= _ROW_BITS
+    is_first = np.ones(taken, bool)
+    np.not_equal(order[1:], order[:-1], out=is_first[1:])
+    numbers = rows + count
+    before = np.empty(taken, np.int64)
+    before[1:] = numbers[:-1]
+    firsts = np.flatnonzero(is_first)
+    touched = order[firsts]
+    stored = slots[touched].astype(np.int64)
+    stored[(stored < 0) | (stored > numbers[firsts])] = 0  # Java: invalidIndex, and a slot beyond the count
+    before[firsts] = stored
+    previous = np.empty(taken, np.int64)
+    previous[rows] = before
+    lasts = np.append(firsts[1:], taken) - 1
+    return touched, numbers[lasts], previous, int(np.count_nonzero(stored == 0))
+
+
+def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
+    """Whole seconds since the header's begin, 0 … 2**31 - 1; the first item of a file counts from the preset begin."""
+    delays: Ints = np.zeros(len(store_ms), np.int64)
+    if begin_ms > 0:
+        delays = (store_ms - begin_ms) // 1000
+    if count <= 1:
+        first_ms = int(store_ms[0])
+        delays[1:] = (store_ms[1:] - first_ms) // 1000 if first_ms > 0 else 0
+    return delays.clip(0, _I32_MAX, out=delays)
+
+
+def preset_header(view: View, end_timestamp_ms: int, end_offset: int) -> None:
+    """Begins an empty file where the file before it ended, as far as that is known (Java: the constructor of
+    IndexFile).
+    """
+    header = np.frombuffer(view, HEADER.dtype, 1)
+    if end_offset > 0:
+        header["begin_offset"] = header["end_offset"] = end_offset
+    if end_timestamp_ms > 0:
+        header["begin_timestamp_ms"] = header["end_timestamp_ms"] = end_timestamp_ms
+
+
+def find_offsets(
+    view: View, slot_count: int, item_count: int, key_hash: int, times_ms: tuple[int, int], count_max: int
+) -> list[int]:
+    """`index.search` of a file that is being written, and a stop at a chain that does not go back.
+
+    Physical offsets of the items with `key_hash` put in the closed range `times_ms`, newest first, at most
+    `count_max`.  The slot is read before the count, so that an item put meanwhile never hides the older ones; every
+    step must lead to an older item, so that a ring in a damaged file ends at once.
+    """
+    data = memoryview(view)
+    if slot_count < 1 or len(data) < file_size(slot_count, 0):
+        return []
+    offsets: list[int] = []
+    begin_ms, end_ms = times_ms
+    (number,) = SLOT.struct.unpack_from(data, HEADER.size + SLOT.size * (key_hash % slot_count))
+    header = IndexHeader(*HEADER.struct.unpack_from(data))
+    room = min(item_count, (len(data) - file_size(slot_count, 0)) // ITEM.size)
+    while 0 < number < min(room, header.index_count + 1) and len(offsets) < count_max and header.index_count > 1:
+        item_hash, physical_offset, delay_s, previous = ITEM.struct.unpack_from(data, file_size(slot_count, number))
+        put_ms = header.begin_timestamp_ms + delay_s * 1000
+        if delay_s < 0:
+            break
+        if item_hash == key_hash and begin_ms <= put_ms <= end_ms:
+            offsets.append(physical_offset)
+        if previous >= number or put_ms < begin_ms:
+            break
+        number = previous
+    return offsets
+
+
+def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.int32]:
+    """`java_hash.string_hashes` for few or uniform texts, without its call for each character; int32[n].
+
+    Bounds and meaning are the same.
+    """
+    width = int(sizes.max(initial=0))
+    if not width:
+        return np.zeros(len(starts), np.int32)
+    uniform = int(sizes.min()) == width
+    if not uniform and len(starts) * width > _MATRIX_SIZE_MAX:
+        return string_hashes(data, starts.astype(np.int64), sizes.astype(np.int64))
+    hashes = np.empty(len(starts), np.uint32)
+    weights = _powers(width)[width - 1 :: -1]
+    for first in range(0, len(starts), _BLOCK_COUNT):
+        rows = slice(first, first + _BLOCK_COUNT)
+        if uniform:
+            texts = gather_bytes(data, starts[rows], width).view(np.uint8).reshape(-1, width)
+        else:
+            texts = _right_aligned(data, starts[rows].astype(np.int64), sizes[rows], width)
+        if texts.max() >= 0x80:
+            return string_hashes(data, starts.astype(np.int64), sizes.astype(np.int64))
+        np.einsum("ij,j->i", texts.astype(np.uint32), weights, out=hashes[rows])
+    return hashes.view(np.int32)
+
+
+def _right_aligned(data: Bytes, starts: Ints, sizes: Places, width: int) -> npt.NDArray[np.uint8]:
+    """The texts as rows of a matrix uint8[n, width], zeros to their left."""
+    columns = np.arange(width)
+    skipped = (width - np.maximum(sizes, 0))[:, None]
+    texts: npt.NDArray[np.uint8] = data[np.maximum(starts[:, None] + columns - skipped, 0)]
+    texts[columns < skipped] = 0
+    return texts
+
+
+def key_hashes(prefix_hashes: Ints, data: Bytes, starts: Places, sizes: Places) -> Ints:
+    """`java_hash.index_hash` of a prefix and a key, int64[n], 0 … 2**31 - 1.
+
+    `prefix_hashes` int64[n] are the string hashes of the prefixes (`topic#`), the keys are UTF-8 slices of `data`.
+    """
+    values = text_hashes(data, starts, sizes).astype(np.int64)
+    powers = _powers(int(sizes.max(initial=0)) + 1)
+    values += (prefix_hashes & _MASK) * powers[np.maximum(sizes, 0)].astype(np.int64) & _MASK
+    if len(data) and int(data.max()) >= 0x80:
+        for row in range(len(starts)):  # a character of several bytes shifts the prefix by one or two code units only
+            text = data[starts[row] : starts[row] + max(int(sizes[row]), 0)]
+            if len(text) and int(text.max()) >= 0x80:
+                key = java_text(text.tobytes())
+                unit_count = len(key.encode("utf-16-be", "surrogatepass")) // 2
+                values[row] = int(prefix_hashes[row]) * pow(31, unit_count, 1 << 32) + string_hash(key)
+    return index_hashes((values & _MASK).astype(np.uint32).view(np.int32))
+
+
+def index_hashes(of_texts: npt.NDArray[np.int32]) -> Ints:
+    """The key hashes that string hashes int32[n] make: `java_hash.index_hash`, int64[n]."""
+    hashes = np.abs(of_texts.astype(np.int64))
+    hashes[hashes > _I32_MAX] = 0
+    return hashes
+
+
+@functools.lru_cache(maxsize=64)
+def _powers(count: int) -> npt.NDArray[np.uint32]:
+    """31**0 … 31**(count - 1) modulo 2**32."""
+    powers = np.full(max(count, 1), 31, np.uint32)
+    powers[0] = 1
+    return np.multiply.accumulate(powers, dtype=np.uint32)
+
+
+def merged(total: int, first_places: Ints, first: Places, second_places: Ints, second: Places) -> Ints:
+    """int64[total] with the values of `first` and of `second` at the places given for each, which fill it."""
+    values = np.empty(total, np.int64)
+    values[first_places] = first
+    values[second_places] = second
+    return values
+
+
+def split_keys(data: Bytes, starts: Places, sizes: Places) -> tuple[Ints, Ints, Ints]:
+    """The pieces between single spaces of n values that lie in ascending order in `data` (size -1: absent): start, size
+    and value number of each that is not empty.
+    """
+    rows = np.flatnonzero(sizes > 0)
+    low: Ints = starts[rows].astype(np.int64)
+    high = low + sizes[rows]
+    if not len(rows):
+        return low, high, rows
+    spaces = np.flatnonzero(data == _SEPARATOR)
+    if len(spaces):
+        values = np.searchsorted(low, spaces, side="right") - 1
+        inside = (values >= 0) & (spaces < high[values])
+        spaces, values = spaces[inside], values[inside]
+    if not len(spaces):
+        return low, high - low, rows
+    # Values do not overlap, so the k-th begin in order belongs to the k-th end in order.
+    before = np.arange(len(rows)) + np.searchsorted(spaces, low)
+    after = np.arange(len(spaces)) + values + 1
+    total = len(rows) + len(spaces)
+    owners = merged(total, before, rows, after, rows[values])
+    begins = merged(total, before, low, after, spaces + 1)
+    ends = merged(total, after - 1, spaces, np.append(before[1:], total) - 1, high)
+    kept = ends > begins
+    return begins[kept], (ends - begins)[kept], owners[kept]

@@ -1,0 +1,347 @@
+"""What the columns of an Arrow table say about messages, checked: the first half of `columns.record_columns`.
+
+All mistakes of a table are found at once: those of its columns and types, then those of its rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.errors import Rejected
+from rmqstore.formats import message as layouts
+from rmqstore.formats import properties
+from rmqstore.formats.host import SIZE_V6, encode_host
+from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
+from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, TRANSIENT_PREFIX, RecordForm
+
+_ROWS_NAMED_MAX = 10
+_MARKED = "[\\x01\\x02]"
+_PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+_EMPTY = pa.scalar(b"", pa.binary())
+NAME_END = pa.scalar(properties.NAME_END, pa.binary())
+VALUE_END = pa.scalar(properties.VALUE_END, pa.binary())
+KEY_SEPARATOR = pa.scalar(properties.KEY_SEPARATOR.encode(), pa.binary())
+
+_INTEGERS = {
+    "queueId": pa.int32(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+    "preparedTransactionOffset": pa.int64(),
+}
+REQUIRED = ("topic", "body")
+NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "bornHost")
+
+Refuse = Callable[[str, Mask], None]
+
+
+@dataclass(slots=True)
+class ColumnValues:
+    """n messages as columns; arrays are binary[n] without nulls unless said otherwise.
+
+    `topics` are the distinct names, `topic_numbers` int64[n] say which a row has.  `tags` and `keys` are None where no
+    row has any; null: that row has none.  `more` are the other properties, laid out as in a record; None for none.
+    `numbers` are the columns of integers that the table has.  `born_hosts` are the distinct hosts as in a record, and
+    `host_numbers` int64[n] which a row has; None: all are the store's.  Sizes are int64[n], of records with everything.
+    """
+
+    count: int
+    topics: list[str]
+    topic_numbers: Ints
+    body: pa.Array
+    tags: pa.Array | None
+    keys: pa.Array | None
+    more: pa.Array | None
+    numbers: dict[str, npt.NDArray[np.signedinteger]]
+    born_hosts: list[bytes]
+    host_numbers: Ints | None
+    properties_sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    record_sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def read_columns(batch: pa.RecordBatch, form: RecordForm, first_row: int = 0) -> ColumnValues:
+    """The messages of a batch.  Raises Rejected: for all wrong columns in one, else for all wrong rows in one.
+
+    Rows are named by their numbers, the first being `first_row`.
+    """
+    arrays = _typed_columns(batch)
+    count = batch.num_rows
+    wrong: dict[str, list[int]] = {}
+
+    def refuse(reason: str, rows: Mask) -> None:
+        if rows.any():
+            wrong[reason] = (np.flatnonzero(rows) + first_row).tolist()
+
+    values = _values_of(arrays, count, refuse)
+    _measure(values, form, refuse)
+    if wrong:
+        raise Rejected(
+            "; ".join(f"{reason}: {_rows_text(rows)}" for reason, rows in wrong.items())
+            + "; nothing was stored (rows count from 0)"
+        )
+    return values
+
+
+def _rows_text(rows: list[int]) -> str:
+    shown = ", ".join(map(str, rows[:_ROWS_NAMED_MAX]))
+    more = len(rows) - _ROWS_NAMED_MAX
+    return f"row{'s' if len(rows) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns by name, each in the type that the rest works on."""
+    mistakes = [f"{name}: no such column" for name in batch.schema.names if name not in NAMES]
+    mistakes += [f"{name}: missing" for name in REQUIRED if name not in batch.schema.names]
+    mistakes += [f"{name}: twice" for name in NAMES if batch.schema.names.count(name) > 1]
+    arrays = {}
+    for name in NAMES if not mistakes else set(NAMES) & set(batch.schema.names):
+        if batch.schema.names.count(name) != 1:
+            continue
+        column = batch.column(name)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        wanted = _wanted_type(name, kind)
+        if wanted is None:
+            mistakes.append(f"{name}: {column.type}, wanted is {_WORDS.get(name, 'integers')}")
+            continue
+        try:
+            plain = column.dictionary_decode() if kind is not column.type else column
+            arrays[name] = plain if plain.type == wanted else _cast(plain, wanted)
+        except pa.ArrowInvalid as error:
+            mistakes.append(f"{name}: {str(error).splitlines()[0]}")
+    if mistakes:
+        raise Rejected(f"{'; '.join(sorted(mistakes))}; the columns of a message are {', '.join(NAMES)}")
+    return arrays
+
+
+_WORDS = {
+    "topic": "text",
+    "body": "bytes or text",
+    "tags": "text",
+    "keys": "text with spaces between the keys, or a list of texts",
+    "properties": "a map from text to text, or a list of structs of two texts",
+    "bornTimestamp": "a timestamp, or milliseconds as integers",
+    "bornHost": "text like 203.0.113.9:10911",
+}
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if wanted == _PAIR and not pa.types.is_map(column.type):  # fields keep their names, whatever they are
+        names = [column.type.value_type.field(place).name for place in range(2)]
+        return column.cast(pa.list_(pa.struct([(name, pa.binary()) for name in names])))
+    # Times finer than a millisecond are cut, numbers that do not fit are refused.
+    return column.cast(wanted, safe=not pa.types.is_timestamp(wanted))
+
+
+def _wanted_type(name: str, kind: pa.DataType) -> pa.DataType | None:
+    """What a column of this name and type is cast to; None for a type that it may not have."""
+    if name in _INTEGERS:
+        return _INTEGERS[name] if pa.types.is_integer(kind) else None
+    if name == "bornTimestamp":
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("ms", kind.tz)
+        return pa.int64() if pa.types.is_integer(kind) else None
+    if name == "properties":
+        return _PAIR if _is_map_of_text(kind) else None
+    if name == "keys" and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return pa.list_(pa.binary()) if _is_text(kind.value_type) else None
+    return pa.binary() if _is_text(kind) or (name == "body" and _is_bytes(kind)) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_map_of_text(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return _is_text(kind.key_type) and _is_text(kind.item_type)
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    pair = kind.value_type
+    return pair.num_fields == 2 and all(_is_text(pair.field(place).type) for place in range(2))
+
+
+def _values_of(arrays: dict[str, pa.Array], count: int, refuse: Refuse) -> ColumnValues:
+    topics = arrays["topic"].dictionary_encode()
+    refuse("topic is null", _nulls(arrays["topic"]))
+    refuse("body is null", _nulls(arrays["body"]))
+    numbers = {}
+    for name in (*_INTEGERS, "bornTimestamp"):
+        if name in arrays:
+            refuse(f"{name} is null", _nulls(arrays[name]))
+            column = arrays[name].cast(pa.int64()) if name == "bornTimestamp" else arrays[name]
+            numbers[name] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if "queueId" in numbers:
+        refuse("queueId is negative", numbers["queueId"] < 0)
+    tags, keys = _present(arrays.get("tags")), _present(_joined_keys(arrays.get("keys"), refuse))
+    for name, column in (("tags", tags), ("keys", keys)):
+        if column is not None:
+            refuse(f"{name} hold a separator (0x01, 0x02)", marked_rows(column))
+    hosts, host_numbers = _hosts_of(arrays.get("bornHost"), refuse)
+    return ColumnValues(
+        count=count,
+        topics=[name.decode(errors="replace") for name in topics.dictionary.to_pylist()],
+        topic_numbers=topics.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64),
+        body=arrays["body"].fill_null(b"") if arrays["body"].null_count else arrays["body"],
+        tags=tags,
+        keys=keys,
+        more=_other_properties(arrays.get("properties"), tags, keys, refuse),
+        numbers=numbers,
+        born_hosts=hosts,
+        host_numbers=host_numbers,
+    )
+
+
+def _nulls(column: pa.Array) -> Mask:
+    if not column.null_count:
+        return np.zeros(len(column), bool)
+    mask: Mask = column.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _present(column: pa.Array | None) -> pa.Array | None:
+    """The column with null for empty text, as neither is stored; None where nothing is left."""
+    if column is None or column.null_count == len(column):
+        return None
+    sizes = sizes_of(column)
+    if sizes.all():
+        return column
+    left: pa.Array = pc.if_else(pa.array(sizes > 0), column, pa.scalar(None, column.type))
+    return None if left.null_count == len(left) else left
+
+
+def sizes_of(column: pa.Array) -> Ints:
+    """Bytes of each value of a binary array, int64[n]; of nulls whatever stands there."""
+    return np.diff(offsets_of(column)).astype(np.int64)
+
+
+def offsets_of(column: pa.Array) -> npt.NDArray[np.int32]:
+    """The offsets of a binary array in its data, int32[n + 1]."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+def data_of(column: pa.Array) -> Bytes:
+    """The data that `offsets_of` speaks of."""
+    buffer = column.buffers()[2]
+    return np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+def marked_rows(column: pa.Array) -> Mask:
+    """Where a value holds 0x01 or 0x02; nulls do not."""
+    none = np.zeros(len(column), bool)
+    if not len(column):
+        return none
+    offsets = offsets_of(column)
+    data = data_of(column)[offsets[0] : offsets[-1]]
+    if not ((data == properties.NAME_END[0]) | (data == properties.VALUE_END[0])).any():
+        return none
+    marked: Mask = pc.match_substring_regex(column, _MARKED).fill_null(False).to_numpy(zero_copy_only=False)
+    return marked
+
+
+def _joined_keys(column: pa.Array | None, refuse: Refuse) -> pa.Array | None:
+    """KEYS of each row: lists with spaces between their elements."""
+    if column is None or not pa.types.is_list(column.type):
+        return column
+    joined = pc.binary_join(column, KEY_SEPARATOR)
+    refuse("keys hold a null", _nulls(joined) & ~_nulls(column))
+    return joined
+
+
+def _hosts_of(column: pa.Array | None, refuse: Refuse) -> tuple[list[bytes], Ints | None]:
+    """Distinct born hosts as bytes, and which each row has: -1 for the store's own."""
+    if column is None or column.null_count == len(column):
+        return [], None
+    distinct = column.dictionary_encode()
+    numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    hosts = []
+    for number, text in enumerate(distinct.dictionary.to_pylist()):
+        try:
+            hosts.append(encode_host(text.decode()))
+        except ValueError:
+            hosts.append(bytes(SIZE_V6))
+            refuse(f"bornHost {text.decode(errors='replace')!r} is no host", numbers == number)
+    return hosts, numbers
+
+
+def _other_properties(
+    column: pa.Array | None, tags: pa.Array | None, keys: pa.Array | None, refuse: Refuse
+) -> pa.Array | None:
+    """The further properties of each row as a record has them, without those that are not stored."""
+    if column is None or column.null_count == len(column):
+        return None
+    pairs = pc.list_flatten(column)
+    counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    row_firsts = np.concatenate(([0], np.cumsum(counts)))
+    names, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
+    rows = np.repeat(np.arange(len(column)), counts)
+    for reason, wrong in (
+        ("a property has no name", _nulls(names) | (sizes_of(names) == 0)),
+        ("a property holds a separator (0x01, 0x02)", marked_rows(names) | marked_rows(values)),
+    ):
+        refuse(reason, _any_of(rows, wrong, len(column)))
+    dropped = _nulls(values) | _dropped(names, rows, (tags, keys))
+    if dropped.any():
+        names = pc.if_else(pa.array(~dropped), names, pa.scalar(None, names.type))
+    texts = pc.binary_join_element_wise(names, NAME_END, values, VALUE_END, _EMPTY)
+    if dropped.any():
+        texts = texts.fill_null(b"")
+    if not len(texts):
+        return None
+    offsets = offsets_of(texts)[row_firsts]
+    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), texts.buffers()[2]])
+
+
+def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
+    found = np.zeros(count, bool)
+    found[rows[wrong]] = True
+    return found
+
+
+def _dropped(names: pa.Array, rows: Ints, own: tuple[pa.Array | None, pa.Array | None]) -> Mask:
+    """Which pieces are not stored: names that never are, TAGS and KEYS where the row has them in its own column."""
+    distinct = names.dictionary_encode()
+    numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    dropped = np.zeros(len(numbers), bool)
+    for number, name in enumerate(distinct.dictionary.to_pylist()):
+        if name == properties.CRC32.encode() or name.startswith(TRANSIENT_PREFIX.encode()):
+            dropped |= numbers == number
+        for own_name, column in zip((properties.TAGS, properties.KEYS), own, strict=True):
+            if name == own_name.encode() and column is not None:
+                dropped |= (numbers == number) & ~_nulls(column)[rows]
+    return dropped
+
+
+def _measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
+    """Fills in the sizes, and refuses rows beyond the limits of store-format 2.9."""
+    texts = [form.topic_bytes(topic) for topic in values.topics]
+    illegal = np.array([text is None for text in texts] or [True])
+    refuse("topic may not be stored", illegal[values.topic_numbers])
+    topic_sizes = np.array([len(text or b"") for text in texts] or [0], np.int64)[values.topic_numbers]
+    body_sizes = sizes_of(values.body)
+    sizes = np.full(values.count, len(form.more_properties) + (PROPERTY_CRC_SIZE if form.property_crc else 0), np.int64)
+    for name, column in ((properties.TAGS, values.tags), (properties.KEYS, values.keys)):
+        if column is not None:
+            whole = sizes_of(column) + len(name) + 2
+            sizes += np.where(_nulls(column), 0, whole) if column.null_count else whole
+    if values.more is not None:
+        sizes += sizes_of(values.more)
+    refuse(f"body of more than {form.message_size_max} bytes", body_sizes > form.message_size_max)
+    refuse(f"properties of more than {PROPERTIES_SIZE_MAX} bytes", sizes > PROPERTIES_SIZE_MAX)
+    hosts = np.array([*map(len, values.born_hosts), len(form.store_host)], np.int64)  # the last: -1
+    born_sizes = hosts[-1] if values.host_numbers is None else hosts[values.host_numbers]
+    fixed = layouts.FRONT_V4.size - 2 * layouts.HOST_V4.size + layouts.PROPERTIES_SIZE.size + len(form.store_host)
+    values.properties_sizes = sizes
+    values.record_sizes = fixed + born_sizes + body_sizes + topic_sizes + sizes
+    refuse(f"record of more than {form.record_size_max} bytes", values.record_sizes > form.record_size_max)

@@ -1,0 +1,176 @@
+"""The commitlog as a writer has it: where the next bytes go, and getting them there.
+
+Everything that changes it happens under its one lock, `CommitLog.lock`: the end of the log, the rolling of files and,
+for the store, the queue offsets and the order of store timestamps.
+"""
+
+import threading
+from collections.abc import Callable
+
+from rmqstore.errors import DurabilityLost, NotNow, Rejected
+from rmqstore.files.file_sequence import FileSequence
+from rmqstore.files.transient_pool import TransientPool
+from rmqstore.formats import message
+from rmqstore.log.watermarks import Watermarks
+
+
+class NoLogFile(NotNow):
+    """No new log file could be made: the put stored nothing, and may succeed when there is room again."""
+
+
+class CommitLog:
+    """Appends to the files of `files`, from `end` on.
+
+    `make_next(start)` makes the file that starts there (and has the one after made ready).  With a `pool`, bytes wait
+    in its buffers until `commit`, and only committed bytes can be read.
+    """
+
+    def __init__(
+        self,
+        files: FileSequence,
+        end: int,
+        make_next: Callable[[int], None] | None = None,
+        pool: TransientPool | None = None,
+        pool_fast_fail: bool = False,
+    ) -> None:
+        self.files = files
+        self.lock = threading.Lock()
+        self.marks = Watermarks(end, files.sync)
+        self.newest_ms = 0  # store time of the newest message; under the lock
+        self._make_next = make_next or (lambda start: _made(files, start))
+        self._pool = pool
+        self._pool_fast_fail = pool_fast_fail
+        self._buffers: dict[int, bytearray] = {}  # by file start: bytes that are appended and not all committed
+        self._commit_lock = threading.Lock()  # one committer at a time
+        self._file_end = files.end if files.holds(end) else end
+
+    @property
+    def start(self) -> int:
+        """The first offset that the files hold."""
+        return self.files.start
+
+    @property
+    def readable_end(self) -> int:
+        """How far the log can be read: all that is committed to the file."""
+        return self.marks.committed
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes [offset, offset + size), as far as they can be read; empty for an offset that no file holds."""
+        room = self.marks.committed - offset
+        return self.files.read(offset, min(size, room)) if room > 0 else b""
+
+    def room(self) -> int:
+        """Bytes of records that still go into the present file, the blank's room left out; under the lock."""
+        return self._file_end - self.marks.appended - message.BLANK.size
+
+    def place(self, size: int) -> int:
+        """Where a record, or a batch that must stay together, of `size` bytes goes; under the lock.
+
+        Closes the file with a blank record when it does not fit, and begins the next one.  Raises Rejected for what no
+        file can hold, NoLogFile, DurabilityLost.
+        """
+        if self.marks.failure is not None:
+            raise self.marks.failure
+        if size > self._file_end - self.marks.appended - message.BLANK.size:
+            self._roll(size)
+        return self.marks.appended
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Appends at the place that `place` gave; under the lock.  Raises DurabilityLost when the disk refuses."""
+        end = offset + len(data)
+        position = offset % self.files.file_size
+        buffer = self._buffers.get(offset - position) if self._buffers else None
+        if buffer is not None:
+            buffer[position : position + len(data)] = data
+            self.marks.appended = end
+            return
+        try:
+            self.files.write(offset, data)
+        except OSError as error:
+            raise self.marks.latch(f"a write to the commitlog failed ({error.strerror or error})") from error
+        self.marks.appended = self.marks.committed = end
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Writes what the pool's buffers hold to the files; whether anything moved.  Raises DurabilityLost."""
+        if self._pool is None:
+            return False
+        with self._commit_lock:
+            moved = False
+            while (low := self.marks.committed) < (high := self.marks.appended):
+                size = self.files.file_size
+                file_start = low - low % size
+                high = min(high, file_start + size)
+                is_full = high == file_start + size
+                if not is_full and high // _PAGE - low // _PAGE < least_pages:
+                    break
+                self._write_out(file_start, low, high)
+                moved = True
+                if is_full:
+                    self._pool.give_back(self._buffers.pop(file_start))
+            return moved
+
+    def sync_to(self, offset: int, timeout_s: float) -> bool:
+        """Waits until what is before `offset` is on the disk; False at a timeout.  Raises DurabilityLost."""
+        return self.marks.sync_to(offset, timeout_s, self.commit if self._pool is not None else None)
+
+    def _write_out(self, file_start: int, low: int, high: int) -> None:
+        view = memoryview(self._buffers[file_start])[low - file_start : high - file_start]
+        try:
+            self.files.write(low, view)
+        except OSError as error:
+            raise self.marks.latch(f"a write to the commitlog failed ({error.strerror or error})") from error
+        finally:
+            view.release()
+        self.marks.advance_committed(high)
+
+    def _roll(self, size: int) -> None:
+        """Makes the next file, then fills the present one up with a blank record."""
+        file_size = self.files.file_size
+        if size + message.BLANK.size > file_size:
+            raise Rejected(f"{size} bytes in one piece: the log's files have {file_size}")
+        end, start = self.marks.appended, self._file_end
+        if start % file_size:
+            raise DurabilityLost(f"the log ends at {end}, where no file of {file_size} bytes can begin")
+        if self._pool is not None:
+            self._borrow(start)
+        try:
+            self._make_next(start)
+        except OSError as error:
+            self._unborrow(start)
+            raise NoLogFile(f"no log file can be made at {start}: {error.strerror or error}") from error
+        except NotNow:
+            self._unborrow(start)
+            raise
+        if end < start:
+            self._fill_up(end, start)
+        self._file_end = start + file_size
+
+    def _fill_up(self, end: int, file_end: int) -> None:
+        """The blank record, and zeros behind it, which a new file has already and a buffer has not."""
+        blank = message.BLANK.struct.pack(file_end - end, message.MAGIC_BLANK)
+        if end - end % self.files.file_size in self._buffers:
+            self.write(end, blank.ljust(file_end - end, b"\0"))
+        else:
+            self.write(end, blank)
+            self.marks.appended = self.marks.committed = file_end
+
+    def _borrow(self, start: int) -> None:
+        assert self._pool is not None
+        buffer = self._pool.borrow()
+        if buffer is None and not self._pool_fast_fail:
+            self.commit()
+            buffer = self._pool.borrow()
+        if buffer is None:
+            raise NoLogFile("every buffer of the write pool is in use")
+        self._buffers[start] = buffer
+
+    def _unborrow(self, start: int) -> None:
+        if self._pool is not None and start in self._buffers:
+            self._pool.give_back(self._buffers.pop(start))
+
+
+_PAGE = 4096
+
+
+def _made(files: FileSequence, start: int) -> None:
+    files.add(start)

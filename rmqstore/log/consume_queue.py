@@ -1,0 +1,251 @@
+"""One consume queue: 20 bytes a message in files of one size, appended in the order of queue offsets.
+
+Java: ConsumeQueue.  Its trap of files that hold nothing (a phantom entry, or a refused start) is closed from both
+sides: such a file is taken for what it is, and none is left behind.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.errors import Corrupt
+from rmqstore.files.file_sequence import FileHandles, FileSequence
+from rmqstore.files.filesystem import FileSystem
+from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, is_valid, read_entries
+
+_UNIT = QUEUE_ENTRY.size
+_PRE_BLANK = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)
+# The end is looked for by halving; what is left at last is read at once.
+_NEAR_COUNT = 128
+_NOTHING = -1
+
+Entry = tuple[int, int, int]
+Entries = npt.NDArray[np.void]
+
+
+class ConsumeQueue:
+    """The queue of one topic and queue id.
+
+    One thread appends, and only that thread or none cuts; reading goes on meanwhile in any thread.  Nothing is created
+    before the first entry is appended.
+    """
+
+    __slots__ = ("_end", "_file_size", "_flushed", "_min", "files", "max_physical", "queue_id", "topic")
+
+    def __init__(
+        self, fs: FileSystem, handles: FileHandles, directory: str, topic: str, queue_id: int, file_size: int
+    ) -> None:
+        if file_size % _UNIT:
+            raise ValueError(f"queue files of {file_size} bytes do not hold whole entries")
+        self.topic, self.queue_id = topic, queue_id
+        self.files = FileSequence(fs, handles, [directory], file_size)
+        self.max_physical = _NOTHING  # end in the log of the newest record that has an entry; -1 without
+        self._file_size = file_size
+        self._min = 0  # bytes, as the next two
+        self._end = 0
+        self._flushed = 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that can be read."""
+        return self._min // _UNIT
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset of the next message."""
+        return self._end // _UNIT
+
+    def load(self) -> list[str]:
+        """Finds the files and where the entries end; returns warnings.  Raises Corrupt for a file of a wrong length.
+
+        Reads a few entries only: they are taken to stand without a gap, as a clean end or `cut` leaves them.
+        """
+        warnings = self.files.load()
+        starts = self.files.starts
+        number = len(starts) - 1
+        while number > 0 and not _is_written(self._entry(starts[number] - _UNIT)):
+            number -= 1
+        self._end = self._written_end(starts[number]) if starts else 0
+        self._settle()
+        self._flushed = self._end
+        self._min = self.files.start
+        if self._end > self._min and _is_pre_blank(self._entry(self._min)):
+            self._min = self._search(self._min, self._end, lambda entry: not _is_pre_blank(entry))
+        return warnings
+
+    def append_run(self, first_offset: int, data: memoryview, first_end: int, last_end: int) -> bool:
+        """Appends the bytes of entries of consecutive queue offsets if they continue the queue; else does nothing.
+
+        `first_end` and `last_end` are where the first and the last record end in the log.  Cheap, for the usual case;
+        `append` takes all others.
+        """
+        position = first_offset * _UNIT
+        if position != self._end or first_end <= self.max_physical or (self._end == self.files.start and position):
+            return False
+        self._write(position, data)
+        self.max_physical = last_end
+        return True
+
+    def append(self, queue_offsets: Ints, entries: Entries) -> int:
+        """Appends what the queue has not yet, in the order of the log; returns how many entries that were.
+
+        int64[n] and QUEUE_ENTRY.dtype[n].  Left out: records that end at or before the newest indexed one, and queue
+        offsets before the end (Java: putMessagePositionInfo, "built repeatedly").  An empty queue begins at the first
+        queue offset, with pre-blank units before it in its file.  Raises Corrupt for a gap, where Java appends at the
+        wrong place, and writes nothing then; OSError from the disk.
+        """
+        ends = entries["physical_offset"].astype(np.int64) + entries["size"]
+        before = np.maximum.accumulate(np.concatenate(([self.max_physical], ends[:-1])))
+        rows = np.flatnonzero(ends > before)
+        if not len(rows):
+            return 0
+        is_new = self._end == self.files.start
+        position = int(queue_offsets[rows[0]]) * _UNIT if is_new else self._end
+        rows = self._following(queue_offsets, rows, position // _UNIT)
+        if not len(rows):
+            return 0
+        data = memoryview(take_rows(np.ascontiguousarray(entries), rows).view(np.uint8))
+        if is_new:
+            self._begin(position, data)
+        else:
+            self._write(position, data)
+        self.max_physical = int(ends[rows[-1]])
+        return len(rows)
+
+    def read(self, first: int, last: int) -> Entries:
+        """The entries of queue offsets [first, last), as far as they are written; none if `first` is not held."""
+        low, high = first * _UNIT, min(last * _UNIT, self._end)
+        if low < self.files.start or high <= low:
+            return read_entries(b"")
+        return read_entries(self.files.read(low, high - low))
+
+    def cut(self, physical_end: int, *, thorough: bool = True) -> None:
+        """Drops the entries of records that start at or behind `physical_end` in the log, durably.
+
+        What stands behind the remaining entries becomes zero, and files without an entry are removed; a repetition
+        after a crash completes it.  After a power cut entries behind `physical_end` may be missing between others:
+        they are not trusted to tell where the end is.  Without `thorough`, for a store that was closed cleanly, nothing
+        is touched unless there is an entry to drop.  Raises OSError.
+        """
+        starts = self.files.starts
+        number = len(starts) - 1
+        while number >= 0 and not _is_before(self._entry(starts[number]), physical_end):
+            number -= 1
+        end = starts[0] if starts else 0
+        if number >= 0:
+            low = starts[number]
+            end = self._search(low, low + self._file_size, lambda entry: not _is_before(entry, physical_end))
+            if _is_pre_blank(self._entry(end - _UNIT)):  # nothing but room before a first entry that is gone
+                end = starts[0]
+        if not thorough and end == self._end and (not starts or starts[-1] < end):
+            return
+        self.files.cut(end)
+        self._end = end if self.files.starts else 0
+        self._flushed = min(self._flushed, self._end)
+        self._min = min(max(self._min, self.files.start), self._end)
+        self._settle()
+
+    def correct_min(self, min_physical: int) -> None:
+        """Moves `min_offset` up to the first entry whose record the log still holds; to `max_offset` if none is left.
+
+        Java 5: correctMinOffset, but over all files, and pre-blank units are never the minimum.
+        """
+        if self._min >= self._end:
+            return
+        low = max(self._min, self.files.start)
+        self._min = self._search(low, self._end, lambda entry: entry[0] >= min_physical and not _is_pre_blank(entry))
+
+    def flush(self) -> None:
+        """Makes the entries appended until now durable.  Raises OSError; do not retry."""
+        end = self._end
+        if self._flushed < end:
+            self.files.sync(self._flushed, end)
+            self._flushed = end
+
+    def _following(self, queue_offsets: Ints, rows: npt.NDArray[np.intp], following: int) -> npt.NDArray[np.intp]:
+        """Those of `rows` whose queue offsets continue the queue at `following` without a gap."""
+        wanted = queue_offsets[rows]
+        if wanted[0] == following and (np.diff(wanted) == 1).all():
+            return rows
+        kept = []
+        for row, queue_offset in zip(rows.tolist(), wanted.tolist(), strict=True):
+            if queue_offset > following:
+                place = f"{self.topic}/{self.queue_id}: the record of queue offset {queue_offset} follows"
+                reason = f"{place} that of {following - 1}; those between are missing in the log"
+                raise Corrupt(self.files.directories[0], following * _UNIT, reason)
+            if queue_offset == following:
+                kept.append(row)
+                following += 1
+        return np.array(kept, np.intp)
+
+    def _begin(self, position: int, data: memoryview) -> None:
+        """The first entries of an empty queue, which may be at any queue offset."""
+        self.files.cut(self.files.start)  # files that hold nothing
+        fill = position % self._file_size
+        self._min = position
+        self._end = self._flushed = position - fill
+        # In one write with the first entries, so that no crash leaves a queue of pre-blank units alone.
+        self._write(position - fill, memoryview(_PRE_BLANK * (fill // _UNIT) + data) if fill else data)
+
+    def _write(self, position: int, data: memoryview) -> None:
+        written = 0
+        while written < len(data):
+            is_added = position >= self.files.end
+            if is_added:
+                self.files.add(position - position % self._file_size)
+            room = self._file_size - position % self._file_size
+            part = data[written : written + room]
+            try:
+                self.files.write(position, part)
+            except OSError:
+                if is_added:
+                    with suppress(OSError):
+                        self.files.cut(position)  # a file that holds nothing is not left behind
+                raise
+            written += len(part)
+            position += len(part)
+            self._end = position
+
+    def _entry(self, position: int) -> Entry:
+        data = self.files.read(position, _UNIT)
+        if len(data) < _UNIT:
+            raise Corrupt(self.files.path_of(position), position % self._file_size, "the file ends before an entry")
+        offset, size, code = QUEUE_ENTRY.struct.unpack(data)
+        return offset, size, code
+
+    def _written_end(self, start: int) -> int:
+        """Where the entries of the file at `start` end."""
+        head = is_valid(read_entries(self.files.read(start, min(_NEAR_COUNT * _UNIT, self._file_size))))
+        if not head.all():
+            return start + int(np.argmin(head)) * _UNIT
+        return self._search(start + len(head) * _UNIT, start + self._file_size, lambda entry: not _is_written(entry))
+
+    def _search(self, low: int, high: int, holds: Callable[[Entry], bool]) -> int:
+        """The first position in [low, high) whose entry, and every one behind it, `holds`; `high` if none does."""
+        places = range(low, high, _UNIT)
+        found = bisect_left(places, True, key=lambda position: holds(self._entry(position)))
+        return low + found * _UNIT
+
+    def _settle(self) -> None:
+        """Says how far the log is indexed by what the last entry says."""
+        self.max_physical = _NOTHING
+        if self._end > self.files.start:
+            offset, size, _ = entry = self._entry(self._end - _UNIT)
+            if not _is_pre_blank(entry):
+                self.max_physical = offset + size
+
+
+def _is_written(entry: Entry) -> bool:
+    return entry[0] >= 0 and entry[1] > 0
+
+
+def _is_pre_blank(entry: Entry) -> bool:
+    return entry[0] == 0 and entry[1] == PRE_BLANK_SIZE
+
+
+def _is_before(entry: Entry, physical_end: int) -> bool:
+    return _is_written(entry) and entry[0] < physical_end

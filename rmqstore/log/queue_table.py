@@ -1,0 +1,216 @@
+"""All consume queues of a store, and the dispatcher that fills them."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from rmqstore.files.file_sequence import FileHandles
+from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.formats import names
+from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.consume_queue import ConsumeQueue, Entries
+from rmqstore.log.record_batch import RecordBatch
+
+DIRECTORY = "consumequeue"
+# messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+DEFAULT_DELAY_MS = (
+    1_000,
+    5_000,
+    10_000,
+    30_000,
+    *(60_000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
+_UNIT = QUEUE_ENTRY.size
+_TOPIC_SIZE_MAX = 255
+
+QueueKey = tuple[str, int]
+
+
+class QueueTable:
+    """The queues below consumequeue/ of the store at `root`, by topic and queue id.
+
+    One thread dispatches, or none while queues are cut; everything else may be called from any thread.  `delay_ms` are
+    the milliseconds of the delay levels, level 1 first.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        handles: FileHandles,
+        root: str,
+        file_size: int,
+        delay_ms: Sequence[int] = DEFAULT_DELAY_MS,
+    ) -> None:
+        self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
+        self.refused_count = 0  # records whose topic or queue id names no directory
+        self._fs = fs
+        self._handles = handles
+        self._root = join(root, DIRECTORY)
+        self._file_size = file_size
+        self._delay_ms = tuple(delay_ms)
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._lock = threading.Lock()  # guards `_dirty` and `_failure`
+        self._dirty: set[ConsumeQueue] = set()
+        self._failure: OSError | None = None
+
+    def load(self) -> list[str]:
+        """Finds every queue and where it ends; returns warnings.  Raises Corrupt for files of a wrong size.
+
+        Nothing is changed but that an empty file at a queue's end is removed.
+        """
+        warnings = []
+        for topic in self._fs.entries(self._root):
+            if not topic.is_directory:
+                continue
+            for entry in self._fs.entries(join(self._root, topic.name)):
+                queue_id = names.parse_queue_id(entry.name)
+                if queue_id is None or not entry.is_directory:
+                    warnings.append(f"{join(self._root, topic.name, entry.name)}: no queue id, left as it is")
+                else:
+                    queue = self._make(topic.name, queue_id)
+                    warnings += queue.load()
+                    self._queues[topic.name, queue_id] = queue
+        return warnings
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, None if there is none: asking creates nothing."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, a new empty one if there is none; its directory is made with its first entry.
+
+        By the dispatching thread.  The names must be fit for directories.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
+        return queue
+
+    def queues(self) -> list[ConsumeQueue]:
+        """All queues."""
+        return list(self._queues.values())
+
+    def next_offsets(self) -> dict[QueueKey, int]:
+        """The queue offset of the next message of every queue: RocketMQ's topic-queue table."""
+        return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.queues()}
+
+    @property
+    def max_physical(self) -> int:
+        """End in the log of the newest record that any queue has; -1 without."""
+        return max((queue.max_physical for queue in self.queues()), default=-1)
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Appends an entry for each record of the batch that belongs to a queue and is not there yet.
+
+        One write for each run of entries of a queue.  Raises Corrupt for a gap in a queue, OSError from the disk;
+        some queues have their entries then, and the same batch can be dispatched again.
+        """
+        rows = np.flatnonzero(batch.queued)
+        touched: list[ConsumeQueue] = []
+        try:
+            if len(rows):
+                self._append(batch, rows, touched)
+        finally:
+            with self._lock:
+                self._dirty.update(touched)
+        self.store_ms = max(self.store_ms, int(batch.store_ms[-1]))
+
+    def cut(self, physical_end: int, *, thorough: bool = True) -> None:
+        """Drops the entries of records at or behind `physical_end` from every queue; see ConsumeQueue.cut.
+
+        Queues without an entry go, with their directories.  Raises OSError.
+        """
+        for queue in self.queues():
+            queue.cut(physical_end, thorough=thorough)
+            if not queue.files.starts:
+                self._remove(queue)
+
+    def correct_min(self, min_physical: int) -> None:
+        """Moves every queue's minimum up to where the log begins."""
+        for queue in self.queues():
+            queue.correct_min(min_physical)
+
+    def flush(self) -> None:
+        """Makes durable all that was dispatched until now.  Raises OSError, and ever after: a sync is not retried."""
+        with self._lock:
+            if self._failure is not None:
+                raise OSError(self._failure.errno, self._failure.strerror, self._failure.filename)
+            dirty, self._dirty = self._dirty, set()
+        try:
+            for queue in dirty:
+                queue.flush()
+        except OSError as failure:
+            self._failure = failure
+            raise
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = join(self._root, topic, str(queue_id))
+        return ConsumeQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        """Forgets an empty queue and removes its directories, as far as nothing foreign lies in them."""
+        with self._lock:
+            self._dirty.discard(queue)
+        self._queues.pop((queue.topic, queue.queue_id), None)
+        directory = queue.files.directories[0]
+        with suppress(OSError):
+            for path in (directory, directory_of(directory)):
+                self._fs.remove_directory(path)
+                self._fs.sync_directory(directory_of(path))
+
+    def _append(self, batch: RecordBatch, rows: Ints, touched: list[ConsumeQueue]) -> None:
+        """Groups the records by queue and appends each group."""
+        topics, numbers = batch.topics
+        keys = numbers[rows] << 32 | (batch.queue_ids[rows] & 0xFFFFFFFF)
+        entries, queue_offsets = _entries(batch, rows, batch.tags_codes(self._delay_ms))
+        cuts = np.zeros(0, np.int64)
+        if not (keys == keys[0]).all():
+            order = np.argsort(keys, kind="stable")
+            entries, queue_offsets, keys = take_rows(entries, order), queue_offsets[order], keys[order]
+            cuts = np.flatnonzero(np.diff(keys)) + 1
+        broken = np.flatnonzero(np.diff(queue_offsets) != 1) + 1  # a new queue, or a queue offset out of order
+        irregular = set(np.searchsorted(cuts, broken[~np.isin(broken, cuts)], side="right").tolist())
+        data = memoryview(entries.view(np.uint8))
+        firsts = [0, *cuts.tolist()]
+        lasts = [*firsts[1:], len(entries)]
+        ends = entries["physical_offset"].astype(np.int64) + entries["size"]
+        first_ends, last_ends = ends[firsts].tolist(), ends[np.subtract(lasts, 1)].tolist()
+        places = queue_offsets[firsts].tolist()
+        for group, (pair, low, high) in enumerate(zip(keys[firsts].tolist(), firsts, lasts, strict=True)):
+            queue = self._queue_of(topics[pair >> 32], pair & 0xFFFFFFFF)
+            if queue is None:
+                self.refused_count += high - low
+                continue
+            touched.append(queue)
+            if group not in irregular:
+                run = data[low * _UNIT : high * _UNIT]
+                if queue.append_run(places[group], run, first_ends[group], last_ends[group]):
+                    continue
+            queue.append(queue_offsets[low:high], entries[low:high])
+
+    def _queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue of a record; None where its names would lead out of the store, or are no names at all."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None:
+            return queue
+        if queue_id >> 31 or not _is_directory_name(topic):
+            return None
+        return self.get_or_create(topic, queue_id)
+
+
+def _entries(batch: RecordBatch, rows: Ints, codes: Ints) -> tuple[Entries, Ints]:
+    """The queue entries of some records, and their queue offsets."""
+    entries = np.empty(len(rows), QUEUE_ENTRY.dtype)
+    is_all = len(rows) == len(batch)
+    entries["physical_offset"] = batch.offsets if is_all else batch.offsets[rows]
+    entries["size"] = batch.sizes if is_all else batch.sizes[rows]
+    entries["tags_code"] = codes if is_all else codes[rows]
+    return entries, batch.queue_offsets if is_all else batch.queue_offsets[rows]
+
+
+def _is_directory_name(topic: str) -> bool:
+    is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
+    return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _TOPIC_SIZE_MAX

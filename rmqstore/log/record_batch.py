@@ -1,0 +1,380 @@
+"""Records that follow each other in the log, as vectors: what dispatch hands on, and the walk that finds them.
+
+Whoever wants to be told of every message implements `Dispatcher`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqstore.formats import message, names, sys_flag
+from rmqstore.formats.index_table import index_hashes, key_hashes, merged, split_keys, text_hashes
+from rmqstore.formats.java_hash import string_hash
+from rmqstore.formats.java_text import java_text
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, equal_bytes, gather_bytes, locate
+from rmqstore.formats.properties import DELAY, KEY_SEPARATOR, KEYS, NAME_END, TAGS, UNIQUE_KEY, VALUE_END
+from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.formats.record_chain import chain
+from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
+
+WINDOW_SIZE = 4 * 1024 * 1024
+
+_TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TAGS, KEYS, UNIQUE_KEY, DELAY))
+_SEPARATOR = KEY_SEPARATOR.encode()
+_LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")  # Java: Integer.parseInt
+# Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
+_FEW_COUNT = 48
+# Fewer values than this are joined one by one; Arrow's gather has its price.
+_JOINED_COUNT_MAX = 64
+_UNIFORM_SIZE_MAX = 64
+# Arrow's binary view: values of up to 12 bytes stand in the view itself.
+_INLINE_SIZE = 12
+_VIEW = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
+
+
+@dataclass(eq=False)
+class RecordBatch:
+    """n ≥ 1 whole records in log order, one behind the other, as far as the last one's `end` in the log.
+
+    `offsets` int64[n] in the log; `located` says where their parts lie in its page, a copy that stays valid.  All
+    vectors have one row a record; they are made when first asked for and kept, so they are not to be changed.
+    """
+
+    offsets: Ints
+    located: Located
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Bytes of each record."""
+        return self.located.total_size
+
+    @cached_property
+    def queue_ids(self) -> Ints:
+        """queueId of each record."""
+        return self.located.head("queue_id").astype(np.int64)
+
+    @cached_property
+    def queue_offsets(self) -> Ints:
+        """queueOffset of each record."""
+        return self.located.head("queue_offset").astype(np.int64, copy=False)
+
+    @cached_property
+    def store_ms(self) -> Ints:
+        """storeTimestamp of each record."""
+        return self.located.store_timestamp()
+
+    @property
+    def sys_flags(self) -> npt.NDArray[np.int32]:
+        """sysFlag of each record."""
+        return self.located.flags
+
+    @cached_property
+    def queued(self) -> Mask:
+        """Which records belong to a consume queue: of no transaction or committed, and no inner batch, whose queue is
+        of another kind.
+        """
+        kind = self.sys_flags & sys_flag.TRANSACTION_MASK
+        both = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
+        return np.asarray(((kind == 0) | (kind == sys_flag.COMMIT)) & (self.sys_flags & both != both))
+
+    @cached_property
+    def topics(self) -> tuple[list[str], Ints]:
+        """The topics that occur, and the number of each record's in that list."""
+        part = self.located
+        if part.topic:
+            return [_text(part.topic)], np.zeros(len(self), np.int64)
+        if len(self) > _FEW_COUNT:
+            first = self._topic_bytes(0)
+            if equal_bytes(part.page, part.topic_at, part.topic_size, first).all():
+                return [_text(first)], np.zeros(len(self), np.int64)
+            found = self._topics_by_hash()
+            if found is not None:
+                return found
+        numbers: dict[bytes, int] = {}
+        each = [numbers.setdefault(topic, len(numbers)) for topic in self._values(part.topic_at, part.topic_size)]
+        return [_text(topic) for topic in numbers], np.array(each, np.int64)
+
+    def _topic_bytes(self, row: int) -> bytes:
+        at = int(self.located.topic_at[row])
+        return self.located.page[at : at + int(self.located.topic_size[row])].tobytes()
+
+    def _values(self, positions: Ints, sizes: Ints) -> list[bytes]:
+        """Slices of the page, one by one."""
+        view = memoryview(self.located.page)
+        bounds = zip(positions.tolist(), (positions + sizes).tolist(), strict=True)
+        return [bytes(view[begin:end]) for begin, end in bounds]
+
+    def _topics_by_hash(self) -> tuple[list[str], Ints] | None:
+        """`topics` of many rows; None where two topics have one hash."""
+        part = self.located
+        hashes = text_hashes(part.page, part.topic_at, part.topic_size)
+        values, firsts, numbers = np.unique(hashes, return_index=True, return_inverse=True)
+        order = np.argsort(numbers, kind="stable")
+        ends = np.cumsum(np.bincount(numbers, minlength=len(values)))
+        topics = [self._topic_bytes(row) for row in firsts.tolist()]
+        for topic, rows in zip(topics, np.split(order, ends[:-1]), strict=True):
+            if not equal_bytes(part.page, part.topic_at[rows], part.topic_size[rows], topic).all():
+                return None
+        return [_text(topic) for topic in topics], numbers.astype(np.int64, copy=False)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The properties of the records, cut into names and values."""
+        part = self.located
+        return split_pieces(*joined_bytes(part.page, part.properties_at, part.properties_size))
+
+    @cached_property
+    def _found(self) -> dict[bytes, tuple[Places, Places]]:
+        return self.pieces.find_all(_NAMES)
+
+    @cached_property
+    def _few(self) -> list[dict[bytes, bytes]] | None:
+        """The properties that dispatch asks for, record by record; None when there are many records."""
+        if len(self) > _FEW_COUNT:
+            return None
+        found = []
+        for block in self._values(self.located.properties_at, self.located.properties_size):
+            values = {}
+            for piece in block.split(VALUE_END):
+                name, _, value = piece.partition(NAME_END)
+                if value and name in _NAMES:
+                    values[name] = value
+            found.append(values)
+        return found
+
+    def tags_codes(self, delay_ms: Sequence[int]) -> Ints:
+        """The third field of each record's queue entry: the hash of TAGS, 0 without; in SCHEDULE_TOPIC_XXXX, for a
+        delay level above 0, the delivery time, by the table of the levels' milliseconds.
+        """
+        few = self._few
+        if few is not None:
+            codes = np.array([_hash(values.get(_TAGS, b"")) for values in few], np.int64)
+        else:
+            codes = text_hashes(self.pieces.data, *self._found[_TAGS]).astype(np.int64)
+        topics, numbers = self.topics
+        if names.SCHEDULE_TOPIC not in topics:
+            return codes
+        starts, sizes = self._found[_DELAY]
+        delayed = (numbers == topics.index(names.SCHEDULE_TOPIC)) & (sizes > 0)
+        for row in np.flatnonzero(delayed).tolist():
+            text = self.pieces.data[starts[row] : starts[row] + sizes[row]].tobytes()
+            level = int(text) if _LEVEL.fullmatch(text) else 0
+            if level > 0:  # Java: CommitLog.checkMessageAndReturnSize, DelayLevel.computeDeliverTimestamp
+                wait_ms = delay_ms[min(level, len(delay_ms)) - 1] if delay_ms else 1000
+                codes[row] = self.store_ms[row] + wait_ms
+        return codes
+
+    def index_items(self) -> tuple[Ints, Ints]:
+        """What goes into the index, in the order of the puts: row and key hash of each item, int64[m] twice.
+
+        A record's UNIQ_KEY first, then its KEYS one by one; a rolled back record has none (IndexService.buildIndex).
+        """
+        if self._few is not None:
+            return self._items_of_few(self._few)
+        data, starts, sizes, rows = self._keys()
+        rolled_back = self.sys_flags & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK
+        if rolled_back.any():
+            kept = ~rolled_back[rows]
+            starts, sizes, rows = starts[kept], sizes[kept], rows[kept]
+        topics, numbers = self.topics
+        prefixes = np.array([_prefix_hash(topic) for topic in topics], np.int64)
+        return rows, key_hashes(prefixes[numbers[rows]], data, starts, sizes)
+
+    def _items_of_few(self, few: list[dict[bytes, bytes]]) -> tuple[Ints, Ints]:
+        """`index_items` of few records: each topic#key is hashed as one text."""
+        rows: list[int] = []
+        texts: list[bytes] = []
+        kinds = (self.sys_flags & sys_flag.TRANSACTION_MASK).tolist()
+        topics = self._values(self.located.topic_at, self.located.topic_size)
+        for row, (values, kind, topic) in enumerate(zip(few, kinds, topics, strict=True)):
+            keys = [key for key in values.get(_KEYS, b"").split(_SEPARATOR) if key]
+            if unique := values.get(_UNIQUE_KEY):
+                keys.insert(0, unique)
+            if kind != sys_flag.ROLLBACK:
+                texts += [b"%b#%b" % (topic, key) for key in keys]
+                rows += [row] * len(keys)
+        sizes = np.array(list(map(len, texts)), np.int64)
+        hashes = text_hashes(np.frombuffer(b"".join(texts), np.uint8), np.cumsum(sizes) - sizes, sizes)
+        return np.array(rows, np.int64), index_hashes(hashes)
+
+    def _keys(self) -> tuple[Bytes, Ints, Ints, Ints]:
+        """The bytes that the keys are slices of; start, size and row of each, in the order of the puts."""
+        data = self.pieces.data
+        unique_starts, unique_sizes = self._found[_UNIQUE_KEY]
+        starts, sizes, rows = split_keys(data, *self._found[_KEYS])
+        has_unique = unique_sizes > 0
+        row_count = len(self)
+        if has_unique.any():
+            first_rows = np.flatnonzero(has_unique)
+            counts = np.bincount(rows, minlength=row_count) + has_unique
+            begins = np.cumsum(counts) - counts
+            # Keys of a row stand behind its unique key: each is moved on by the unique keys up to its row.
+            key_places = np.arange(len(rows)) + np.cumsum(has_unique)[rows]
+            total = len(rows) + len(first_rows)
+            starts = merged(total, begins[first_rows], unique_starts[first_rows], key_places, starts)
+            sizes = merged(total, begins[first_rows], unique_sizes[first_rows], key_places, sizes)
+            rows = merged(total, begins[first_rows], first_rows, key_places, rows)
+        return data, starts, sizes, rows
+
+
+@lru_cache(maxsize=4096)
+def _text(topic: bytes) -> str:
+    return java_text(topic)
+
+
+@lru_cache(maxsize=4096)
+def _hash(tags: bytes) -> int:
+    return string_hash(java_text(tags))
+
+
+@lru_cache(maxsize=4096)
+def _prefix_hash(topic: str) -> int:
+    """The hash of what stands before each key of a topic."""
+    return string_hash(f"{topic}#")
+
+
+def joined_bytes(page: Bytes, positions: Ints, sizes: Ints) -> tuple[Bytes, Ints]:
+    """n slices of a page laid end to end: uint8[nbytes], int64[n] twice → uint8[sum], int64[n + 1] where each begins.
+
+    The page holds less than 2 GiB, and every slice lies in it.
+    """
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if not offsets[-1]:
+        return np.zeros(0, np.uint8), offsets
+    small = (sizes > 0) & (sizes <= _INLINE_SIZE)
+    first = int(sizes[0])
+    if len(sizes) > 1 and 0 < first <= _UNIFORM_SIZE_MAX and (sizes == first).all():
+        return gather_bytes(page, positions, first).view(np.uint8), offsets
+    if len(sizes) <= _JOINED_COUNT_MAX or small.any():
+        view = memoryview(np.ascontiguousarray(page))
+        bounds = zip(positions.tolist(), (positions + sizes).tolist(), strict=True)
+        return np.frombuffer(b"".join([view[begin:end] for begin, end in bounds]), np.uint8), offsets
+    views = np.zeros(len(sizes), _VIEW)
+    views["size"], views["offset"] = sizes, positions
+    array = pa.Array.from_buffers(pa.binary_view(), len(sizes), [None, pa.py_buffer(views), pa.py_buffer(page)])
+    return np.frombuffer(array.cast(pa.binary()).buffers()[2], np.uint8), offsets
+
+
+class Dispatcher(Protocol):
+    """Whoever is told of every record of the log: queues and index, and what a caller adds.
+
+    Called from one thread, in the order of the log.  After a crash or a failure records come again that came before:
+    what a dispatcher has already, it drops.
+    """
+
+    def dispatch(self, batch: RecordBatch) -> None:
+        """Takes the records of a batch.  An exception stops dispatching and makes the store unhealthy."""
+
+    def flush(self) -> None:
+        """Makes durable all that was taken until now."""
+
+
+Read = Callable[[int, int], bytes]
+
+
+def read_batches(
+    read: Read,
+    start: int,
+    stop: int,
+    file_size: int,
+    *,
+    check_crc: bool = False,
+    check_property_crc: bool = False,
+    window_size: int = WINDOW_SIZE,
+) -> Iterator[RecordBatch | message.Blank | message.Torn]:
+    """Everything that stands in the log in [start, stop), in order: records, and where a file ends in a blank.
+
+    `read(offset, size)` gives bytes of the log, fewer where it ends.  `start` is where a record, a blank or a file
+    begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
+    physicalOffset field that names another place, or a wrong CRC where CRCs are checked.  `position` of a Blank and a
+    Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.
+    """
+    checks = (check_crc, check_property_crc)
+    offset, topic = start, b""
+    while offset < stop:
+        file_end = offset - offset % file_size + file_size
+        room = min(file_end, stop) - offset
+        data = read(offset, min(room, window_size))
+        if (whole_size := _cut_size(data, room)) is not None:
+            data = read(offset, whole_size)
+        standing = _standing(data, offset, topic, checks)
+        yield standing
+        if isinstance(standing, message.Torn):
+            return
+        if isinstance(standing, message.Blank):
+            offset = file_end
+        else:
+            offset = standing.end
+            topic = standing.located.topic or standing._topic_bytes(-1)
+
+
+def _cut_size(data: bytes, room: int) -> int | None:
+    """The size of the first record where only the window cut it."""
+    if len(data) < message.BLANK.size:
+        return None
+    size, magic = message.BLANK.struct.unpack_from(data)
+    return size if magic in (message.MAGIC_V1, message.MAGIC_V2) and len(data) < size <= room else None
+
+
+def _standing(
+    data: bytes, offset: int, topic: bytes, checks: tuple[bool, bool]
+) -> RecordBatch | message.Blank | message.Torn:
+    """What `data` from `offset` on begins with; `topic` is that of the record before."""
+    if len(data) >= message.BLANK.size:
+        size, magic = message.BLANK.struct.unpack_from(data)
+        if magic == message.MAGIC_BLANK:
+            return message.Blank(offset, size)
+    page = np.frombuffer(data, np.uint8)
+    starts = chain(page, 0)
+    if not len(starts):
+        return _torn(data, offset, "")
+    located = locate(page, starts, topic=topic)
+    offsets = starts + offset
+    sound, reason = _sound(located, offsets, checks)
+    if not sound.all():
+        count = int(np.argmin(sound))
+        if not count:
+            return _torn(data, offset, reason)
+        located, offsets = located.take(np.arange(count)), offsets[:count]
+    return RecordBatch(offsets, located, int(offsets[-1] + located.total_size[-1]))
+
+
+def _sound(located: Located, offsets: Ints, checks: tuple[bool, bool]) -> tuple[Mask, str]:
+    """Which records are sound, and what is wrong with the first one if it is not ("": its lengths)."""
+    check_crc, check_property_crc = checks
+    whole = located.sound
+    if not whole[0]:
+        return whole, ""
+    placed = whole & (located.head("physical_offset") == offsets)
+    if not placed[0]:
+        return placed, f"the record's physicalOffset field says {int(located.head('physical_offset')[0])}"
+    if not (check_crc or check_property_crc):
+        return placed, ""
+    rows = np.flatnonzero(placed)
+    part = located if len(rows) == len(placed) else located.take(rows)
+    if check_crc:
+        crcs = masked_crc32s(part.page, part.body_at, part.body_size)
+        placed[rows] &= (crcs == part.head("body_crc")) | (part.body_size == 0)
+        if not placed[0]:
+            return placed, "the CRC of the body is wrong"
+    if check_property_crc:
+        placed[rows] &= property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
+    return placed, "the CRC property of the record is wrong"
+
+
+def _torn(data: bytes, offset: int, reason: str) -> message.Torn:
+    if not reason:
+        standing = message.read_record(data, 0)
+        reason = standing.reason if isinstance(standing, message.Torn) else "no whole record stands here"
+    return message.Torn(offset, reason)

@@ -1,0 +1,282 @@
+"""Recovery: a plan made from looking at a store (nothing is changed), which `recovery_apply.apply` then carries out.
+
+After a clean exit the last three log files are read, with CRCs, and held against the queues: what is right stays
+untouched.  After any other exit reading begins where the checkpoint says that everything before is on the disk and in
+queues and index; queue entries from there on, and index files that may be torn, are dropped and written again from the
+log.  Either way reading begins earlier where queues or index turn out to lack older records.  So queues and index come
+out as if they were built anew.  Java: DefaultMessageStore.load, CommitLog.recoverNormally and recoverAbnormally.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import Corrupt
+from rmqstore.files.filesystem import directory_of, join
+from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.message_columns import Located
+from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
+from rmqstore.log.recovery_outcome import files_behind, nonzero_behind, planned_queues
+from rmqstore.log.recovery_plan import PlannedFile, RecoveryPlan
+from rmqstore.log.recovery_queues import QueueScan
+from rmqstore.log.recovery_scan import LogEnd, ScanCount, ScanRules, scan_log
+from rmqstore.log.recovery_start import (
+    Start,
+    covered_start,
+    file_before,
+    hole_start,
+    indexed_start,
+    settled_log,
+    usual_start,
+)
+from rmqstore.log.recovery_view import ReadableDisk, StoreView, open_view
+
+_CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+
+
+def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig) -> RecoveryPlan:
+    """What recovering the store at `root` comes to.  Looks, and changes nothing.
+
+    Of `config` count the paths, the checks and what is to be done about damage; sizes come from the files.  Raises
+    Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
+    NotAStore, UnsupportedLayout, OSError.
+    """
+    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths))
+    planner = _Planner(store, config)
+    try:
+        return planner.plan()
+    finally:
+        planner.close()
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What reading the log from `start` came by; `index_missing` is the first record that has keys and is not known to
+    the index (after a clean exit)."""
+
+    start: Start
+    end: LogEnd
+    count: ScanCount
+    queues: QueueScan
+    index_missing: int | None = None
+
+
+class _Planner:
+    """Works out one plan."""
+
+    def __init__(self, store: StoreView, config: StoreConfig) -> None:
+        self._config = config
+        self._must_refuse = config.on_middle_damage == "refuse"
+        self._clean = not store.abort_present
+        self._checkpoint = store.checkpoint
+        self._log, self._removed, self._resized, warnings = settled_log(store.disk, store.log, self._must_refuse)
+        self._store = replace(store, log=self._log)
+        self._warnings = [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
+        self._warnings += warnings + list(_unwritten_kinds(store))
+        self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
+        self._choice = self._choose_index(self._log.end)
+
+    def close(self) -> None:
+        """Closes what is open."""
+        self._log.close()
+
+    def plan(self) -> RecoveryPlan:
+        """Finds where to begin, reads, and begins earlier as long as something older is missed."""
+        if not self._log.files:
+            return self._plan_without_log()
+        start = usual_start(self._log, self._checkpoint, self._clean)
+        while True:
+            start = covered_start(self._store, self._indexed(start))
+            scan = self._scan(start)
+            wanted = self._wanted(scan)
+            if wanted is None:
+                break
+            start = wanted
+        if self._must_refuse:
+            self._refuse(scan)
+        return self._with_checkpoint(self._plan_of(scan), scan)
+
+    def _plan_without_log(self) -> RecoveryPlan:
+        entries = [queue for queue in self._store.queues.values() if queue.end > queue.first]
+        if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
+            reason = "there is no commitlog file, while queues or index have entries; recovering would delete them"
+            raise Corrupt(join(self._store.root, "commitlog"), 0, reason)
+        end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
+        self._choice = self._choose_index(0)
+        queues = QueueScan(self._store.queues, 0, compare=False, is_whole=True)
+        scan = _Scan((0, end.reason), end, count, queues)
+        return self._with_checkpoint(self._plan_of(scan), scan)
+
+    # --- reading
+
+    def _scan(self, start: Start) -> _Scan:
+        """Reads the log from `start`; a record that lies about its queue offset ends it like one that is broken."""
+        rules = ScanRules(
+            check_crc=self._config.check_crc_on_recovery,
+            flushed_ms=self._checkpoint.physic_timestamp_ms,
+            may_be_torn=not self._clean,
+            is_known=self._is_known,
+        )
+        while True:
+            scan = self._scan_once(start, rules)
+            lies = [found for found in scan.queues.contradictions if found.is_lie]
+            if not lies:
+                return scan
+            rules = replace(rules, stop=lies[0].offset, stop_reason=lies[0].reason)
+
+    def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
+        usable = {key: queue for key, queue in self._store.queues.items() if not queue.is_multi_dispatch}
+        queues = QueueScan(usable, start[0], self._clean, is_whole=start[0] <= self._log.start)
+        missing: list[int] = []
+        covered = self._choice.covered
+        looks = self._clean and self._config.index_enabled
+
+        def take(batch: RecordBatch) -> None:
+            queues.add(batch)
+            if looks and not missing and batch.offsets[-1] > covered:
+                places = batch.offsets[batch.index_items()[0]]
+                missing.extend(places[places > covered][:1].tolist())
+
+        end, count = scan_log(self._log, start[0], rules, take)
+        queues.finish()
+        return _Scan(start, end, count, queues, missing[0] if missing else None)
+
+    def _is_known(self, located: Located, offset: int) -> bool:
+        """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
+        record = RecordBatch(np.array([offset]), located, offset)
+        queue = self._store.queues.get((record.topics[0][0], int(record.queue_ids[0])))
+        if queue is None:
+            return False
+        slot = int(record.queue_offsets[0])
+        if not queue.first <= slot < queue.end:
+            return False
+        return int(queue.read(slot, slot + 1)["physical_offset"][0]) == offset
+
+    def _wanted(self, scan: _Scan) -> Start | None:
+        """Where reading has to begin instead, and why; None when the scan tells everything."""
+        lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
+        if lies:
+            self._checkpoint = Checkpoint()
+        self._choice = self._choose_index(scan.end.offset)
+        if lies:
+            return self._log.start, "the checkpoint is later than the newest message: it answers for nothing"
+        for wanted in (
+            self._indexed(scan.start),
+            hole_start(self._store, list(scan.queues.tracks.values()), scan.start),
+        ):
+            if wanted != scan.start:
+                return wanted
+        before = file_before(self._log, scan.start[0])
+        if before is not None and not scan.count.record_count:
+            return before.start, "nothing sound is in the files behind"
+        return None
+
+    def _indexed(self, start: Start) -> Start:
+        return indexed_start(self._log, self._choice, start) if self._config.index_enabled else start
+
+    def _choose_index(self, log_end: int) -> IndexChoice:
+        is_trusted = self._clean or not self._config.index_enabled
+        return choose(self._index, IndexRules(None if is_trusted else self._checkpoint.index_timestamp_ms, log_end))
+
+    # --- damage
+
+    def _refuse(self, scan: _Scan) -> None:
+        """Raises Corrupt for damage that somebody has to look at first."""
+        end = scan.end
+        if end.is_middle_damage:
+            raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log")
+        for found in scan.queues.contradictions:
+            if not found.is_lie:
+                raise self._corrupt(found.offset, found.reason)
+        if self._clean and end.is_broken:
+            behind = any(queue.slot_at(end.offset) < queue.end for queue in self._store.queues.values())
+            if behind:
+                raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
+
+    def _corrupt(self, offset: int, reason: str) -> Corrupt:
+        file = self._log.file_at(offset)
+        if file is None:
+            return Corrupt(directory_of(self._log.files[0].path), offset, f"{reason}; {_CUT_HINT}")
+        return Corrupt(file.path, offset - file.start, f"{reason}; {_CUT_HINT}")
+
+    # --- the plan
+
+    def _plan_of(self, scan: _Scan) -> RecoveryPlan:
+        end, choice, store = scan.end.offset, self._choice, self._store
+        partial = None
+        if self._config.index_enabled and self._log.files:
+            partial = partial_record(store.disk, self._log, choice.kept, choice.covered)
+        starts = self._dispatch_starts(scan)
+        sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
+        return RecoveryPlan(
+            root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
+            log_file_size=self._log.file_size, log_start=self._log.start, scan_start=scan.start[0],
+            scan_reason=scan.start[1], record_count=scan.count.record_count, log_end=end,
+            end_reason=_end_reason(scan.end), dropped_from=scan.end.resume, log_resized=tuple(self._resized),
+            log_removed=(*self._removed, *files_behind(self._log, end)), zeroed=nonzero_behind(self._log, end),
+            queue_file_size=store.queue_file_size,
+            queues=planned_queues(store, scan.queues.tracks, scan.start[0], end),
+            empty_directories=store.empty_directories, index_sizes=sizes[-1] if sizes else None,
+            index_deleted=tuple(PlannedFile(view.path, why) for view, why in choice.deleted),
+            index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
+            checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
+            warnings=tuple(self._warnings),
+        )  # fmt: skip
+
+    def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
+        """The times that hold once everything is on the disk; written if something changes, or if the old ones lie."""
+        old, newest_ms = plan.checkpoint, scan.count.newest_ms
+        ends_ms = [view.header.end_timestamp_ms for view in self._choice.kept if view.header and not view.is_empty]
+        new = replace(
+            old,
+            physic_timestamp_ms=newest_ms,
+            logics_timestamp_ms=scan.count.newest_queued_ms or newest_ms,
+            index_timestamp_ms=max(ends_ms, default=0) if plan.dispatch_from is None else newest_ms,
+            confirm_offset=min(old.confirm_offset, plan.log_end),
+        )
+        times_ms = (old.physic_timestamp_ms, old.logics_timestamp_ms, old.index_timestamp_ms)
+        lies = old.confirm_offset > plan.log_end or max(times_ms) > newest_ms
+        lacks = not self._store.has_checkpoint and bool(self._log.files)
+        needed = lies or not self._clean or not plan.changes_nothing
+        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or (needed and new != old))
+
+    def _log_directories(self) -> tuple[str, ...]:
+        configured = (*self._config.log_paths, *self._config.read_only_log_paths)
+        found = dict.fromkeys(directory_of(file.path) for file in self._log.files)
+        return configured or tuple(sorted(found)) or (join(self._store.root, "commitlog"),)
+
+    def _dispatch_starts(self, scan: _Scan) -> list[int]:
+        """The first records that queues and index do not have."""
+        if not scan.count.record_count:
+            return []
+        if not self._clean:
+            return [scan.start[0]]
+        tracks = scan.queues.tracks.values()
+        starts = [track.first_missing for track in tracks if track.first_missing is not None]
+        if scan.index_missing is not None:
+            starts.append(scan.index_missing)
+        if self._config.index_enabled and self._choice.needed_from is not None:
+            starts.append(max(self._choice.needed_from, scan.start[0]))
+        return [start for start in starts if start < scan.end.offset]
+
+
+def _end_reason(end: LogEnd) -> str:
+    if end.resume is None:
+        return end.reason
+    if end.is_tear:
+        return f"{end.reason}; torn by a power cut, behind what was known to be on the disk"
+    return f"{end.reason}; the log is damaged in the middle"
+
+
+def _unwritten_kinds(store: StoreView) -> list[str]:
+    """Warnings about queues whose newest entries cannot be written again after a crash."""
+    if not store.abort_present:
+        return []
+    warnings = []
+    if any(queue.is_multi_dispatch for queue in store.queues.values()):
+        warnings.append("light queues (%LMQ%) are cut, but not built again")
+    if store.disk.entries(join(store.root, "batchconsumequeue")):
+        warnings.append("batch queues are left as they are")
+    return warnings

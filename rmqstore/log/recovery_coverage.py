@@ -1,0 +1,93 @@
+"""Whether the consume queues know what the log holds: entries of one log file laid end to end beside it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rmqstore.formats import message
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.queue_entry import is_pre_blank, is_valid
+from rmqstore.log.record_batch import RecordBatch, read_batches
+from rmqstore.log.recovery_view import ListedFile, QueueKey, QueueView, StoreView
+
+# Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
+# file is read anyway.
+_READ_SIZE_MAX = 64 * 1024 * 1024
+
+
+def is_covered(store: StoreView, file: ListedFile) -> bool:
+    """Whether every record of a log file that belongs to a consume queue has its entry.
+
+    Records of a topic that was deleted are none: it is not in the broker's configuration and has no directory, or its
+    present queue begins behind them.
+    """
+    if file.size != store.log.file_size:
+        return False
+    end = file.start + file.size
+    offsets, sizes = _entries(store, file.start, end)
+    if len(offsets) and (offsets[0] < file.start or (offsets[1:] < (offsets + sizes)[:-1]).any()):
+        return False
+    ends = np.concatenate(([file.start], offsets + sizes))
+    begins = np.concatenate((offsets, [end]))
+    gaps = np.flatnonzero(begins > ends)
+    if int((begins - ends)[gaps].sum()) > _READ_SIZE_MAX and len(gaps) > 1:
+        return False
+    places = zip(ends[gaps].tolist(), begins[gaps].tolist(), strict=True)
+    return all(_is_explained(store, low, high) for low, high in places)
+
+
+def _entries(store: StoreView, start: int, end: int) -> tuple[Ints, Ints]:
+    """Offset and size of every record in [start, end) that an entry points at, in the order of the log."""
+    parts = []
+    for queue in store.queues.values():
+        if not queue.is_multi_dispatch:
+            low, high = queue.slot_at(start), queue.slot_at(end)
+            if low < high:
+                entries = queue.read(low, high)
+                parts.append(entries[is_valid(entries) & ~is_pre_blank(entries)])
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    found = np.concatenate(parts)
+    offsets = found["physical_offset"].astype(np.int64)
+    order = np.argsort(offsets, kind="stable")
+    return offsets[order], found["size"].astype(np.int64)[order]
+
+
+def _is_explained(store: StoreView, low: int, high: int) -> bool:
+    """Whether [low, high) of the log, which no entry points at, holds nothing that belongs to a queue."""
+    log = store.log
+    if high - low > _READ_SIZE_MAX:
+        return False
+    for item in read_batches(log.read, low, high, log.file_size):
+        if isinstance(item, RecordBatch):
+            if not all(_belongs_nowhere(store, key, offset) for key, offset in _newest_by_queue(item)):
+                return False
+        elif isinstance(item, message.Torn):
+            return False
+    return True
+
+
+def _newest_by_queue(batch: RecordBatch) -> Iterator[tuple[QueueKey, int]]:
+    """Each queue that records of a batch belong to, with the place of the last of them."""
+    topics, numbers = batch.topics
+    newest: dict[QueueKey, int] = {}
+    for row in np.flatnonzero(batch.queued).tolist():
+        newest[topics[int(numbers[row])], int(batch.queue_ids[row])] = int(batch.offsets[row])
+    return iter(newest.items())
+
+
+def _belongs_nowhere(store: StoreView, key: QueueKey, offset: int) -> bool:
+    queue = store.queues.get(key)
+    if queue is not None and queue.end > queue.first:
+        return offset < oldest_physical(queue)
+    topic_has_files = any(other.topic == key[0] and other.files for other in store.queues.values())
+    return store.known_topics is not None and key[0] not in store.known_topics and not topic_has_files
+
+
+def oldest_physical(queue: QueueView) -> int:
+    """Place in the log of the first message that an entry of the queue points at, where that is the first of all its
+    messages; -1 where the queue has lost older ones."""
+    if queue.first:
+        return -1
+    entry = queue.read(0, 1)
+    return -1 if not len(entry) or is_pre_blank(entry)[0] else int(entry["physical_offset"][0])

@@ -1,0 +1,103 @@
+"""What a finished scan means for the consume queues and for the rest of the log's files."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rmqstore.files.filesystem import join
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
+from rmqstore.log.recovery_queues import QueueTrack, leading_blanks
+from rmqstore.log.recovery_view import LogView, QueueKey, QueueView, ReadableFile, StoreView
+
+_CHUNK_SIZE = 1024 * 1024
+
+
+def planned_queues(
+    store: StoreView, tracks: Mapping[QueueKey, QueueTrack], scan_start: int, log_end: int
+) -> tuple[PlannedQueue, ...]:
+    """Every queue that has files or records, by name: what stays of it, and what it holds then."""
+    planned = []
+    for key in sorted({*store.queues, *tracks}):
+        queue, track = store.queues.get(key), tracks.get(key)
+        if queue is None:
+            assert track is not None
+            directory = join(store.root, "consumequeue", key[0], str(key[1]))
+            planned.append(
+                PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next or 0)  # all of it new
+            )
+        else:
+            keep = _kept(store, queue, track, (scan_start, log_end))
+            planned.append(_planned_queue(store, queue, track, keep))
+    return tuple(planned)
+
+
+def _kept(store: StoreView, queue: QueueView, track: QueueTrack | None, scanned: tuple[int, int]) -> int | None:
+    """The slot up to which entries stay; None if none do.
+
+    After a crash those of scanned records are written again; light queues are only held against the log's end.
+    """
+    scan_start, log_end = scanned
+    is_trusted = not store.abort_present or queue.is_multi_dispatch
+    kept = queue.slot_at(log_end if is_trusted else scan_start)
+    if track is not None and track.rewriting:
+        kept = min(kept, track.kept if track.kept is not None else 0)
+    return kept if kept > queue.first else None
+
+
+def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None, keep: int | None) -> PlannedQueue:
+    removed = tuple(PlannedFile(file.path, why) for file, why in queue.bad_files)
+    begin = 0 if track is None else track.begin
+    behind = keep or 0
+    if track is not None and track.first_missing is not None:
+        behind = track.next or 0
+    low = behind
+    if keep is not None:
+        low = min(max(queue.slot_at(store.log.start), queue.first + leading_blanks(queue)), behind)
+    elif track is not None and track.anew is not None:
+        low = track.anew
+    must_cut = bool(queue.files) and (keep is None or queue.end > keep)
+    must_cut = must_cut or (store.abort_present and keep is not None and _has_rest(queue, keep))
+    return PlannedQueue(
+        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, behind, removed, must_cut
+    )
+
+
+def _has_rest(queue: QueueView, keep: int) -> bool:
+    """Whether anything but zeros stands behind the entries that stay, in their last file."""
+    file = queue.files[-1]
+    source = queue.disk.open(file.path)
+    try:
+        return _nonzero(source, max(keep * QUEUE_ENTRY.size - file.start, 0), file.size, first_only=True) is not None
+    finally:
+        source.close()
+
+
+def files_behind(log: LogView, end: int) -> list[PlannedFile]:
+    """The log files behind the end, newest first; the first file of the log stays, though it may be empty."""
+    behind = [file for file in log.files[1:] if file.start >= end]
+    return [PlannedFile(file.path, "it lies behind the end of the log") for file in reversed(behind)]
+
+
+def nonzero_behind(log: LogView, end: int) -> tuple[int, int] | None:
+    """The range behind the end of the log, in the file that holds it, that is not zero; None if all is."""
+    file = log.file_at(end)
+    if file is None:
+        return None
+    found = _nonzero(log.opened(file), end - file.start, file.size)
+    return None if found is None else (file.start + found[0], file.start + found[1])
+
+
+def _nonzero(source: ReadableFile, position: int, size: int, *, first_only: bool = False) -> tuple[int, int] | None:
+    """From the first to behind the last byte of [position, size) that is not zero."""
+    low, high = -1, 0
+    while (position := source.next_data(position)) < size:
+        page = np.frombuffer(source.read(position, _CHUNK_SIZE), np.uint8)
+        hits = np.flatnonzero(page)
+        if len(hits):
+            low = position + int(hits[0]) if low < 0 else low
+            high = position + int(hits[-1]) + 1
+            if first_only:
+                break
+        position += max(len(page), 1)
+    return None if low < 0 else (low, high)

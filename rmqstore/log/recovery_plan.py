@@ -1,0 +1,192 @@
+"""What a recovery will do to a store: a value that can be shown, compared, and applied."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rmqstore.formats.checkpoint import Checkpoint
+
+# Of files and queues so many are shown to people one by one.
+_SHOWN_MAX = 12
+_LINE_SIZE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that goes, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedFile:
+    """A file that was cut short gets its full length back, with zeros."""
+
+    path: str
+    old_size: int
+    new_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQueue:
+    """One consume queue.  `entry_end` is where its entries end now; those below `keep` stay, all go where it is None.
+
+    `begin_offset`: records before that place in the log are not for it.  After the recovery it holds the queue offsets
+    [min_offset, next_offset).
+    """
+
+    topic: str
+    queue_id: int
+    directory: str
+    entry_end: int
+    keep: int | None
+    begin_offset: int
+    min_offset: int
+    next_offset: int
+    removed_files: tuple[PlannedFile, ...] = ()
+    must_cut: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it holds nothing afterwards, so that its directory goes as well."""
+        return self.keep is None and self.next_offset <= self.min_offset
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether entries or files of it go."""
+        return self.must_cut or bool(self.removed_files)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """All that recovering the store at `root` comes to; offsets are of the commitlog, ranges half-open.
+
+    `log_removed` are the log files behind the end, newest first, `zeroed` what is made zero behind it.  Records from
+    `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so many
+    are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
+    """
+
+    root: str
+    is_clean_exit: bool
+    log_directories: tuple[str, ...]
+    log_file_size: int
+    log_start: int
+    scan_start: int
+    scan_reason: str
+    record_count: int
+    log_end: int
+    end_reason: str
+    dropped_from: int | None
+    log_resized: tuple[ResizedFile, ...]
+    log_removed: tuple[PlannedFile, ...]
+    zeroed: tuple[int, int] | None
+    queue_file_size: int
+    queues: tuple[PlannedQueue, ...]
+    empty_directories: tuple[str, ...]
+    index_sizes: tuple[int, int] | None
+    index_deleted: tuple[PlannedFile, ...]
+    index_partial: tuple[int, int] | None
+    dispatch_from: int | None
+    newest_ms: int
+    checkpoint: Checkpoint
+    checkpoint_after: Checkpoint
+    writes_checkpoint: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the store is as it should be."""
+        return not (
+            self.log_resized or self.log_removed or self.zeroed or self.empty_directories or self.index_deleted
+            or self.index_partial or self.dispatch_from is not None or self.writes_checkpoint
+            or any(queue.is_changed for queue in self.queues)
+        )  # fmt: skip
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The queue offset of the next message of each queue that is there afterwards."""
+        return {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues if not queue.is_gone}
+
+    def min_offsets(self) -> dict[tuple[str, int], int]:
+        """The first queue offset of each queue that is there afterwards."""
+        return {(queue.topic, queue.queue_id): queue.min_offset for queue in self.queues if not queue.is_gone}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain values for JSON, names in camel case."""
+        document = {_camel(name): _plain(value) for name, value in asdict(self).items()}
+        return document | {"changesNothing": self.changes_nothing}
+
+    def lines(self) -> list[str]:
+        """The plan for people, no line longer than 80 columns unless a path is."""
+        return [line for fact in self._facts() for line in _folded(*fact)]
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "store", self.root
+        yield "last exit", "clean" if self.is_clean_exit else "not clean: the file abort is there"
+        files = f"files of {self.log_file_size} bytes" if self.log_file_size else "no files"
+        yield "commitlog", f"{self.log_start} to {self.log_end}, {files}"
+        yield "scan", f"{self.record_count} records from {self.scan_start}: {self.scan_reason}"
+        yield "end", f"{self.log_end}: {self.end_reason}"
+        if self.dropped_from is not None:
+            yield "drop", f"records stand behind the end, the first at {self.dropped_from}; they are dropped"
+        for resized in self.log_resized:
+            yield "grow", f"{resized.path} from {resized.old_size} to {resized.new_size} bytes"
+        yield from self._removals("remove", self.log_removed)
+        if self.zeroed is not None:
+            yield "zero", f"{self.zeroed[0]} to {self.zeroed[1]} of the commitlog"
+        yield from self._queue_facts()
+        yield from self._removals("remove", self.index_deleted)
+        if self.index_partial is not None:
+            yield "index", f"the keys of the record at {self.index_partial[0]} are completed"
+        if self.dispatch_from is not None:
+            yield "dispatch", f"{self.dispatch_from} to {self.log_end}, to queues and index"
+        if self.writes_checkpoint:
+            yield "checkpoint", f"written anew, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
+        for warning in self.warnings:
+            yield "note", warning
+        if self.changes_nothing:
+            yield "result", "nothing to do"
+
+    def _queue_facts(self) -> Iterator[tuple[str, str]]:
+        changed = [queue for queue in self.queues if queue.is_changed]
+        kept = sum(1 for queue in self.queues if not queue.is_gone)
+        yield "queues", f"{kept} in all, {len(changed)} of them cut"
+        for queue in changed[:_SHOWN_MAX]:
+            stays = "nothing stays" if queue.keep is None else f"cut at queue offset {queue.keep}"
+            then = "the queue goes" if queue.is_gone else f"then holds {queue.min_offset} to {queue.next_offset}"
+            yield "cut", f"{queue.topic}/{queue.queue_id}: {stays} of {queue.entry_end}, {then}"
+        if len(changed) > _SHOWN_MAX:
+            yield "cut", f"{len(changed) - _SHOWN_MAX} more queues (--json lists them)"
+        removed = [file for queue in changed for file in queue.removed_files]
+        yield from self._removals("remove", tuple(removed))
+
+    def _removals(self, verb: str, files: tuple[PlannedFile, ...]) -> Iterator[tuple[str, str]]:
+        for file in files[:_SHOWN_MAX]:
+            yield verb, f"{file.path.removeprefix(self.root).lstrip('/')}: {file.reason}"
+        if len(files) > _SHOWN_MAX:
+            yield verb, f"{len(files) - _SHOWN_MAX} more files (--json lists them)"
+
+
+def _folded(head: str, text: str) -> Iterator[str]:
+    """`head`, then the text beside it in lines of at most 80 columns; longer words stay whole."""
+    line = f"{head:<10} "
+    indent = len(line)
+    for word in text.split(" "):
+        if len(line) > indent and len(line) + len(word) > _LINE_SIZE:
+            yield line.rstrip()
+            line = " " * indent
+        line += f"{word} "
+    yield line.rstrip()
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_camel(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,317 @@
+"""An embedded store that writes RocketMQ's files: the parts put together, started and stopped in their order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.config import StoreConfig
+from rmqstore.errors import DurabilityLost, NotNow, StoreClosed
+from rmqstore.files.filesystem import DiskFile, FileSystem, RealFileSystem, directory_of, join
+from rmqstore.files.preallocation import Preallocator
+from rmqstore.files.reading import canonical_path
+from rmqstore.files.residency import lock_memory, warm_up
+from rmqstore.files.transient_pool import TransientPool
+from rmqstore.formats import names
+from rmqstore.log.appender import Appender, PutHook
+from rmqstore.log.commitlog import CommitLog
+from rmqstore.log.dispatch import Dispatcher, DispatchLoop
+from rmqstore.log.fetch import Fetch
+from rmqstore.log.flush import DerivedFlush, LogFlush
+from rmqstore.log.opening import mark_closed, recovered
+from rmqstore.message import GetResult, Message, PutResult, PutStatus
+from rmqstore.worker import Step, Worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqstore.log.stored_record import StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a store takes messages, and what is wrong if not; how many bytes of the log are not dispatched yet."""
+
+    is_writable: bool
+    reasons: tuple[str, ...]
+    dispatch_behind_bytes: int
+    warnings: tuple[str, ...]
+
+
+class Store:
+    """A store that is open for writing; `open_store` makes one.  Any thread may put, read and ask; one closes it.
+
+    Puts answer with RocketMQ's statuses.  Reads see a message when it is dispatched, a few ms after its put; `flush`
+    waits for that too.
+    """
+
+    def __init__(
+        self, path: str, config: StoreConfig, clock: Clock, fs: FileSystem,
+        hooks: Sequence[PutHook] = (), dispatchers: Sequence[Dispatcher] = (), workers: bool = True,
+    ) -> None:  # fmt: skip
+        self.path = canonical_path(path)
+        self.config = config
+        self._clock = clock
+        self._fs = fs
+        self._reasons: list[str] = []
+        self._is_open = False
+        self._has_threads = workers
+        fs.make_directories(self.path)
+        self._lock = fs.lock(join(self.path, names.LOCK_FILE))
+        try:
+            self._parts, self.recovery, self.warnings = recovered(fs, self.path, config, clock, dispatchers)
+            self._build(hooks)
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self, message: Message) -> PutResult:
+        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost."""
+        return self._appender.put(message)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+        """Stores messages of one queue together, one behind the other (RocketMQ: putMessages).
+
+        Raises Rejected for messages of several queues, DurabilityLost.
+        """
+        return self._appender.put_batch(messages)
+
+    def put_columns(self, table: "pa.Table | pa.RecordBatch") -> PutResult:
+        """Stores the rows of an Arrow table (columns: log.columns.record_columns), the bulk path; hooks are not asked.
+
+        `message_count` of the answer says how many rows were stored, from the first on.  Raises Rejected with nothing
+        stored, DurabilityLost.
+        """
+        return self._appender.put_columns(table)
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int = 32,
+        *,
+        tags: str = "*",
+        max_bytes: int | None = None,
+    ) -> GetResult:
+        """Messages of a queue from `offset` on that have one of the tags ("a || b"; "*": any), at most `max_count`."""
+        return self._reader().get(topic, queue_id, offset, max_count, max_bytes, tags)
+
+    def query(
+        self, topic: str, key: str, max_count: int = 32, begin_ms: int = 0, end_ms: int = 2**63 - 1
+    ) -> "list[StoredMessage]":
+        """Messages with a key (of KEYS, or the unique key) stored in [begin_ms, end_ms], through the index files."""
+        return self._reader().query(topic, key, max_count, begin_ms, end_ms)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+        """The queue offset of the first message stored at or after a time ("lower"), or the last at or before
+        ("upper")."""
+        return self._reader().offset_at(topic, queue_id, timestamp_ms, boundary)
+
+    def message_at(self, physical_offset: int) -> "StoredMessage":
+        """The message whose record begins at an offset of the commitlog.  Raises DataLost, Corrupt."""
+        return self._reader().message_at(physical_offset)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
+        queue = self._parts.queues.find(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topic and queue id of every queue."""
+        return sorted((queue.topic, queue.queue_id) for queue in self._parts.queues.queues())
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
+        self._require_open()
+        end = self._log.marks.appended
+        self._sync_log()
+        if self._reasons:
+            raise DurabilityLost("; ".join(self._reasons))
+        if not self._has_threads:
+            self._catch_up()
+        if not self._dispatch.wait_until(end, timeout_s):
+            if self._reasons:
+                raise DurabilityLost("; ".join(self._reasons))
+            raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self._stuck_reason()}")
+        try:
+            self._derived_flush.flush()
+        except OSError as error:
+            raise DurabilityLost(f"queues and index could not be flushed ({error.strerror or error})") from error
+
+    def step(self) -> None:
+        """Has every worker do one step, in this thread: for a store without threads.  Raises StoreClosed.
+
+        What a step raises ends its worker, as in a thread: `health` tells.
+        """
+        self._require_open()
+        for worker in self._workers:
+            worker.step_once()
+
+    def health(self) -> Health:
+        """Whether the store takes messages, and why not."""
+        reasons = list(self._reasons)
+        if self._log.marks.failure is not None:
+            reasons.append(str(self._log.marks.failure))
+        if self._dispatch.stuck is not None:
+            reasons.append(self._stuck_reason())
+        if not self._is_open:
+            reasons.append("closed")
+        return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(self.warnings))
+
+    def close(self) -> None:
+        """Ends the store: what was put is dispatched and made durable, and only then it counts as closed cleanly.
+
+        Raises DurabilityLost when that fails: the next opening recovers the store.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        with self._log.lock:  # the put that is under way, if any, ends first
+            pass
+        try:
+            for worker in self._workers:
+                worker.stop()
+            self._sync_log()  # whatever else failed: what was put is not lost
+            if self._reasons:
+                raise DurabilityLost(f"the store could not be closed cleanly: {'; '.join(self._reasons)}")
+            self._close_cleanly()
+        finally:
+            if self._parts.index is not None:
+                self._parts.index.close()
+            self._parts.handles.close()
+            self._lock.release()
+
+    def _sync_log(self) -> None:
+        """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end."""
+        if not self._log_flush.flush():
+            raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
+
+    def _catch_up(self) -> None:
+        """What the dispatch worker would do by itself."""
+        while self._dispatch.behind and self._dispatch.stuck is None and self._dispatch_worker.failure is None:
+            self._dispatch_worker.step_once()
+
+    def _close_cleanly(self) -> None:
+        try:
+            if self._preallocator is not None:
+                self._preallocator.discard_unused()
+            self._dispatch.catch_up()
+            self._derived_flush.flush(whole_index=True)
+            if self._dispatch.behind == 0:
+                mark_closed(self._fs, self.path)
+        except OSError as error:
+            raise DurabilityLost(f"the store could not be closed cleanly ({error.strerror or error})") from error
+
+    def _build(self, hooks: Sequence[PutHook]) -> None:
+        parts, config, clock = self._parts, self.config, self._clock
+        end, size = self.recovery.log_end, parts.log.file_size
+        pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
+        self._preallocator = Preallocator(self._fs, clock, self._prepare) if config.preallocate else None
+        parts.log.ready = self._take_ready if self._preallocator is not None else None
+        self._log = CommitLog(parts.log, end, self._make_next, pool, config.pool_fast_fail)
+        self._dispatch = DispatchLoop(
+            self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock
+        )
+        self._fetch = Fetch(self._log, parts.queues, parts.index, broker_name=config.broker_name)
+        next_offsets = parts.queues.next_offsets()
+        self._appender = Appender(self._log, next_offsets, config, clock, self._refusal, self._appended, hooks)
+        self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
+        self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
+
+    def _start(self) -> None:
+        steps: dict[str, Step] = {
+            "dispatch": self._dispatch.step,
+            "flush": self._log_flush.step,
+            "queues": self._derived_flush.step,
+        }
+        if self.config.pool_buffers:
+            steps["commit"] = self._log_flush.commit_step
+        if self._preallocator is not None:
+            steps["preallocate"] = self._preallocator.step
+        workers = {name: Worker(name, step, self._worker_failed) for name, step in steps.items()}
+        self._workers = list(workers.values())
+        self._dispatch_worker = workers["dispatch"]
+        if self._preallocator is not None:
+            self._preallocator.wake = workers["preallocate"].wake
+            self._request_next(self._parts.log.end or self.recovery.log_end)
+        self._is_open = True
+        if self._has_threads:
+            for worker in self._workers:
+                worker.start()
+
+    def _refusal(self) -> PutStatus | None:
+        return None if self._is_open and not self._reasons else PutStatus.SERVICE_NOT_AVAILABLE
+
+    def _appended(self) -> None:
+        if self._dispatch.is_idle:
+            self._dispatch_worker.wake()
+
+    def _worker_failed(self, name: str, failure: BaseException) -> None:
+        """What is not dispatched or flushed any more must not be acknowledged either."""
+        self._reasons.append(f"the worker {name!r} ended: {failure!r}")
+        self._dispatch.give_up_waiting()
+
+    def _reader(self) -> Fetch:
+        self._require_open()
+        return self._fetch
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise StoreClosed(f"{self.path} is closed")
+
+    def _stuck_reason(self) -> str:
+        stuck = self._dispatch.stuck
+        return f"dispatch waits at {self._dispatch.position}" + (f": {stuck.reason}" if stuck is not None else "")
+
+    def _make_next(self, start: int) -> None:
+        """Begins the log file at `start`, and asks for the one after it."""
+        self._parts.log.add(start)
+        if self._preallocator is not None:
+            self._request_next(start + self._parts.log.file_size)
+
+    def _request_next(self, start: int) -> None:
+        assert self._preallocator is not None
+        path = self._parts.log.path_for(start)
+        self._fs.make_directories(directory_of(path))
+        self._preallocator.request(path, self._parts.log.file_size)
+
+    def _take_ready(self, path: str, _size: int) -> DiskFile | None:
+        assert self._preallocator is not None
+        return self._preallocator.take(path, self.config.preallocation_timeout_ms / 1000 if self._has_threads else 0)
+
+    def _prepare(self, file: DiskFile, size: int) -> None:
+        """Warm-up and locking of a new file, as far as configured; what the system refuses is a warning."""
+        refusals = []
+        if self.config.warm_up:
+            sync_pages = 4096 if self.config.flush == "SYNC" else 0
+            refusals.append(warm_up(file, size, sync_every_pages=sync_pages))
+        if self.config.lock_memory:
+            refusals.append(lock_memory(file))
+        self.warnings += [refusal for refusal in refusals if refusal is not None]
+
+
+def open_store(
+    path: str,
+    config: StoreConfig | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+    hooks: Sequence[PutHook] = (),
+    dispatchers: Sequence[Dispatcher] = (),
+    workers: bool = True,
+) -> "Store":
+    """Opens the store at `path` for writing, or makes one; recovers it first when its last writer did not close it.
+
+    Without `workers` it has no threads: what they would do is done by `Store.step`, when the caller says so.
+    Raises StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
+    front of sound records, unless `config.on_middle_damage` says to cut it; OSError as the system gives it.
+    """
+    return Store(path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers)

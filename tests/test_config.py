@@ -1,0 +1,56 @@
+"""Store configuration: presets, Apache's names and units, all mistakes in one message."""
+
+import pytest
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import Rejected
+
+
+def test_the_broker_preset_has_the_sizes_of_a_default_broker() -> None:
+    config = StoreConfig.broker()
+    sizes = (config.log_file_size, config.queue_file_size, config.index_slot_count, config.index_item_count)
+    assert sizes == (1_073_741_824, 6_000_000, 5_000_000, 20_000_000)
+
+
+def test_delay_levels_are_rocketmqs() -> None:
+    levels = StoreConfig().delay_ms()
+    assert len(levels) == 18
+    assert (levels[0], levels[4], levels[13], levels[17]) == (1000, 60_000, 600_000, 7_200_000)
+
+
+def test_a_brokers_configuration_file(tmp_path: object) -> None:
+    text = """
+# a comment
+brokerClusterName = DefaultCluster
+brokerName=broker-a
+brokerIP1 = 203.0.113.9
+listenPort = 10921
+flushDiskType = SYNC_FLUSH
+mapedFileSizeCommitLog=134217728
+mappedFileSizeConsumeQueue=6000001
+messageDelayLevel = 1s 10s 1h
+maxMessageSize=65536
+namesrvAddr=ns:9876
+storePathCommitLog=/a/log,/b/log
+transientStorePoolSize=3
+"""
+    config = StoreConfig.from_broker_conf("broker.conf", lambda path: text)
+    assert (config.flush, config.log_file_size, config.queue_file_size) == ("SYNC", 134_217_728, 6_000_020)
+    assert (config.store_host, config.broker_name) == ("203.0.113.9:10921", "broker-a")
+    assert config.log_paths == ("/a/log", "/b/log")
+    assert config.delay_ms() == (1000, 10_000, 3_600_000)
+    assert (config.message_size_max, config.pool_buffers) == (65_536, 0)  # the pool is off unless it is enabled
+    with_pool = StoreConfig.from_broker_conf("c", lambda path: text + "transientStorePoolEnable=true\n")
+    assert with_pool.pool_buffers == 3
+
+
+def test_all_mistakes_are_told_together() -> None:
+    with pytest.raises(Rejected) as caught:
+        StoreConfig(flush="MAYBE", queue_file_size=21, delay_levels="1x", store_host="nowhere")
+    for part in ("flush='MAYBE'", "queue_file_size=21", "'1x'", "nowhere"):
+        assert part in str(caught.value)
+
+
+def test_a_value_that_cannot_be_read_names_apaches_word() -> None:
+    with pytest.raises(Rejected, match="flushDiskType='LATER'"):
+        StoreConfig.from_broker_conf("broker.conf", lambda path: "flushDiskType=LATER\n")
