@@ -29,16 +29,22 @@ class RmqStoreDataSource(DataSource):
         return "rmqstore"
 
     def schema(self) -> StructType:
-        """The schema when the user gives none."""
+        """The schema when the user gives none.  Raises NotAStore, UnsupportedLayout, so that `load()` itself does."""
+        from rmqstore.snapshot import require_stores
         from spark_source.schema import spark_schema
 
+        require_stores(self._batch_read.stores)
         return spark_schema(self._batch_read.request.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of `schema`, which is the user's where one was given."""
+        """A reader of the columns of `schema`, which is the user's where one was given.  Raises as `schema`, which
+        Spark does not ask then.
+        """
+        from rmqstore.snapshot import require_stores
         from spark_source.batch_reader import BatchReader
         from spark_source.schema import shape_for
 
+        require_stores(self._batch_read.stores)
         shape = shape_for(schema)
         return BatchReader(self._batch_read.with_columns(shape.columns), shape)
 

@@ -1,18 +1,17 @@
 """`rmqstore cat`: messages of a topic, as a table or as JSON."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
+import pyarrow as pa
 
 from rmqstore import Snapshot
+from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import (
-    body_fields,
     body_text,
     counted,
     fitted,
-    iso,
     open_stores,
     padded,
     printable,
@@ -58,7 +57,7 @@ def cat(
         _print_table(shown, with_broker=len(snapshot.stores) > 1)
     elif how["json_lines"]:
         for rows in shown:
-            click.echo("\n".join(json.dumps(_document(row), ensure_ascii=False) for row in rows))
+            click.echo("\n".join(json_objects(rows)))
     else:
         _print_array(shown)
     if shown.damaged:
@@ -66,18 +65,18 @@ def cat(
 
 
 class _Counted:
-    """Batches of rows up to a limit of rows, none empty; counts rows, and those that are damaged."""
+    """Batches up to a limit of rows, none empty; counts rows, and those that are damaged."""
 
-    def __init__(self, batches: Iterator[list[Row]], limit: int | None) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], limit: int | None) -> None:
         self._batches, self._limit = batches, limit
         self.count = self.damaged = 0
 
-    def __iter__(self) -> Iterator[list[Row]]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            rows = batch if self._limit is None else batch[: self._limit - self.count]
-            self.count += len(rows)
-            self.damaged += sum(row["corruptReason"] is not None for row in rows)
-            if rows:
+            rows = batch if self._limit is None else batch.slice(0, self._limit - self.count)
+            self.count += rows.num_rows
+            self.damaged += rows.num_rows - rows.column("corruptReason").null_count
+            if rows.num_rows:
                 yield rows
             if self.count == self._limit:
                 return
@@ -85,7 +84,7 @@ class _Counted:
 
 def _batches(
     snapshot: Snapshot, topic: str, queue: int | None, start: int | None, how: dict[str, Any], columns: tuple[str, ...]
-) -> Iterator[list[Row]]:
+) -> pa.RecordBatchReader:
     """Messages as they are read: memory holds one batch.  Raises UnknownTopic at once."""
     selection: dict[str, Any] = {"topics": [topic]}
     if queue is not None:
@@ -96,29 +95,18 @@ def _batches(
             raise click.BadParameter(f"{topic!r} has no queue {queue}; it has {held}", param_hint="--queue")
         selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
     tags = tuple(tag.strip() for tag in (how["tags"] or "").split("||") if tag.strip() not in ("", "*"))
-    stream = snapshot.scan(
+    return snapshot.scan(
         **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=tags,
         keys=(how["key"],) if how["key"] else (), on_corrupt_record="null", fail_on_data_loss=False,
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
         batch_rows=4096,
     )  # fmt: skip
-    return (batch.to_pylist() for batch in stream)
-
-
-def _document(row: Row) -> Row:
-    """A row for JSON."""
-    body = body_fields(row.pop("body"))
-    reason = row.pop("corruptReason")
-    row["properties"] = dict(row["properties"] or ())
-    for name in ("bornTimestamp", "storeTimestamp"):
-        row[name] = iso(row[name])
-    return row | body | ({"corruptReason": reason} if reason else {})
 
 
 def _print_array(rows: "_Counted") -> None:
     before = "[\n  "
     for batch in rows:
-        click.echo(before + ",\n  ".join(json.dumps(_document(row), ensure_ascii=False) for row in batch), nl=False)
+        click.echo(before + ",\n  ".join(json_objects(batch)), nl=False)
         before = ",\n  "
     click.echo("\n]" if rows.count else "[]")
 
@@ -128,7 +116,7 @@ def _print_table(rows: "_Counted", with_broker: bool) -> None:
     line_size = width()
     head = [_HEAD]
     for batch in rows:
-        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in batch]))
+        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in batch.to_pylist()]))
         head = []
     if not rows.count:
         click.echo("no messages")

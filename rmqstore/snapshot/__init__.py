@@ -1,6 +1,6 @@
 """The reader: sees a store directory that may be live, never writes, never locks, starts no thread."""
 
-from rmqstore.snapshot.reader import Snapshot, open_snapshot
+from rmqstore.snapshot.reader import Snapshot, open_snapshot, require_stores
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
 from rmqstore.snapshot.splits import Split
@@ -15,4 +15,5 @@ __all__ = [
     "StoredMessage",
     "open_snapshot",
     "read_split",
+    "require_stores",
 ]

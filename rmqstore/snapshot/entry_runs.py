@@ -17,7 +17,7 @@ from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
-from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
 
 _BLOCK_ENTRIES = 64 * 1024
 
@@ -39,6 +39,7 @@ class EntryReader:
         self._view = view
         self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None
         self.is_damaged = False  # the walk met a place where records may be lost: holes are no wonder then
+        self.gone: Break | None = None  # the first place of the walk that no file holds any more
 
     def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
         """The span's entries, at most `block` at a time.  Raises DataLost if a queue file vanishes meanwhile."""
@@ -86,7 +87,9 @@ class EntryReader:
             found = self._undispatched((span[0], span[1]))
             found = found[~np.isin(found["physical_offset"], entries["physical_offset"])]
             entries = np.concatenate((entries, found))
-        return EntryRun(span, entries[np.argsort(entries["queue_offset"], kind="stable")], np.zeros(0, np.int64))
+        known = int((units["base_queue_offset"] + units["message_count"]).max(initial=start))
+        holes = np.arange(known, end if self.gone else known)
+        return EntryRun(span, entries[np.argsort(entries["queue_offset"], kind="stable")], holes)
 
     def _undispatched(self, key: QueueKey) -> npt.NDArray[np.void]:
         if self._found is None:
@@ -95,7 +98,9 @@ class EntryReader:
             for topic, queue_id, _, start, end in split.spans:
                 low, high = ranges[topic, queue_id]
                 ranges[topic, queue_id] = min(low, start), max(high, end)
-            limits = WalkLimits(split.walk_from, split.log_end, crc_from=split.walk_from, known_end=split.log_end)
+            limits = WalkLimits(
+                split.walk_from, split.log_end, crc_from=split.walk_from, known_end=split.log_end, past_gone=True
+            )
             stretches = self._stretches(limits)
             self._found = find_entries(stretches, ranges) if split.walk_from < split.log_end else {}
         return self._found.get(key, np.zeros(0, FOUND_ENTRY))
@@ -105,5 +110,7 @@ class EntryReader:
             if isinstance(item, Stretch):
                 self.is_damaged |= bool((item.reasons != Reason.SOUND).any())
                 yield item
+            elif item.is_missing:
+                self.gone = self.gone or item
             else:
                 self.is_damaged = True

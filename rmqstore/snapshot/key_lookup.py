@@ -1,13 +1,16 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile, StoredFile
 from rmqstore.formats import index, java_hash, names, sys_flag
+from rmqstore.formats.message_columns import Mask, equal_bytes
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
 from rmqstore.snapshot.extents import StoreExtent
@@ -82,8 +85,8 @@ def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_
 def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int) -> list[int]:
     """Offsets from the last indexed record on whose record has the key, newest first."""
     start = _walk_start(store, indexed_until)
-    if start >= store.log_end:
-        return []
+    if start >= store.log_end or not key:
+        return []  # nobody indexes an empty key
     found: list[int] = []
     with store.view("auto") as view:
         limits = WalkLimits(start, store.log_end, crc_from=store.log_end, known_end=store.log_end)
@@ -98,22 +101,30 @@ def _walk_start(store: StoreExtent, indexed_until: int) -> int:
     return max(indexed_until, store.log_start)
 
 
-def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> Iterator[int]:
+def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> list[int]:
+    """Offsets of the sound records of a topic and time that have the key, once for each time that they have it."""
     located = stretch.located
     kind = located.flags & sys_flag.TRANSACTION_MASK
     rows = np.flatnonzero((stretch.reasons == Reason.SOUND) & (kind != sys_flag.ROLLBACK))
+    rows = rows[equal_bytes(located.page, located.topic_at[rows], located.topic_size[rows], topic.encode())]
+    stored = located.store_timestamp()[rows]
+    rows = rows[(stored >= times[0]) & (stored <= times[1])]
     part = located.take(rows)
-    stored = part.store_timestamp()
     pieces = split_pieces(*bytes_of(binary_array(part.page, part.properties_at, part.properties_size)))
-    topics = binary_array(part.page, part.topic_at, part.topic_size)
-    wanted_topic, wanted = topic.encode(), key.encode()
-    values = [pieces.find(name) for name in (b"UNIQ_KEY", b"KEYS")]
-    for place in range(len(rows)):
-        if topics[place].as_py() != wanted_topic or not times[0] <= int(stored[place]) <= times[1]:
-            continue
-        unique, keys = (pieces.data[s[place] : s[place] + max(z[place], 0)].tobytes() for s, z in values)
-        matches = (unique == wanted) + keys.split(b" ").count(wanted)
-        yield from [int(stretch.offsets[rows[place]])] * matches
+    values = pieces.find_all((b"UNIQ_KEY", b"KEYS"))
+    wanted = pa.scalar(key.encode(), pa.binary())
+    unique, keys = (
+        binary_array(pieces.data, starts, sizes, sizes < 0) for starts, sizes in (values[b"UNIQ_KEY"], values[b"KEYS"])
+    )
+    lists = pc.split_pattern(keys, b" ")
+    owners = pc.list_parent_indices(lists).to_numpy()[_true(pc.equal(lists.flatten(), wanted))]
+    counts = np.bincount(owners, minlength=len(rows)) + _true(pc.equal(unique, wanted))
+    found: list[int] = np.repeat(stretch.offsets[rows], counts).tolist()
+    return found
+
+
+def _true(answers: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(answers, False).to_numpy(zero_copy_only=False), bool)
 
 
 def query_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Reading the commitlog from front to back: each record once, kept when it is a message of a wanted queue."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.errors import Corrupt, DataLost
+from rmqstore.files import reading
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
 from rmqstore.snapshot.log_view import LogView, corrupt_at
-from rmqstore.snapshot.queue_extensions import resolve_extensions
-from rmqstore.snapshot.queue_files import QueueFiles, open_queue
+from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes, resolve_extensions
+from rmqstore.snapshot.queue_files import QueueFiles, entries_between, open_queue
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
@@ -37,24 +38,28 @@ def scan_log(
     """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
 
     A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.
-    Raises Corrupt at damage when the request says so.  `matched` counts the messages that a queue's entries lead to: a
-    caller compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
+    Raises Corrupt at damage and DataLost for files that are gone when the request says so.  `matched` counts the
+    messages that a queue's entries lead to: a caller compares it with the entries, for a record with a damaged topic
+    or queue id looks like another queue's.
     """
     assert split.log_range is not None
     low, high = split.log_range
     crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
-    limits = WalkLimits(low, high, crc_from, known_end=high, property_crc=request.verify_crc == "always")
+    limits = WalkLimits(
+        low, high, crc_from, known_end=high, property_crc=request.verify_crc == "always", past_gone=True
+    )
     wanted = _wanted(spans)
     queues: dict[QueueKey, QueueFiles] = {}
     if split.has_queues:
         queues = {span[:2]: open_queue(split.path, span[0], span[1], span[2]) for span in spans}
+    tags_from = {span[:2]: crc_from for span in spans if split.has_queues and holds_tag_hashes(split.path, span)}
     topics = pa.array(sorted({span[0].encode() for span in spans}), pa.binary())
     for item in walk(view, limits):
         if isinstance(item, Break):
-            _report(view, item, request)
+            _report(view, item, request, split)
             continue
         codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
-        keep = _chosen(item, wanted, queues, split, codes, matched)
+        keep = _chosen(item, wanted, queues, split, codes, matched, tags_from)
         keep |= _damaged(view, item, topics, request) & (item.offsets >= split.walk_from)
         if keep.any():
             yield _rows(item, np.flatnonzero(keep), codes)
@@ -74,8 +79,12 @@ def _chosen(
     split: Split,
     codes: Ints | None,
     matched: Counter[QueueKey],
+    tags_from: Mapping[QueueKey, int],
 ) -> npt.NDArray[np.bool_]:
-    """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked."""
+    """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked.
+
+    A record behind the offset in `tags_from` whose TAGS contradict its entry is none, so that `matched` lacks it.
+    """
     keep = np.zeros(len(stretch.offsets), bool)
     for run in runs_by_queue(stretch):
         ranges = wanted.get(run.key)
@@ -86,6 +95,8 @@ def _chosen(
             inside |= (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
         if inside.any() and split.has_queues:
             dispatched, undispatched = _belongs(run, stretch, queues[run.key], split)
+            if dispatched.any() and int(stretch.offsets[-1]) >= tags_from.get(run.key, split.log_end):
+                dispatched &= ~_contradicted(run, stretch, queues[run.key], tags_from[run.key])
             matched[run.key] += int((inside & dispatched).sum())
             inside &= dispatched | undispatched
         keep[run.rows[inside]] = True
@@ -115,6 +126,12 @@ def _belongs(
     return ~missing, missing & ~taken & (stretch.offsets[run.rows] >= split.walk_from)
 
 
+def _contradicted(run: QueueRun, stretch: Stretch, queue: QueueFiles, first: int) -> npt.NDArray[np.bool_]:
+    """Which records at or behind `first` have other tags than their entries say."""
+    codes = entries_at(queue, run.queue_offsets)["tags_code"]
+    return contradicted(stretch.located.take(run.rows), codes) & (stretch.offsets[run.rows] >= first)
+
+
 def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanRequest) -> npt.NDArray[np.bool_]:
     """Damaged records that concern the request: an error, or flagged rows, or left out.
 
@@ -138,15 +155,40 @@ def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanReq
     return nothing
 
 
-def _report(view: LogView, found: Break, request: ScanRequest) -> None:
+def _report(view: LogView, found: Break, request: ScanRequest, split: Split) -> None:
     """A place where no record stands although sound ones follow, or a file that is gone."""
     if found.is_missing:
         if request.fail_on_data_loss:
-            wanted = (found.offset, found.resume or view.end)
-            raise DataLost("commitlog", wanted, (view.start, view.end), "commitlog", found.reason)
+            path = found.path or reading.join(split.path, "commitlog")
+            refuse_loss(split, (found.offset, found.resume or view.end), path, found.reason)
     elif request.on_corrupt_record == "fail" and found.resume is not None:
         error: Corrupt = corrupt_at(view.files, found.offset, found.reason)
         raise error
+
+
+def refuse_loss(split: Split, gone: tuple[int, int], path: str, reason: str) -> None:
+    """Raises DataLost if messages of the split stood in the bytes `gone`, [first, end), of the log.
+
+    The queues' entries say which; of those without an entry only the place in the log is known.
+    """
+    assert split.log_range is not None
+    low, high = max(gone[0], split.log_range[0]), min(gone[1], split.log_range[1])
+    if split.has_queues:
+        queues = {span: open_queue(split.path, span[0], span[1], span[2]) for span in split.spans}
+        slots = {span: entries_between(queue, span, low, high) for span, queue in queues.items()}
+        lost = [span for span, (first, last) in slots.items() if first < last]
+        if lost:
+            raise DataLost(_named(lost), slots[lost[0]], None, path, reason)
+        if high <= split.walk_from:
+            return
+    raise DataLost(f"commitlog of {_named(split.spans)}", (low, high), None, path, reason)
+
+
+def _named(spans: Sequence[Span]) -> str:
+    """`orders/0`, `orders/0 and 1 more queue`, `orders/0 and 2 more queues`."""
+    keys = list(dict.fromkeys(f"{span[0]}/{span[1]}" for span in spans))
+    more = len(keys) - 1
+    return keys[0] + (f" and {more} more queue{'s' if more > 1 else ''}" if more else "")
 
 
 def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -> Rows:

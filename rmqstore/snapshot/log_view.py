@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.errors import Corrupt, DataLost
-from rmqstore.files.reading import OpenFile, StoredFile
+from rmqstore.files.reading import OpenFile, StoredFile, shrunk
 from rmqstore.formats.message_columns import Bytes, Ints
 
 # Records nearer than this are fetched by one read; a disk reads about as much at once anyway.
@@ -100,8 +99,8 @@ class LogView:
     def window(self, offset: int, size: int) -> tuple[Bytes, int]:
         """A page that holds the bytes from `offset` on, at most `size` of them, and the position of `offset` in it.
 
-        The page ends where the file or the readable log ends, or earlier for a file that is read.  Raises DataLost if
-        the file is gone or shorter than listed.
+        The page ends where the file or the readable log ends.  Raises DataLost, which names bytes of the log, if the
+        file is gone or shorter than listed.
         """
         number = self.file_number(offset)
         assert number is not None, offset
@@ -113,13 +112,15 @@ class LogView:
                 page = np.frombuffer(self.opened(number).map_bytes(end - file.start), np.uint8)[: end - file.start]
                 return page, offset - file.start
             data = self.opened(number).read(offset - file.start, end - offset)
+            if len(data) < end - offset:
+                raise shrunk(file.path, end - file.start)
         except OSError as error:
             raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
         return np.frombuffer(data, np.uint8), 0
 
     def require_whole(self, offset: int) -> None:
         """Looks again whether the mapped file that holds `offset` is as long as listed, before a page of it is read
-        further: its owner may have cut it meanwhile.  Raises DataLost if it is not.
+        further: its owner may have cut it meanwhile.  Raises DataLost, which names bytes of the log, if it is not.
         """
         number = self.file_number(offset)
         if number is None or not self.is_mapped(number):
@@ -184,6 +185,7 @@ def _read_clustered(source: OpenFile, positions: Ints, sizes: Ints, end: int) ->
     """One page with all the wanted ranges, those that lie near each other fetched by one read, and the new positions.
 
     Positions or sizes outside the file come out as they are, beyond the page's end: `locate` calls them unsound.
+    Raises OSError (ESTALE) if the file now ends within one of the ranges inside.
     """
     inside = (positions >= 0) & (sizes > 0) & (sizes <= end - positions)
     where = np.full(len(positions), np.iinfo(np.int64).max // 2, np.int64)
@@ -200,8 +202,10 @@ def _read_clustered(source: OpenFile, positions: Ints, sizes: Ints, end: int) ->
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         low, high = int(starts[first]), int(reach[last])
         data = source.read(low, high - low)
+        if len(data) < high - low:
+            raise shrunk(source.path, high)
         where[order[first : last + 1]] = starts[first : last + 1] - low + base
-        parts.append(data.ljust(high - low, b"\0"))
+        parts.append(data)
         base += high - low
     return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8), where
 
@@ -212,8 +216,3 @@ def corrupt_at(files: Sequence[StoredFile], offset: int, reason: str) -> Corrupt
     if holder is None:
         return Corrupt("commitlog", offset, reason)
     return Corrupt(holder.path, offset - holder.start, reason)
-
-
-def empty_ints() -> npt.NDArray[np.int64]:
-    """An int64 vector of no rows."""
-    return np.zeros(0, np.int64)

@@ -1,19 +1,47 @@
-"""Extension files of a queue (consumequeue_ext): the tags code behind an address."""
+"""What stands in a queue's entries as tags code: the hash of TAGS, or an address in extension files
+(consumequeue_ext).
+"""
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile
-from rmqstore.formats import names
+from rmqstore.formats import names, sys_flag
+from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.queue_extension import EXTENSION_HEAD, address_to_offset, is_extension_address, read_unit
+from rmqstore.snapshot.queue_files import SIMPLE
+from rmqstore.snapshot.undispatched import is_multi_dispatch, tags_codes
+
+_ROOM = "consumequeue_ext"
+
+
+def holds_tag_hashes(root: str, span: tuple[str, int, str, int, int]) -> bool:
+    """Whether every tags code of a span's entries is the hash of its record's own TAGS.
+
+    Not so in the schedule topic (delivery times), in light queues (other topics' records), in queues of inner batches
+    and where there are extension files (which may be damaged in their own way).
+    """
+    topic, queue_id, kind = span[:3]
+    plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_multi_dispatch(topic)
+    return plain and not reading.exists(reading.join(root, _ROOM, topic, str(queue_id)))
+
+
+def contradicted(located: Located, codes: Ints) -> Mask:
+    """Which records' TAGS have another hash than the code in their entry, int64[n].
+
+    A code beyond 32 bits is no hash and contradicts nothing; an inner batch has no tags of its own.
+    """
+    other: Mask = tags_codes(located, "") != codes
+    other &= (codes.astype(np.int32) == codes) & (located.flags & sys_flag.INNER_BATCH == 0)
+    return other
 
 
 def resolve_extensions(root: str, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> None:
     """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
     is.
     """
-    directory = reading.join(root, "consumequeue_ext", span[0], str(span[1]))
+    directory = reading.join(root, _ROOM, span[0], str(span[1]))
     codes = entries["tags_code"]
     rows = [row for row, code in enumerate(codes.tolist()) if is_extension_address(code)]
     for file in reading.list_stored_files(directory, names.parse_start):

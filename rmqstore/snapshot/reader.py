@@ -12,7 +12,13 @@ from rmqstore.formats.message_columns import locate
 from rmqstore.snapshot import broker_config, key_lookup, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
 from rmqstore.snapshot.decode import Decoder
-from rmqstore.snapshot.extents import QueueExtent, StoreExtent, is_log_directory
+from rmqstore.snapshot.extents import (
+    QueueExtent,
+    StoreExtent,
+    find_log_files,
+    is_log_directory,
+    refuse_unread_layouts,
+)
 from rmqstore.snapshot.log_view import corrupt_at
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.rows import Rows
@@ -34,6 +40,29 @@ def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, UnsupportedLayout; Rejected for two stores
     of one broker name.
     """
+    stores = [survey(path, name, access, logs) for name, path, logs in _directories(paths)]
+    names = [store.broker_name for store in stores]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise Rejected(
+            f"several stores of a broker called {', '.join(sorted(doubled))}: "
+            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
+        )
+    return Snapshot(tuple(stores), access)
+
+
+def require_stores(paths: Paths) -> None:
+    """Looks whether `paths`, as `open_snapshot` takes them, are stores that can be opened; reads directories only.
+
+    Raises NotAStore, UnsupportedLayout, Rejected.
+    """
+    for _, path, logs in _directories(paths):
+        root = canonical_path(path)
+        refuse_unread_layouts(root, find_log_files(root, logs))
+
+
+def _directories(paths: Paths) -> list[tuple[str | None, str, tuple[str, ...]]]:
+    """For each store its broker's name where one is given, its directory, and its log directories elsewhere."""
     if isinstance(paths, Mapping):
         named: list[tuple[str | None, Any]] = list(paths.items())
     else:
@@ -46,19 +75,9 @@ def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
             owner = max(place for place in range(number) if place not in logs or logs[place])
             logs[owner] = (*logs.get(owner, ()), canonical_path(path))
             logs[number] = ()
-    stores = [
-        survey(str(path), name, access, logs.get(number, ()))
-        for number, (name, path) in enumerate(named)
-        if logs.get(number) != ()
+    return [
+        (name, str(path), logs.get(number, ())) for number, (name, path) in enumerate(named) if logs.get(number) != ()
     ]
-    names = [store.broker_name for store in stores]
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise Rejected(
-            f"several stores of a broker called {', '.join(sorted(doubled))}: "
-            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
-        )
-    return Snapshot(tuple(stores), access)
 
 
 class Snapshot:

@@ -3,6 +3,7 @@ unchanged?
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pyarrow as pa
 from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, locate
 from rmqstore.snapshot.log_view import Gathered
+from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place, mark
 from rmqstore.snapshot.splits import Span
@@ -20,11 +22,15 @@ Entries = npt.NDArray[np.void]
 
 
 class RecordCheck:
-    """Checks the records of some spans.  `crc` is "always", "never", or "auto": from offset `crc_from` of the log
-    on.
+    """Checks the records of some spans of the store at `root`.
+
+    `crc` tells where bodies are held against their CRCs, and tags against their entries: "always", "never", or "auto",
+    from offset `crc_from` of the log on.
     """
 
-    def __init__(self, spans: Sequence[Span], crc: str, crc_from: int) -> None:
+    def __init__(self, root: str, spans: Sequence[Span], crc: str, crc_from: int) -> None:
+        self._root = root
+        self._spans = spans
         self._crc = crc
         self._crc_from = crc_from
         self._topics = list(dict.fromkeys(span[0] for span in spans))
@@ -45,15 +51,31 @@ class RecordCheck:
         if len(offsets) and located.sound.any():
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
             self._judge_queue(located, reasons, entries, topics, queue_ids)
-            if self._crc == "always":
-                judge_crcs(located, reasons, None, properties_too=True)
-            elif self._crc == "auto" and int(offsets[-1]) >= self._crc_from:
-                judge_crcs(located, reasons, offsets >= self._crc_from, properties_too=False)
+            if self._crc == "always" or (self._crc == "auto" and int(offsets[-1]) >= self._crc_from):
+                checked = None if self._crc == "always" else offsets >= self._crc_from
+                judge_crcs(located, reasons, checked, properties_too=self._crc == "always")
+                self._judge_tags(located, reasons, (entries["tags_code"], numbers), checked)
         only = len(self._topics) == 1
         return Rows(
             located, self._topics[0] if only else self._topic_array.take(pa.array(topics)), queue_ids,
             entries["queue_offset"].copy(), offsets, entries["size"].copy(), reasons, entries["tags_code"].copy(),
         )  # fmt: skip
+
+    @cached_property
+    def _hashed(self) -> Mask:
+        """bool[spans], where the entries hold hashes of tags."""
+        return np.array([holds_tag_hashes(self._root, span) for span in self._spans], bool)
+
+    def _judge_tags(self, located: Located, reasons: Reasons, entries: tuple[Ints, Ints], checked: Mask | None) -> None:
+        """Marks records whose TAGS are not those of their entry: what a tear behind the body leaves passes all else.
+
+        `entries` are the tags codes and the spans' numbers.
+        """
+        codes, numbers = entries
+        wanted = (reasons == Reason.SOUND) & self._hashed[numbers]
+        rows = np.flatnonzero(wanted if checked is None else wanted & checked)
+        if len(rows):
+            reasons[rows[contradicted(located.take(rows), codes[rows])]] = Reason.TAGS
 
     def _judge_queue(
         self, located: Located, reasons: Reasons, entries: Entries, topics: Ints, queue_ids: npt.NDArray[np.int32]

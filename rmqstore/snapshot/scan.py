@@ -13,7 +13,7 @@ from rmqstore.snapshot.decode import Decoder
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
 from rmqstore.snapshot.extents import find_log_files, mapped_below, refuse_unread_layouts
 from rmqstore.snapshot.interleave import interleaved
-from rmqstore.snapshot.log_scan import scan_log
+from rmqstore.snapshot.log_scan import refuse_loss, scan_log
 from rmqstore.snapshot.log_view import LogView, corrupt_at
 from rmqstore.snapshot.queue_files import BATCH, entries_between, open_queue
 from rmqstore.snapshot.record_check import Entries, RecordCheck
@@ -52,7 +52,7 @@ class _SplitReader:
         self._request = request
         self._view = view
         self._decoder = Decoder(request, split.broker_name, self._corrupt_at)
-        self._check = RecordCheck(split.spans, request.verify_crc, split.crc_from)
+        self._check = RecordCheck(split.path, split.spans, request.verify_crc, split.crc_from)
         self._rows_next = min(_FIRST_ROWS, request.batch_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -79,14 +79,24 @@ class _SplitReader:
             first = 0
             ends = np.cumsum(rows.sizes, dtype=np.int64)
             while first < len(rows):
-                if first:  # the reader of the last batch may have taken its time
-                    self._view.require_whole(int(rows.offsets[first]))
+                if first and not self._is_whole(int(rows.offsets[first])):
+                    break  # the reader of the last batch took its time: the walk meets the next file
                 last = self._batch_end(ends, first)
                 yield self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues and self._request.on_corrupt_record != "skip":
             for key in sorted({span[:2] for span in spans}):
                 yield from self._unmatched([span for span in spans if span[:2] == key], matched[key])
+
+    def _is_whole(self, offset: int) -> bool:
+        """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""
+        try:
+            self._view.require_whole(offset)
+        except DataLost as lost:
+            if self._request.fail_on_data_loss:
+                refuse_loss(self._split, lost.wanted, lost.path, lost.reason)
+            return False
+        return True
 
     def _unmatched(self, spans: list[Span], matched: int) -> Iterator[pa.RecordBatch]:
         """What entries point into this part of the log and no sound record answered: an error or flagged rows.
@@ -182,8 +192,10 @@ class _SplitReader:
         pass.
         """
         if len(run.holes) and not (reader.is_damaged and self._request.on_corrupt_record != "fail"):
-            path = reading.join(self._split.path, "consumequeue")
-            self._lost(run.span, run.holes, path, "no queue entry and no record")
+            gone = reader.gone
+            room = reading.join(self._split.path, "commitlog" if gone else "consumequeue")
+            reason = gone.reason if gone else "no queue entry and no record"
+            self._lost(run.span, run.holes, (gone.path if gone else "") or room, reason)
 
     def _lost(self, span: Span, queue_offsets: np.ndarray, path: str, reason: str) -> None:
         """Raises DataLost for messages that are gone, unless the request goes on without them."""

@@ -25,6 +25,7 @@ class Reason(enum.IntEnum):
     PROPERTY_CRC = 7
     BODY = 8
     INNER_BATCH = 9
+    TAGS = 10
 
 
 TEXT = {
@@ -38,6 +39,7 @@ TEXT = {
     Reason.PROPERTY_CRC: "the CRC property of the record is wrong",
     Reason.BODY: "the body cannot be decompressed",
     Reason.INNER_BATCH: "the batch inside the body cannot be taken apart",
+    Reason.TAGS: "the record's TAGS contradict the tags code in the consume queue",
 }
 
 

@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
@@ -17,6 +19,12 @@ _MERGED_RANGES_MAX = 64
 # queue.
 _TOGETHER_SHARE_MIN = 0.25
 _SAMPLE_ENTRIES = 64
+# Whatever is asked for, a walk is not cut finer than by pages of the disk, nor into more stretches than any cluster
+# runs tasks: planning them would take longer than reading.
+_STRETCH_MIN = 4096
+_STRETCHES_MAX = 128 * 1024
+# Entries read at once where record starts are looked up.
+_BLOCK_ENTRIES = 4096
 
 Span = tuple[str, int, str, int, int]
 
@@ -207,36 +215,56 @@ def _merged(pieces: Sequence[_Weighted], budget: SplitBudget) -> list[list[_Weig
 
 def _log_splits(store: StoreExtent, spans: Sequence[_Weighted], budget: SplitBudget) -> list[Split]:
     """Parts of the commitlog of about the byte limit, cut where a queue entry or a file says that a record begins."""
-    whole = [span.span for span in spans]
-    wanted = budget.max_bytes
+    whole = tuple(span.span for span in spans)
+    size = store.log_end - store.log_start
+    wanted = max(budget.max_bytes, _STRETCH_MIN)
     if budget.min_partitions:
-        wanted = min(wanted, max((store.log_end - store.log_start) // budget.min_partitions, 1))
+        wanted = min(wanted, size // budget.min_partitions)
+    wanted = max(wanted, size // _STRETCHES_MAX, 1)
+    starts = _RecordStarts(store, spans)
     edges = [store.log_start]
     for file in store.log_files:
         for place in range(file.start, min(file.end, store.log_end), wanted):
-            edge = file.start if place == file.start else _record_boundary(store, spans, place)
+            edge = file.start if place == file.start else starts.behind(place)
             if edge is not None and edges[-1] < edge < store.log_end and (edge - edges[-1] >= wanted // 2):
                 edges.append(edge)
     edges.append(store.log_end)
     return [_split(store, whole, (low, high)) for low, high in itertools.pairwise(edges) if low < high]
 
 
-def _record_boundary(store: StoreExtent, spans: Sequence[_Weighted], place: int) -> int | None:
-    """A record start at or behind `place`, taken from the biggest queue's entries; None if they know of none."""
-    biggest = max(spans, key=lambda span: span.size).span
-    queue = store.queues[biggest[0], biggest[1]]
-    low, high = queue.entry_start, queue.entry_end
-    if queue.files.kind != SIMPLE or low >= high or place >= store.walk_from:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if int(queue.files.read(middle, middle + 1)["physical_offset"][0]) < place:
-            low = middle + 1
-        else:
-            high = middle
-    if low >= queue.entry_end:
-        return None
-    return int(queue.files.read(low, low + 1)["physical_offset"][0])
+class _RecordStarts:
+    """Where records begin, as far as the biggest queue's entries tell; a block of them is held.
+
+    Ask for places in rising order.
+    """
+
+    def __init__(self, store: StoreExtent, spans: Sequence[_Weighted]) -> None:
+        biggest = max(spans, key=lambda span: span.size).span
+        queue = store.queues[biggest[0], biggest[1]]
+        self._files = queue.files
+        self._walk_from = store.walk_from
+        self._slot = queue.entry_start
+        self._end = queue.entry_end if queue.files.kind == SIMPLE else queue.entry_start
+        self._block = np.zeros(0, np.int64)
+
+    def behind(self, place: int) -> int | None:
+        """A record start at or behind `place`; None if no entry knows of one."""
+        if place >= self._walk_from:
+            return None
+        if not len(self._block) or self._block[-1] < place:
+            low, high = self._slot, self._end
+            while low < high:
+                middle = (low + high) // 2
+                if int(self._files.read(middle, middle + 1)["physical_offset"][0]) < place:
+                    low = middle + 1
+                else:
+                    high = middle
+            self._slot = low
+            if low >= self._end:
+                return None
+            entries = self._files.read(low, min(low + _BLOCK_ENTRIES, self._end))
+            self._block = entries["physical_offset"].astype(np.int64)
+        return int(self._block[np.searchsorted(self._block, place)])
 
 
 def _split(

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, gather, locate
-from rmqstore.snapshot.log_view import LogView, empty_ints
+from rmqstore.formats.record_chain import chain, magic_positions
+from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place
 
 WINDOW_SIZE = 4 * 1024 * 1024
 # Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
 _ZEROS_SIZE = 1024 * 1024
-_MAGIC_BYTES = message.MAGIC_V1.to_bytes(4, "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +32,70 @@ class Stretch:
 class Break:
     """The chain is lost at `offset`; it goes on at `resume`, or nothing sound follows (`resume` None: the end).
 
-    `is_missing`: no file holds the bytes in between.
+    `is_missing`: no file holds the bytes in between; `path` is the file that did, where one was listed.
     """
 
     offset: int
     reason: str
     resume: int | None
     is_missing: bool = False
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WalkLimits:
     """Where a walk looks: records that start in [start, stop); CRCs are checked from `crc_from` on; `known_end` is how
-    far the consume queues reach, so that zeros before it are not taken for the end of the log."""
+    far the consume queues reach, so that zeros before it are not taken for the end of the log.  `past_gone`: a file
+    that is deleted or cut meanwhile is a Break that is missing, and the walk goes on with the next file."""
 
     start: int
     stop: int
     crc_from: int
     known_end: int = 0
     property_crc: bool = False
+    past_gone: bool = False
 
 
 def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
     """Everything from `limits.start` on, in order.  `limits.start` must be where a record, a blank or a file begins.
 
-    Raises DataLost if a file is deleted meanwhile.
+    Raises DataLost if a file is deleted or cut meanwhile, unless the limits say to go past it.
     """
     offset: int | None = limits.start
     newest_ms = 0
     while offset is not None and offset < limits.stop:
         number = log.file_number(offset)
-        if number is None:
-            following = log.next_start(offset)
-            if following is None:
-                return
-            yield Break(offset, "commitlog files are missing", following, is_missing=True)
-            offset = following
-            continue
-        found = _window(log, offset, limits)
-        if isinstance(found, Stretch):
+        found = _missing(log, offset) if number is None else _standing(log, offset, limits)
+        if isinstance(found, Break):
+            yield found
+            offset = found.resume
+        elif isinstance(found, Stretch):
             sound = np.flatnonzero(found.reasons == Reason.SOUND)
             if len(sound):
                 newest_ms = int(found.located.store_timestamp()[sound[-1]])
             yield found
             offset = int(found.offsets[-1] + found.located.total_size[-1])
-        elif isinstance(found, message.Blank):
-            offset = log.files[number].end
-        else:
+        elif isinstance(found, message.Torn):
             resume = _resume(log, offset, newest_ms, limits)
             yield Break(offset, found.reason, resume)
             offset = resume
+        else:
+            assert number is not None
+            offset = log.files[number].end
+
+
+def _missing(log: LogView, offset: int) -> Break:
+    return Break(offset, "commitlog files are missing", log.next_start(offset), is_missing=True)
+
+
+def _standing(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn | Break:
+    """What one window from `offset` on holds; a Break if the file is gone and the walk is to go past it."""
+    try:
+        return _window(log, offset, limits)
+    except DataLost as lost:
+        if not limits.past_gone:
+            raise
+        return Break(offset, lost.reason, log.next_start(offset), is_missing=True, path=lost.path)
 
 
 def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn:
@@ -124,50 +139,17 @@ def _claimed_size(page: Bytes, position: int) -> int | None:
     return int(size)
 
 
-def magic_positions(page: Bytes, start: int) -> Ints:
-    """Where the magic of a message stands from `start` on; may be in the middle of a body."""
-    first, second, third, fourth = _MAGIC_BYTES
-    hits = np.flatnonzero(page[start : max(len(page) - 3, start)] == first) + start
-    hits = hits[(page[hits + 1] == second) & (page[hits + 2] == third)]
-    last = page[hits + 3]
-    found: Ints = hits[(last == fourth) | (last == _MAGIC_BYTES_V2_LAST)]
-    return found
-
-
-_MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
-
-
-def chain(page: Bytes, position: int) -> Ints:
-    """Starts of the whole records that follow each other from `position` on, by size and magic alone; int64[n].
-
-    Candidates are found by their magic in bulk; where the next candidate is not the next record (a magic inside a
-    body) the chain goes on by size.  Ends before a record that the page cuts, a blank, or anything that is no record.
-    """
-    starts = magic_positions(page, position + 4) - message.HEAD.offset["magic"]
-    if not len(starts) or starts[0] != position:
-        return empty_ints()
-    sizes = gather(page, starts, "i4").astype(np.int64)
-    ends = starts + sizes
-    bad = (sizes < message.RECORD_SIZE_MIN) | (ends > len(page))
-    linked = np.concatenate((ends[:-1] == starts[1:], [False])) & ~bad
-    breaks = np.flatnonzero(~linked)
-    kept: list[Ints] = []
-    at = 0
-    while True:
-        last = int(breaks[np.searchsorted(breaks, at)])
-        stop = last if bad[last] else last + 1
-        if stop > at:
-            kept.append(starts[at:stop])
-        if bad[last]:
-            break
-        following = int(np.searchsorted(starts, ends[last]))
-        if following >= len(starts) or starts[following] != ends[last]:
-            break
-        at = following
-    return np.concatenate(kept) if kept else empty_ints()
-
-
 def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
+    """As `_next_sound`; a file that is gone, and that the walk is to go past, is a place to go on as well."""
+    try:
+        return _next_sound(log, offset, newest_ms, limits)
+    except DataLost as lost:
+        if not limits.past_gone:
+            raise
+        return lost.wanted[0]
+
+
+def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
@@ -178,7 +160,7 @@ def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> in
         if log.file_number(offset) is None:
             following = log.next_start(offset)
             if following is None:
-                return None
+                return offset  # the log went on when the limits were set: its files are missing since
             offset = following
         page, position = log.window(offset, WINDOW_SIZE)
         if len(page) - position < message.BLANK.size:

@@ -160,6 +160,21 @@ def of_rows(case: str, expected: Expected) -> Departure | None:
     return departure
 
 
+def torn_behind_the_body(case: str, expected: Expected, has_entry: Callable[[Row], bool]) -> list[Row]:
+    """Java's row of the last record of killed-torn where the tear took its TAGS and left its body; else none.
+
+    Everything that Java's recovery checks is right, so that it keeps the record, without the properties behind the
+    tear. We hold the tags against the code in the queue's entry, if the record was dispatched before the kill
+    (`has_entry`).
+    """
+    if base_name(case) != "killed-torn":
+        return []
+    written = {row["physicalOffset"]: row for row in acked_rows(expected)}
+    changed = {record["physicalOffset"] for record in expected["recordsChanged"]}
+    rows = [row for row in java_rows(expected["records"]) if row["physicalOffset"] in changed]
+    return [row for row in rows if row["tags"] != written[row["physicalOffset"]]["tags"] and has_entry(row)]
+
+
 def rows_in_full(case: str, expected: Expected) -> list[Row]:
     """Every row that the store holds, as Java describes it, damaged ones left out."""
     departure = of_rows(case, expected)

@@ -8,6 +8,7 @@ import pytest
 
 import rmqstore
 from rmqstore import Corrupt, DataLost, Rejected, Snapshot, UnknownTopic
+from rmqstore.formats import sys_flag
 from tests.golden.cases import FOLDERS, load_expected
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
@@ -92,6 +93,21 @@ def test_messages_by_key_within_times_and_a_count(snapshot: Snapshot, store: Sma
     assert [message.body for message in snapshot.query("T", "k0", count_max=2)] == [b"body 6", b"body 9"]
     assert snapshot.index_offsets("T", "k0") == [store.offsets[number] for number in (9, 6, 3, 0)]
     assert snapshot.query("T", "k0", begin_ms=FIRST_MS + 10_000) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [("a", [1, 1, 1, 0, 0]), ("b", [0]), ("Zürich", [2]), ("", []), ("aa", []), (" ", [])],
+)
+def test_a_key_counts_as_often_as_a_message_has_it(tmp_path: Path, key: str, found: list[int]) -> None:
+    """RocketMQ puts every one of them into the index."""
+    store = SmallStore()
+    for properties in ({"KEYS": "a a b"}, {"KEYS": "a  a", "UNIQ_KEY": "a"}, {"KEYS": "Zürich "}, {}, {"TAGS": "a"}):
+        store.add("T", properties=properties)
+    store.add("T", properties={"KEYS": "a"}, sys_flag=sys_flag.ROLLBACK, dispatched=False)
+    store.add("Other", properties={"KEYS": "a"})
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    assert snapshot.index_offsets("T", key) == [store.offsets[number] for number in found]
 
 
 def test_a_message_that_cannot_be_read_is_left_out_of_an_answer_by_key(store: SmallStore, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import rmqstore
 from rmqstore import Rejected, Snapshot
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
-from rmqstore.snapshot.splits import Split
+from rmqstore.snapshot.splits import Split, plan_splits
 from tests.golden.cases import FOLDERS
 from tests.snapshot.small_store import SmallStore, small_store
 
@@ -102,6 +103,28 @@ def test_parts_of_the_log_lie_end_to_end(budget: SplitBudget, store_of: StoreOf)
     assert parts[0][0] == store.log_start
     assert parts[-1][1] == store.log_end
     assert [high for _, high in parts[:-1]] == [low for low, _ in parts[1:]]
+
+
+@pytest.mark.parametrize("budget", [SplitBudget(max_bytes=1), SplitBudget(max_bytes=5, min_partitions=10)])
+def test_tiny_parts_of_the_log_are_not_planned(budget: SplitBudget, store_of: StoreOf) -> None:
+    snapshot = rmqstore.open_snapshot(store_of("basic"))
+    request = ScanRequest(columns=PLACE, scan_mode="commitlog")
+    splits = snapshot.plan(snapshot.select(pattern=".*", include_system_topics=True), request, budget)
+    (store,) = snapshot.stores
+    assert 10 < len(splits) <= (store.log_end - store.log_start) // 2048
+    assert read_places(splits, request) == wanted_of(snapshot)
+
+
+@pytest.mark.parametrize("budget", [SplitBudget(max_bytes=1), SplitBudget(min_partitions=2**40)])
+def test_a_huge_log_is_planned_in_bounded_time(tmp_path: Path, budget: SplitBudget) -> None:
+    """A tebibyte in one file of which the queues know the beginning: a step a byte would never end."""
+    snapshot = rmqstore.open_snapshot(small_store(100).write(tmp_path))
+    (store,) = snapshot.stores
+    huge = replace(store, log_files=(replace(store.log_files[0], size=2**40),), log_end=2**40)
+    splits = plan_splits(huge, snapshot.select(["T"]), ScanRequest(scan_mode="commitlog"), budget)
+    assert splits[0].log_range is not None
+    assert splits[-1].log_range is not None
+    assert (splits[0].log_range[0], splits[-1].log_range[1]) == (0, 2**40)
 
 
 def test_empty_ranges_make_no_work(store_of: StoreOf) -> None:

@@ -99,9 +99,24 @@ def test_an_unreadable_directory_is_told_with_its_path(store, topic, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(store, path)
     reader = reader_of(path, topic)
-    with unreadable(path), pytest.raises(NotAStore) as caught:
-        reader.partitions()
-    line = str(caught.value)
-    assert str(path) in line
-    assert "read" in line
-    assert "\n" not in line
+    source = RmqStoreDataSource({"path": str(path), "subscribe": topic})
+    schema = source.schema()
+    for ask in (reader.partitions, source.schema, lambda: source.reader(schema)):
+        with unreadable(path), pytest.raises(NotAStore) as caught:
+            ask()
+        line = str(caught.value)
+        assert str(path) in line
+        assert "cannot be read" in line
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("option", ["path", "paths", "stores"])
+def test_the_source_itself_refuses_what_is_no_store(store, topic, tmp_path, option):
+    wrong = tmp_path / "nowhere"
+    texts = {"path": str(wrong), "paths": f'["{store}", "{wrong}"]', "stores": f'{{"a": "{store}", "b": "{wrong}"}}'}
+    source = RmqStoreDataSource({option: texts[option], "subscribe": topic})  # a sink may be about to create it
+    schema = RmqStoreDataSource({"path": str(store), "subscribe": topic}).schema()
+    for ask in (source.schema, lambda: source.reader(schema)):
+        with pytest.raises(NotAStore, match="does not exist here") as caught:
+            ask()
+        assert caught.value.path == str(wrong)

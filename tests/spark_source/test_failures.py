@@ -56,9 +56,14 @@ def test_a_path_that_is_no_store(load, tmp_path, kind):
         path.mkdir()
     elif kind == "file":
         path.write_text("x")
-    line = advice_of(lambda: load(path).count())
+    line = advice_of(lambda: load(path))
     assert line.startswith(f"rmqstore.errors.NotAStore: {path}: ")
     assert "the directory that holds commitlog/" in line
+
+
+def test_a_path_that_is_no_store_with_a_schema_of_ones_own(spark, tmp_path):
+    frame = spark.read.format("rmqstore").schema("body binary").option("subscribe", "t").load(str(tmp_path / "nowhere"))
+    assert advice_of(frame.count).startswith(f"rmqstore.errors.NotAStore: {tmp_path / 'nowhere'}: does not exist here")
 
 
 def test_a_topic_that_is_not_there_brings_near_names(load, topic):
