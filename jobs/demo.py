@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs import to_parquet
+from jobs import engine_demo, to_parquet
 from jobs.printing import code, facts, heading, paragraph, table
 
 ARCHIVE = Path(__file__).parents[1] / "examples" / "orders-store.tar.gz"
@@ -207,8 +207,8 @@ def write_parquet(spark: SparkSession, store: Path, output: Path) -> None:
 
 
 def show_next(store: Path) -> None:
-    """Part 6: commands to go on with."""
-    print(heading("6. What to try next"))
+    """Part 7: commands to go on with."""
+    print(heading("7. What to try next"))
     print(
         code(
             f"""
@@ -256,6 +256,7 @@ def show_all(output: Path) -> None:
         show_backlog(spark, store, snapshot)
         show_history(spark, store)
         write_parquet(spark, store, output / PARQUET)
+        engine_demo.show_engine(spark, store, output)
     finally:
         spark.stop()
     show_next(store)
@@ -268,7 +269,8 @@ def main(argv: Sequence[str]) -> int:
         "--output",
         type=Path,
         default=Path("build/demo"),
-        help=f"directory for {STORE}/, {PARQUET}/ (replaced) and {SPARK_LOG}; default: %(default)s",
+        help=f"directory for {STORE}/, {PARQUET}/ and {engine_demo.STORE}/ (both replaced), {SPARK_LOG};"
+        " default: %(default)s",
     )
     output = parser.parse_args(argv).output
     if not ARCHIVE.exists():
@@ -279,6 +281,9 @@ def main(argv: Sequence[str]) -> int:
         show_all(output)
     except PySparkRuntimeError as error:
         print(f"demo: Spark did not start ({error.getErrorClass()}); look into {output / SPARK_LOG}", file=sys.stderr)
+        return 1
+    except ChildProcessError as error:
+        print(f"demo: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"demo: {error}; choose another directory with --output", file=sys.stderr)

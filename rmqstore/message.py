@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rmqstore.log.stored_record import StoredMessage
@@ -54,8 +54,7 @@ class PutStatus(enum.Enum):
     WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(NamedTuple):
     """The answer to a put.  Offsets are -1 and the id is empty where nothing was stored.
 
     `physical_offset` is the first record's place in the commitlog, `size` the bytes of all records, `queue_offset` the

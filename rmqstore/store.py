@@ -18,7 +18,7 @@ from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop
 from rmqstore.log.fetch import Fetch
 from rmqstore.log.flush import DerivedFlush, LogFlush
-from rmqstore.log.opening import mark_closed, recovered
+from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.worker import Step, Worker
 
@@ -216,7 +216,10 @@ class Store:
         pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
         self._preallocator = Preallocator(self._fs, clock, self._prepare) if config.preallocate else None
         parts.log.ready = self._take_ready if self._preallocator is not None else None
-        self._log = CommitLog(parts.log, end, self._make_next, pool, config.pool_fast_fail)
+        self._log = CommitLog(
+            parts.log, end, self._make_next, pool, config.pool_fast_fail,
+            lambda low: mark_unsynced(self._fs, self.path, low),
+        )  # fmt: skip
         self._dispatch = DispatchLoop(
             self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock
         )

@@ -9,6 +9,7 @@ from rmqstore import __version__
 from rmqstore.cli.cat import cat
 from rmqstore.cli.inspect import inspect
 from rmqstore.cli.output import Commands, debug_option
+from rmqstore.cli.recover import recover
 from rmqstore.cli.verify import verify
 
 
@@ -18,9 +19,9 @@ from rmqstore.cli.verify import verify
 def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
-    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Nothing is ever written there.
+    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Only `recover` ever writes there.
     """
 
 
-for command in (inspect, verify, cat):
+for command in (inspect, verify, cat, recover):
     main.add_command(command)

@@ -22,7 +22,8 @@ class CommitLog:
     """Appends to the files of `files`, from `end` on.
 
     `make_next(start)` makes the file that starts there (and has the one after made ready).  With a `pool`, bytes wait
-    in its buffers until `commit`, and only committed bytes can be read.
+    in its buffers until `commit`, and only committed bytes can be read.  `sync_failed` is told from where on bytes may
+    never reach the disk, before anybody hears of it.
     """
 
     def __init__(
@@ -32,10 +33,12 @@ class CommitLog:
         make_next: Callable[[int], None] | None = None,
         pool: TransientPool | None = None,
         pool_fast_fail: bool = False,
+        sync_failed: Callable[[int], None] | None = None,
     ) -> None:
         self.files = files
         self.lock = threading.Lock()
-        self.marks = Watermarks(end, files.sync)
+        self._sync_failed = sync_failed
+        self.marks = Watermarks(end, self._sync)
         self.newest_ms = 0  # store time of the newest message; under the lock
         self._make_next = make_next or (lambda start: _made(files, start))
         self._pool = pool
@@ -112,6 +115,14 @@ class CommitLog:
     def sync_to(self, offset: int, timeout_s: float) -> bool:
         """Waits until what is before `offset` is on the disk; False at a timeout.  Raises DurabilityLost."""
         return self.marks.sync_to(offset, timeout_s, self.commit if self._pool is not None else None)
+
+    def _sync(self, low: int, high: int) -> None:
+        try:
+            self.files.sync(low, high)
+        except OSError:
+            if self._sync_failed is not None:
+                self._sync_failed(low)
+            raise
 
     def _write_out(self, file_start: int, low: int, high: int) -> None:
         view = memoryview(self._buffers[file_start])[low - file_start : high - file_start]

@@ -13,7 +13,8 @@ __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
 # A message is to be readable within a few ms, and each look at the log has its price: what comes within this time goes
 # together.  A log in which nothing happens is looked at less and less often, until somebody wakes the worker.
 _PAUSE_S = 0.002
-# The pause is at least so many times the work before it: those who put need the interpreter more.
+# The pause is at least so many times the work before it, up to the longest pause: those who put need the interpreter
+# more, but after a step that a disk held up nobody waits for the multiple of it.
 _PAUSE_SHARE = 2.0
 _PAUSE_MAX_S = 0.02
 
@@ -86,7 +87,7 @@ class DispatchLoop:
                 self._moved.notify_all()
         if self._end() - self.position > WINDOW_SIZE // 64:
             return 0
-        return max(_PAUSE_S, _PAUSE_SHARE * (self._clock.monotonic_s() - began_s))
+        return min(max(_PAUSE_S, _PAUSE_SHARE * (self._clock.monotonic_s() - began_s)), _PAUSE_MAX_S)
 
     def catch_up(self) -> None:
         """Steps until nothing is behind, or the log cannot be read on; not while a worker runs."""

@@ -1,6 +1,8 @@
 """From a directory to the parts of a store that can be written to: look, mark it as open, recover."""
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -10,6 +12,10 @@ from rmqstore.log.record_batch import Dispatcher
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import StoreParts, apply, open_parts
 from rmqstore.log.recovery_plan import RecoveryPlan
+
+_UNSYNCED = "unsynced from "
+_CHUNK_SIZE = 4 * 1024 * 1024
+_NOTE_SIZE = 64  # so that a later note covers an earlier one, or the process id that RocketMQ leaves there
 
 
 def recovered(
@@ -22,7 +28,12 @@ def recovered(
     plan = plan_recovery(fs, root, config)
     mark_open(fs, root)
     parts = open_parts(fs, plan, config, clock, further)
-    warnings = apply(plan, parts)
+    try:
+        _write_again(fs, plan, parts)
+        warnings = apply(plan, parts)
+    except OSError:
+        mark_unsynced(fs, root, plan.scan_start)
+        raise
     return parts, plan, [*plan.warnings, *warnings]
 
 
@@ -34,7 +45,51 @@ def mark_open(fs: FileSystem, root: str) -> None:
     fs.sync_directory(root)
 
 
+def mark_unsynced(fs: FileSystem, root: str, offset: int) -> None:
+    """Notes in the file `abort` that a sync failed: what stands behind `offset` of the log may be in memory only.
+
+    Linux takes pages for clean whose write-back failed: the next sync succeeds, and they never reach the disk.  A power
+    cut needs no such note, and RocketMQ asks for nothing but the file's presence.
+    """
+    known = _unsynced_from(fs, root)
+    with suppress(OSError):
+        path = join(root, names.ABORT_FILE)
+        data = f"{_UNSYNCED}{offset if known is None else min(known, offset)}\n".encode()
+        fs.open(path).write(0, data.ljust(_NOTE_SIZE))
+
+
 def mark_closed(fs: FileSystem, root: str) -> None:
     """Takes `abort` away, durably: everything is on the disk."""
     fs.remove(join(root, names.ABORT_FILE))
     fs.sync_directory(root)
+
+
+def _unsynced_from(fs: FileSystem, root: str) -> int | None:
+    """What `mark_unsynced` noted; None for no note."""
+    path = join(root, names.ABORT_FILE)
+    if not fs.exists(path):
+        return None
+    found = re.match(rf"{_UNSYNCED}(\d{{1,19}})\s".encode(), fs.open(path).read(0, _NOTE_SIZE))
+    return int(found[1]) if found is not None else None
+
+
+def _write_again(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> None:
+    """Writes what may be in memory only once more, as it is, and has it synced: then it is on the disk, or refused.
+
+    Raises OSError.
+    """
+    noted = _unsynced_from(fs, plan.root)
+    if noted is None:
+        return
+    position = max(noted, plan.log_start)
+    parts.log.load(repair=False)
+    low = position
+    while position < plan.log_end:
+        room = parts.log.file_size - position % parts.log.file_size
+        data = parts.log.read(position, min(room, _CHUNK_SIZE, plan.log_end - position))
+        if not data:
+            break
+        parts.log.write(position, data)
+        position += len(data)
+    parts.log.sync(low, position)
+    fs.open(join(plan.root, names.ABORT_FILE)).write(0, b" " * _NOTE_SIZE)

@@ -116,7 +116,7 @@ class QueueTable:
         finally:
             with self._lock:
                 self._dirty.update(touched)
-        self.store_ms = max(self.store_ms, int(batch.store_ms[-1]))
+        self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
 
     def cut(self, physical_end: int, *, thorough: bool = True) -> None:
         """Drops the entries of records at or behind `physical_end` from every queue; see ConsumeQueue.cut.

@@ -17,8 +17,9 @@ from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
 from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
-from rmqstore.log.recovery_outcome import files_behind, nonzero_behind, planned_queues
+from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
 from rmqstore.log.recovery_plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery_queues import QueueScan
 from rmqstore.log.recovery_scan import LogEnd, ScanCount, ScanRules, scan_log
@@ -31,7 +32,7 @@ from rmqstore.log.recovery_start import (
     settled_log,
     usual_start,
 )
-from rmqstore.log.recovery_view import ReadableDisk, StoreView, open_view
+from rmqstore.log.recovery_view import StoreView, open_view
 
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
@@ -71,7 +72,10 @@ class _Planner:
         self._must_refuse = config.on_middle_damage == "refuse"
         self._clean = not store.abort_present
         self._checkpoint = store.checkpoint
-        self._log, self._removed, self._resized, warnings = settled_log(store.disk, store.log, self._must_refuse)
+        new_size = 0 if self._clean else config.log_file_size
+        self._log, self._removed, self._resized, warnings = settled_log(
+            store.disk, store.log, self._must_refuse, new_size
+        )
         self._store = replace(store, log=self._log)
         self._warnings = [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings + list(_unwritten_kinds(store))
@@ -105,7 +109,7 @@ class _Planner:
             raise Corrupt(join(self._store.root, "commitlog"), 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
-        queues = QueueScan(self._store.queues, 0, compare=False, is_whole=True)
+        queues = QueueScan(self._store, 0, compare=False, is_whole=True)
         scan = _Scan((0, end.reason), end, count, queues)
         return self._with_checkpoint(self._plan_of(scan), scan)
 
@@ -127,8 +131,7 @@ class _Planner:
             rules = replace(rules, stop=lies[0].offset, stop_reason=lies[0].reason)
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
-        usable = {key: queue for key, queue in self._store.queues.items() if not queue.is_multi_dispatch}
-        queues = QueueScan(usable, start[0], self._clean, is_whole=start[0] <= self._log.start)
+        queues = QueueScan(self._store, start[0], self._clean, is_whole=start[0] <= self._log.start)
         missing: list[int] = []
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
@@ -157,6 +160,7 @@ class _Planner:
     def _wanted(self, scan: _Scan) -> Start | None:
         """Where reading has to begin instead, and why; None when the scan tells everything."""
         lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
+        lies = lies and not scan.end.is_middle_damage  # what it speaks of may be behind the damage
         if lies:
             self._checkpoint = Checkpoint()
         self._choice = self._choose_index(scan.end.offset)
@@ -209,6 +213,8 @@ class _Planner:
         if self._config.index_enabled and self._log.files:
             partial = partial_record(store.disk, self._log, choice.kept, choice.covered)
         starts = self._dispatch_starts(scan)
+        queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
+        warnings = [*self._warnings, *delay_warnings(store, queues, self._config.delay_ms())]
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
             root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
@@ -217,12 +223,11 @@ class _Planner:
             end_reason=_end_reason(scan.end), dropped_from=scan.end.resume, log_resized=tuple(self._resized),
             log_removed=(*self._removed, *files_behind(self._log, end)), zeroed=nonzero_behind(self._log, end),
             queue_file_size=store.queue_file_size,
-            queues=planned_queues(store, scan.queues.tracks, scan.start[0], end),
-            empty_directories=store.empty_directories, index_sizes=sizes[-1] if sizes else None,
+            queues=queues, empty_directories=store.empty_directories, index_sizes=sizes[-1] if sizes else None,
             index_deleted=tuple(PlannedFile(view.path, why) for view, why in choice.deleted),
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
-            warnings=tuple(self._warnings),
+            warnings=tuple(warnings),
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

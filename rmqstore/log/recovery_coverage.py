@@ -8,7 +8,9 @@ from rmqstore.formats import message
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.record_batch import RecordBatch, read_batches
-from rmqstore.log.recovery_view import ListedFile, QueueKey, QueueView, StoreView
+from rmqstore.log.recovery_disk import ListedFile
+from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_view import LogView, StoreView
 
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
 # file is read anyway.
@@ -79,15 +81,27 @@ def _newest_by_queue(batch: RecordBatch) -> Iterator[tuple[QueueKey, int]]:
 def _belongs_nowhere(store: StoreView, key: QueueKey, offset: int) -> bool:
     queue = store.queues.get(key)
     if queue is not None and queue.end > queue.first:
-        return offset < oldest_physical(queue)
-    topic_has_files = any(other.topic == key[0] and other.files for other in store.queues.values())
-    return store.known_topics is not None and key[0] not in store.known_topics and not topic_has_files
+        return offset < oldest_message(store.log, queue)
+    return is_deleted_topic(store, key[0])
 
 
-def oldest_physical(queue: QueueView) -> int:
-    """Place in the log of the first message that an entry of the queue points at, where that is the first of all its
-    messages; -1 where the queue has lost older ones."""
-    if queue.first:
-        return -1
+def is_deleted_topic(store: StoreView, topic: str) -> bool:
+    """Whether a topic is neither in the broker's configuration, where there is one, nor among the queue files."""
+    if store.known_topics is None or topic in store.known_topics:
+        return False
+    return not any(queue.topic == topic and queue.files for queue in store.queues.values())
+
+
+def oldest_message(log: LogView, queue: QueueView) -> int:
+    """Place in the log of a queue's very first message, queue offset 0; -1 unless an entry leads there.
+
+    What stands in front of it and says to be of that queue is of an older one: its topic was deleted and made again.
+    """
     entry = queue.read(0, 1)
-    return -1 if not len(entry) or is_pre_blank(entry)[0] else int(entry["physical_offset"][0])
+    if queue.first or not len(entry) or is_pre_blank(entry)[0]:
+        return -1
+    offset = int(entry["physical_offset"][0])
+    record = log.record_at(offset)
+    if record is None or record.topics[0][0] != queue.topic or int(record.queue_ids[0]) != queue.queue_id:
+        return -1
+    return offset if int(record.queue_offsets[0]) == 0 else -1

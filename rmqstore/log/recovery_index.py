@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqstore.files.filesystem import join
-from rmqstore.formats import index, message, names
+from rmqstore.formats import index, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
 from rmqstore.log.record_batch import RecordBatch, read_batches
-from rmqstore.log.recovery_view import LogView, ReadableDisk, ReadableFile
+from rmqstore.log.recovery_disk import ReadableDisk, ReadableFile
+from rmqstore.log.recovery_view import LogView
 
 # Files up to this size are read whole to find their sizes; nothing bigger than Java's default is met in practice.
 _READ_SIZE_MAX = 1024 * 1024 * 1024
@@ -169,20 +170,23 @@ def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
     offsets = items["physical_offset"][1:].astype(np.int64)
     if offsets[0] != header.begin_offset or offsets[-1] != header.end_offset or (np.diff(offsets) < 0).any():
         return "its items are not in the order of the log"
-    return "" if int((before == 0).sum()) == header.used_slot_count else "its header counts other slots"
+    if int((before == 0).sum()) != header.used_slot_count:
+        return "its header counts other slots"
+    rest = data[index.file_size(slot_count, header.index_count) :]
+    return "" if rest.count(0) == len(rest) else "something stands behind its items"
 
 
 def choose(views: Sequence[IndexView], rules: IndexRules) -> IndexChoice:
     """Which files stay.  What comes behind one that goes, goes as well: items are written in the order of the log."""
     covered, first_bad = -1, len(views)
     for number, view in enumerate(views):
-        if _reason(view, rules, covered):
+        if _reason(view, rules, covered, number == len(views) - 1):
             first_bad = number
             break
         if view.header is not None and not view.is_empty:
             covered = view.header.end_offset
     gone = views[first_bad:]
-    deleted = [(view, _reason(view, rules, covered) or "it follows one that goes") for view in gone]
+    deleted = [(view, _reason(view, rules, covered, view is views[-1]) or "it follows one that goes") for view in gone]
     return IndexChoice(tuple(views[:first_bad]), tuple(reversed(deleted)), covered, _needed_from(gone, covered))
 
 
@@ -196,7 +200,7 @@ def _needed_from(gone: Sequence[IndexView], covered: int) -> int | None:
     return first.header.begin_offset if sane and first.header is not None else max(covered, 0)
 
 
-def _reason(view: IndexView, rules: IndexRules, covered: int) -> str:
+def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> str:
     if view.fault or view.header is None:
         return view.fault
     after_crash = rules.flushed_ms is not None
@@ -206,7 +210,7 @@ def _reason(view: IndexView, rules: IndexRules, covered: int) -> str:
         return "it begins before the end of the one before"
     if rules.flushed_ms is not None and view.header.end_timestamp_ms > rules.flushed_ms:
         return "it is newer than the checkpoint"
-    if after_crash and not view.is_full and not view.is_checked:
+    if after_crash and not view.is_full and not (view.is_checked and is_last):
         return "it was being written when the store ended"
     if view.header.end_offset >= rules.trusted_end:
         return "it reaches behind the part that stays"
@@ -224,10 +228,8 @@ def partial_record(disk: ReadableDisk, log: LogView, kept: Sequence[IndexView], 
 
     A file may become full in the middle of a record: the others of its keys are in the next one, which may go.
     """
-    if covered < log.start or log.file_at(covered) is None:
-        return None
-    first = next(read_batches(log.read, covered, log.end, log.file_size, window_size=message.BLANK.size), None)
-    if not isinstance(first, RecordBatch):
+    first = log.record_at(covered)
+    if first is None:
         return None
     wanted = int((first.index_items()[0] == 0).sum())
     held = 0

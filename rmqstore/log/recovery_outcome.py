@@ -1,16 +1,20 @@
 """What a finished scan means for the consume queues and for the rest of the log's files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rmqstore.files.filesystem import join
+from rmqstore.formats import names
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.recovery_disk import ReadableFile
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
+from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_queues import QueueTrack, leading_blanks
-from rmqstore.log.recovery_view import LogView, QueueKey, QueueView, ReadableFile, StoreView
+from rmqstore.log.recovery_view import LogView, StoreView
 
 _CHUNK_SIZE = 1024 * 1024
+_I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 
 
 def planned_queues(
@@ -71,6 +75,28 @@ def _has_rest(queue: QueueView, keep: int) -> bool:
         return _nonzero(source, max(keep * QUEUE_ENTRY.size - file.start, 0), file.size, first_only=True) is not None
     finally:
         source.close()
+
+
+def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: Sequence[int]) -> list[str]:
+    """Where the delivery times that stay in the delay queues tell of other delays than those given, by which the times
+    behind them would be written again."""
+    warnings = []
+    for planned in queues:
+        queue = store.queues.get((planned.topic, planned.queue_id))
+        if planned.topic != names.SCHEDULE_TOPIC or queue is None or planned.keep is None:
+            continue
+        entry = queue.read(planned.keep - 1, planned.keep)
+        record = store.log.record_at(int(entry["physical_offset"][0]))
+        code = int(entry["tags_code"][0])
+        if planned.next_offset <= planned.keep or record is None or code <= _I32_MAX:
+            continue
+        known_ms, given_ms = code - int(record.store_ms[0]), delay_ms[min(planned.queue_id, len(delay_ms) - 1)]
+        if known_ms != given_ms:
+            warnings.append(
+                f"messages of delay level {planned.queue_id + 1} waited {known_ms} ms, and would now wait {given_ms} "
+                "ms: recover with the broker's own configuration (messageDelayLevel)"
+            )
+    return warnings
 
 
 def files_behind(log: LogView, end: int) -> list[PlannedFile]:

@@ -1,6 +1,6 @@
 """The consume queues along the scan of a recovery: which entries stay, and where records contradict each other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,9 @@ import numpy.typing as npt
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 from rmqstore.log.record_batch import RecordBatch
-from rmqstore.log.recovery_view import QueueKey, QueueView
+from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message
+from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_view import LogView, StoreView
 
 # Records that are looked at together: with thousands of queues each look has its price.
 _BLOCK_COUNT = 128 * 1024
@@ -64,14 +66,14 @@ class QueueTrack:
 
 @dataclass(slots=True)
 class QueueScan:
-    """Follows the records of a scan from `start` on, queue by queue; `queues` are those with files.
+    """Follows the records of a scan of the log from `start` on, queue by queue.
 
     With `compare`, a record that its queue's entry points at is held, and what follows the first that is not is to be
     written again; without, all entries from `start` on are.  `is_whole`: the scan begins where the log does, so that
     nothing older can be found.  Give it batches, then `finish`.
     """
 
-    queues: Mapping[QueueKey, QueueView]
+    store: StoreView
     start: int
     compare: bool
     is_whole: bool
@@ -136,7 +138,7 @@ class QueueScan:
                 self._run(track, int(says[rows[low]]), offsets[rows[low:high]])
 
     def _track(self, key: QueueKey) -> QueueTrack:
-        queue = self.queues.get(key)
+        queue = self.store.queues.get(key)
         if queue is None or queue.end <= queue.first:
             return QueueTrack(key, None, None, rewriting=True)
         kept = queue.end if self.compare else queue.slot_at(self.start)
@@ -147,8 +149,8 @@ class QueueScan:
         """The first row that is to be written again: `kept` then ends before it.  All rows if the entries are right."""
         if track.rewriting:
             return 0
-        queue = self.queues[track.key]
-        missing = np.flatnonzero(_is_missing(queue, says, offsets, sizes))
+        queue = self.store.queues[track.key]
+        missing = np.flatnonzero(_is_missing(self.store.log, queue, says, offsets, sizes))
         if not len(missing):
             return len(says)
         first = int(missing[0])
@@ -163,7 +165,7 @@ class QueueScan:
         if track.pending is not None:
             self._settle_pending(track, says)
         if track.next is None:
-            track.has_hole |= says > 0 and not self.is_whole
+            track.has_hole |= says > 0 and not self.is_whole and not is_deleted_topic(self.store, track.key[0])
             self._start_anew(track, says, int(offsets[0]))
         elif says == track.again:
             track.again = says + count
@@ -226,7 +228,7 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _is_missing(queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
+def _is_missing(log: LogView, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
     """Which records of a queue its entries neither point at nor explain: bool[n].
 
     Explained are records older than the queue (its topic was deleted and made again), and a queue offset that another,
@@ -239,9 +241,7 @@ def _is_missing(queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mas
         return missing
     rows = np.flatnonzero(missing)
     blank = ~is_valid(entries[rows]) | is_pre_blank(entries[rows])
-    first = queue.first + int(leading_blanks(queue))
-    oldest = int(queue.read(first, first + 1)["physical_offset"][0]) if first < queue.end else -1
-    older = ~blank & (offsets[rows] < oldest)
+    older = offsets[rows] < oldest_message(log, queue)
     neighbours = [_entries_at(queue, says[rows] + step)["physical_offset"].astype(np.int64) for step in (-1, 1)]
     last = says[rows] + 1 >= queue.end
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))

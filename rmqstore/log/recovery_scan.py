@@ -1,6 +1,6 @@
 """The end of the log: reading it record by record, and telling a torn end from damage in the middle."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ from rmqstore.formats.message_columns import Bytes, Located, locate
 from rmqstore.formats.record_chain import magic_positions
 from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.log.record_batch import WINDOW_SIZE, RecordBatch, read_batches
-from rmqstore.log.recovery_view import ListedFile, LogView
+from rmqstore.log.recovery_disk import ListedFile
+from rmqstore.log.recovery_view import LogView
 
 # What a power cut leaves unwritten is whole sectors: of nothing smaller a disk promises to write all or nothing.
 _SECTOR_SIZE = 512
@@ -18,6 +19,7 @@ _SECTOR_SIZE = 512
 _TEARS_MAX = 4096
 _ZEROS = bytes(_SECTOR_SIZE)
 _FULL = "the last file is full"
+_NEVER_MS = 2**63 - 1
 
 
 # Whether a queue entry points at the one record given, which stands at that place of the log.
@@ -51,7 +53,10 @@ class LogEnd:
 
 @dataclass(slots=True)
 class ScanCount:
-    """What a scan came by: records, and the store times in ms of the newest of all and of those for queues."""
+    """What a scan came by: records, and the store times in ms of the newest of all and of those for queues.
+
+    Newest is the last one, not the one with the latest time: a time may be damaged without harm, or a clock be wrong.
+    """
 
     record_count: int = 0
     newest_ms: int = 0
@@ -60,9 +65,10 @@ class ScanCount:
     def add(self, batch: RecordBatch) -> None:
         """Counts the records of a batch."""
         self.record_count += len(batch)
-        self.newest_ms = max(self.newest_ms, int(batch.store_ms.max()))
-        if batch.queued.any():
-            self.newest_queued_ms = max(self.newest_queued_ms, int(batch.store_ms[batch.queued].max()))
+        self.newest_ms = int(batch.store_ms[-1])
+        queued = batch.store_ms[batch.queued]
+        if len(queued):
+            self.newest_queued_ms = int(queued[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +94,86 @@ def scan_log(
     if not log.files:
         return LogEnd(0, "there is no commitlog file"), count
     stop = log.end if rules.stop is None else rules.stop
+
+    def give(batch: RecordBatch | None) -> None:
+        if batch is not None:
+            count.add(batch)
+            take(batch)
+
+    held: RecordBatch | None = None  # given when what follows shows that its last record was written to the end
     for item in read_batches(
         log.read, start, stop, log.file_size, check_crc=rules.check_crc, check_property_crc=rules.check_crc
     ):
+        if isinstance(item, message.Torn):
+            torn = item
+            if held is not None and rules.may_be_torn and lacks_end(held):
+                torn = message.Torn(int(held.offsets[-1]), "its last bytes were not written")
+                held = _without_last(held)
+            give(held)
+            return _end_at(log, torn, rules, count.newest_ms), count
+        give(held)
+        held = None
         if isinstance(item, RecordBatch):
-            count.add(item)
-            take(item)
-            last_end = item.end
-        elif isinstance(item, message.Blank):
-            last_end = item.position - item.position % log.file_size + log.file_size
+            held, last_end = item, item.end
         else:
-            return _end_at(log, item, rules, count.newest_ms), count
+            last_end = item.position - item.position % log.file_size + log.file_size
+    give(held)
     if rules.stop is not None:
         return _end_at(log, message.Torn(rules.stop, rules.stop_reason), rules, count.newest_ms), count
     return LogEnd(last_end, _FULL), count
+
+
+def lacks_end(batch: RecordBatch) -> bool:
+    """Whether the last record of a batch ends in a byte that was never written, though its body and sizes are right.
+
+    No CRC covers properties and topic.  Neither has a reason to end in a NUL: properties end in 0x02, or in their last
+    value where brokers 4.9.1 to 5.1 wrote them.
+    """
+    located = batch.located
+    if located.properties_size[-1]:
+        return not located.page[located.starts[-1] + located.total_size[-1] - 1]
+    return bool(located.topic_size[-1]) and not located.page[located.topic_at[-1] + located.topic_size[-1] - 1]
+
+
+def _without_last(batch: RecordBatch) -> RecordBatch | None:
+    rows = np.arange(len(batch) - 1)
+    return RecordBatch(batch.offsets[rows], batch.located.take(rows), int(batch.offsets[-1])) if len(rows) else None
+
+
+def _half_written(batch: RecordBatch, flushed_ms: int, file_size: int) -> int | None:
+    """The first record whose topic or properties are zeros for a whole sector, or to its end from where one begins.
+
+    No CRC covers them; a power cut may have left them unwritten where the record was not known to be on the disk.
+    """
+    part = batch.located
+    body_ends = part.body_at + part.body_size
+    ends = part.starts + part.total_size
+    suspicious = (part.topic_size > 0) & (part.page[np.minimum(part.topic_at, ends - 1)] == 0)
+    suspicious |= (part.properties_size > 0) & (part.page[ends - 1] == 0)
+    suspicious |= ends - body_ends > _SECTOR_SIZE
+    suspicious &= batch.store_ms >= flushed_ms
+    for row in np.flatnonzero(suspicious).tolist():
+        shift = (int(batch.offsets[row]) % file_size - int(part.starts[row])) % _SECTOR_SIZE
+        texts = ((part.topic_at[row], part.topic_size[row]), (part.properties_at[row], part.properties_size[row]))
+        start, end = int(part.starts[row]), int(ends[row])
+        for edge in range(start + -(start + shift) % _SECTOR_SIZE, end, _SECTOR_SIZE):
+            if edge > start and _is_unwritten(part.page, (edge, edge + _SECTOR_SIZE), texts):
+                return int(row)
+    return None
+
+
+def _is_unwritten(page: Bytes, sector: tuple[int, int], texts: Sequence[tuple[int, int]]) -> bool:
+    """Whether texts (place and size each) reach into a sector, and all that lies in it is zero."""
+    parts = [page[max(sector[0], place) : min(sector[1], place + size)] for place, size in texts]
+    held = [part for part in parts if len(part)]
+    return bool(held) and not any(part.any() for part in held)
+
+
+def _first_rows(batch: RecordBatch, count: int) -> RecordBatch | None:
+    if not count:
+        return None
+    rows = np.arange(count)
+    return RecordBatch(batch.offsets[:count], batch.located.take(rows), int(batch.offsets[count]))
 
 
 def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, newest_ms: int) -> LogEnd:
@@ -120,18 +192,19 @@ def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, newest_ms: int) 
 
 def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, newest_ms: int) -> bool:
     """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing behind
-    it was known to be flushed."""
+    it was known to be flushed.  A time that no message has that is left says nothing."""
     following: int | None = resume
+    oldest_ms, latest_ms = _NEVER_MS, newest_ms
     for _ in range(_TEARS_MAX):
         if following is None:
-            return True
+            return rules.flushed_ms > latest_ms or oldest_ms >= rules.flushed_ms
         if not has_lost_sector(log, position, following):
             return False
         position = following
         for item in read_batches(log.read, following, log.end, log.file_size, check_crc=True):
             if isinstance(item, RecordBatch):
-                if int(item.store_ms.min()) < rules.flushed_ms:
-                    return False
+                oldest_ms = min(oldest_ms, int(item.store_ms.min()))
+                latest_ms = max(latest_ms, int(item.store_ms.max()))
                 position = item.end
             elif isinstance(item, message.Torn):
                 position = item.position

@@ -7,12 +7,12 @@ from rmqstore.errors import Corrupt
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
-from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_coverage import is_covered
+from rmqstore.log.recovery_disk import ListedFile, ReadableDisk
 from rmqstore.log.recovery_index import IndexChoice, has_keys
 from rmqstore.log.recovery_plan import PlannedFile, ResizedFile
 from rmqstore.log.recovery_queues import QueueTrack
-from rmqstore.log.recovery_view import ListedFile, LogView, ReadableDisk, StoreView
+from rmqstore.log.recovery_view import LogView, StoreView
 
 _CLEAN_FILE_COUNT = 3  # Java: CommitLog.recoverNormally
 _CHUNK_SIZE = 1024 * 1024
@@ -22,10 +22,11 @@ Start = tuple[int, str]
 
 
 def settled_log(
-    disk: ReadableDisk, log: LogView, must_refuse: bool
+    disk: ReadableDisk, log: LogView, must_refuse: bool, new_size: int
 ) -> tuple[LogView, list[PlannedFile], list[ResizedFile], list[str]]:
     """The log without files that a crash left half made; those, files that get their length back, and warnings.
 
+    `new_size`: a crash may have ended the making of a first file of this length (0: there was no crash).
     Raises Corrupt for lengths and places that no writer leaves.
     """
     files, size = list(log.files), log.file_size
@@ -33,6 +34,8 @@ def settled_log(
     resized: list[ResizedFile] = []
     warnings: list[str] = []
     while files and (not files[-1].size or (files[-1].size < size and _is_zero(disk, files[-1]))):
+        removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
+    if len(files) == 1 and files[0].size < new_size and _is_zero(disk, files[0]):
         removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
     for file in files:
         if file.size > size or (file.size < size and file is not files[-1] and must_refuse):
@@ -47,7 +50,7 @@ def settled_log(
         if later.start != file.start + size:
             warnings.append(f"no commitlog file holds {file.start + size} to {later.start}")
     settled = LogView(disk, files)
-    settled.file_size = size
+    settled.file_size = size if files else 0
     return settled, removed, resized, warnings
 
 
@@ -133,19 +136,14 @@ def start_of(log: LogView, offset: int) -> int:
 
 def _first_ms(log: LogView, file: ListedFile) -> int:
     """Store time of the first record of a file; 0 where no whole one stands."""
-    found = _record_at(log, file.start)
+    found = log.record_at(file.start)
     return 0 if found is None else int(found.store_ms[0])
 
 
 def _behind(log: LogView, offset: int) -> int | None:
     """Where the record ends that stands at `offset`; None if none does."""
-    found = _record_at(log, offset)
+    found = log.record_at(offset)
     return None if found is None else found.end
-
-
-def _record_at(log: LogView, offset: int) -> RecordBatch | None:
-    found = next(read_batches(log.read, offset, log.end, log.file_size, window_size=message.BLANK.size), None)
-    return found if isinstance(found, RecordBatch) else None
 
 
 def _is_zero(disk: ReadableDisk, listed: ListedFile) -> bool:

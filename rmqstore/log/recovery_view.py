@@ -1,112 +1,26 @@
 """What a recovery plan is made from: the files of one store, looked at and never changed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
-from rmqstore.files import reading
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
-from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_valid, read_entries
-
-QueueKey = tuple[str, int]
+from rmqstore.formats.message import BLANK
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.record_batch import RecordBatch, read_batches
+from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
+from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 
 _CONFIG_SIZE_MAX = 64 * 1024 * 1024
 # Directories of a store root that hold files with numbers for names and are no commitlog.
 _OTHER_DIRECTORIES = frozenset(
     ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
 )
-
-
-class ReadableFile(Protocol):
-    """The part of a DiskFile that a plan needs."""
-
-    def size(self) -> int:
-        """The file's size at this moment."""
-
-    def read(self, position: int, size: int) -> bytes:
-        """Bytes [position, position + size), fewer where the file ends before."""
-
-    def next_data(self, position: int) -> int:
-        """The first position from `position` on that may hold anything but zeros; the file's size if there is none."""
-
-    def close(self) -> None:
-        """Gives the file back."""
-
-
-class ReadableEntry(Protocol):
-    """One name in a directory."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-
-    @property
-    def is_directory(self) -> bool:
-        """Whether it is a directory."""
-
-
-class ReadableDisk(Protocol):
-    """The part of a FileSystem that a plan needs; `ReadOnlyDisk` is the one that cannot write."""
-
-    def entries(self, directory: str) -> Sequence[ReadableEntry]:
-        """What a directory holds, sorted by name; empty if there is none."""
-
-    def open(self, path: str) -> ReadableFile:
-        """Opens a file.  Raises FileNotFoundError if there is none."""
-
-    def exists(self, path: str) -> bool:
-        """Whether anything stands at `path`."""
-
-
-class ReadOnlyFile(reading.OpenFile):
-    """A file open for reading only."""
-
-    def next_data(self, position: int) -> int:
-        """`position`: what lies there is not known before it is read."""
-        return position
-
-
-class ReadOnlyDisk:
-    """The host's disk, where nothing can be written: for a look at a store that somebody else may be using."""
-
-    def entries(self, directory: str) -> Sequence[ReadableEntry]:
-        """Lists a directory."""
-        return reading.list_entries(directory)
-
-    def open(self, path: str) -> ReadableFile:
-        """Opens a file for reading."""
-        return ReadOnlyFile(path)
-
-    def exists(self, path: str) -> bool:
-        """Whether anything stands at `path`."""
-        return reading.exists(path)
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A file of a numbered series: `start` is the number in its name, `size` the length that it has."""
-
-    path: str
-    start: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        """The first number behind what the file holds."""
-        return self.start + self.size
 
 
 def numbered_files(disk: ReadableDisk, directory: str) -> tuple[list[ListedFile], list[str]]:
@@ -122,14 +36,19 @@ def numbered_files(disk: ReadableDisk, directory: str) -> tuple[list[ListedFile]
     return sorted(found, key=lambda file: file.start), strays
 
 
-def usual_size(series: Sequence[Sequence[ListedFile]]) -> int:
+def usual_size(series: Sequence[Sequence[ListedFile]], is_used: Callable[[ListedFile], bool] | None = None) -> int:
     """The length that files of some series have by setting: most files, and most distances between starts, agree on
-    it; 0 without files."""
+    it; 0 without files.  With `is_used`, one of them must be in use: a crash leaves a file that was being made with any
+    length."""
     votes: Counter[int] = Counter()
     for files in series:
         votes.update(file.size for file in files if file.size)
         votes.update(later.start - file.start for file, later in pairwise(files))
-    return votes.most_common(1)[0][0] if votes else 0
+    listed = [file for files in series for file in files]
+    for size, _ in votes.most_common():
+        if is_used is None or any(file.size == size and is_used(file) for file in listed):
+            return size
+    return 0
 
 
 def log_directories(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()) -> tuple[str, ...]:
@@ -205,113 +124,18 @@ class LogView:
             self._open = file.path, self._disk.open(file.path)
         return self._open[1]
 
+    def record_at(self, offset: int) -> RecordBatch | None:
+        """The record that stands at `offset`, alone in a batch; None if none does."""
+        if self.file_at(offset) is None:
+            return None
+        found = next(read_batches(self.read, offset, self.end, self.file_size, window_size=BLANK.size), None)
+        return found if isinstance(found, RecordBatch) else None
+
     def close(self) -> None:
         """Closes what is open."""
         if self._open is not None:
             self._open[1].close()
             self._open = None
-
-
-@dataclass(slots=True)
-class QueueView:
-    """The files of one consume queue that can be used: entries of slots [`first`, `end`) are written.
-
-    `bad_files` are in the way: empty, of a wrong length, behind a gap, or all zero.  A *slot* is a queue offset.
-    """
-
-    disk: ReadableDisk
-    directory: str
-    topic: str
-    queue_id: int
-    files: list[ListedFile]
-    bad_files: list[tuple[ListedFile, str]] = field(default_factory=list)
-    end: int = 0
-
-    @property
-    def key(self) -> QueueKey:
-        """Topic and queue id."""
-        return self.topic, self.queue_id
-
-    @property
-    def is_multi_dispatch(self) -> bool:
-        """Whether it takes entries of other topics' records (LMQ): the log does not say simply which."""
-        return self.topic.startswith(names.LMQ_PREFIX)
-
-    @property
-    def first(self) -> int:
-        """The first slot that the files have room for; 0 without files."""
-        return -(-self.files[0].start // QUEUE_ENTRY.size) if self.files else 0
-
-    def settle(self, file_size: int) -> None:
-        """Sets aside what RocketMQ stumbles over, and finds the end of what is written."""
-        for number, file in enumerate(self.files):
-            broken = file.size != file_size
-            apart = number > 0 and file.start != self.files[number - 1].start + file_size
-            if broken or apart:
-                reason = f"{file.size} bytes instead of {file_size}" if broken else "the file before it is missing"
-                self.bad_files += [(file, reason)] + [
-                    (later, "behind such a file") for later in self.files[number + 1 :]
-                ]
-                del self.files[number:]
-                break
-        while self.files and (end := self._written_end(self.files[-1])) == self.files[-1].start // QUEUE_ENTRY.size:
-            self.bad_files.append((self.files.pop(), "nothing is written in it"))
-        self.end = end if self.files else 0
-
-    def _written_end(self, file: ListedFile) -> int:
-        """The slot behind the last entry of a file, by halving: entries are appended.  Its first slot if none is."""
-        size = QUEUE_ENTRY.size
-        low, high = file.start // size, file.end // size
-        source = self.disk.open(file.path)
-        try:
-            while low < high:
-                middle = (low + high) // 2
-                entry = read_entries(source.read(middle * size - file.start, size))
-                if len(entry) and is_valid(entry)[0]:
-                    low = middle + 1
-                else:
-                    high = middle
-        finally:
-            source.close()
-        return low
-
-    def read(self, first: int, last: int) -> npt.NDArray[np.void]:
-        """Entries of slots [first, last) as far as they are written and in a file; structured, QUEUE_ENTRY.dtype."""
-        size = QUEUE_ENTRY.size
-        parts = []
-        for file in self.files:
-            low, high = max(first, file.start // size), min(last, file.end // size, self.end)
-            if low < high:
-                source = self.disk.open(file.path)
-                try:
-                    parts.append(source.read(low * size - file.start, (high - low) * size))
-                finally:
-                    source.close()
-        return read_entries(b"".join(parts))
-
-    def slot_at(self, offset: int) -> int:
-        """The first slot whose message stands at or behind `offset` of the log, by halving; `end` if none does.
-
-        A slot that is not written counts as behind: a power cut may leave such holes among the newest entries.
-        """
-        size = QUEUE_ENTRY.size
-        for file in reversed(self.files):
-            source = self.disk.open(file.path)
-            try:
-                low, high = file.start // size, min(file.end // size, self.end)
-                first = low
-                while low < high:
-                    middle = high - 1 if high == self.end else (low + high) // 2
-                    entry = read_entries(source.read(middle * size - file.start, size))
-                    if is_valid(entry)[0] and int(entry["physical_offset"][0]) < offset:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low > first:
-                    return low
-            finally:
-                source.close()
-        return self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +166,7 @@ def open_view(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()) -> S
         files += found
         strays += others
     queues, empty = _queues(disk, root)
-    size = usual_size([queue.files for queue in queues.values()])
+    size = usual_size([queue.files for queue in queues.values()], lambda file: any(_first_entry(disk, file)))
     for queue in queues.values():
         queue.settle(size)
     data = _small_file(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
@@ -373,6 +197,14 @@ def _directories(disk: ReadableDisk, directory: str) -> Iterator[tuple[str, str]
     for entry in disk.entries(directory):
         if entry.is_directory:
             yield entry.name, join(directory, entry.name)
+
+
+def _first_entry(disk: ReadableDisk, listed: ListedFile) -> bytes:
+    file = disk.open(listed.path)
+    try:
+        return file.read(0, QUEUE_ENTRY.size)
+    finally:
+        file.close()
 
 
 def _small_file(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:

@@ -96,6 +96,8 @@ class Watermarks:
             if flushed is not None and self.failure is None:
                 assert self.flushed <= flushed <= self.committed
                 self.flushed = flushed
+            if not self._waiting:
+                return
             served = [waiter for waiter in self._waiting if waiter[0] <= self.flushed]
             self._waiting = [waiter for waiter in self._waiting if waiter[0] > self.flushed]
             served += self._waiting[:1]  # leads the next sync

@@ -1,5 +1,6 @@
-"""All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [scan spark
-memory plan]
+"""All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
+
+Benches: scan, spark, memory, plan (reading a store's files); put, recovery, get (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -12,26 +13,27 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import bench_memory, bench_plan, bench_scan, bench_spark
+from tests.bench import bench_get, bench_memory, bench_plan, bench_put, bench_recovery, bench_scan, bench_spark
 from tests.bench.figures import Figure, table, write_json
 from tests.bench.synth import MIB, StoreShape, write_store
 
 BODY_SIZES = (100, 1024)
+BENCHES = ("scan", "memory", "plan", "spark", "put", "recovery", "get")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the named benches (all when none is named); returns the exit status: 1 when a goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benches", nargs="*", metavar="BENCH", help="scan, spark, memory, plan; all by default")
+    parser.add_argument("benches", nargs="*", metavar="BENCH", help=f"{', '.join(BENCHES)}; all by default")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
     parser.add_argument("--small", action="store_true", help="64 MiB a store: quick, and no figures to quote")
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.benches) - {"scan", "spark", "memory", "plan"}:
+    if unknown := set(chosen.benches) - set(BENCHES):
         parser.error(f"no bench called {', '.join(sorted(unknown))}")
     store_bytes = 64 * MIB if chosen.small else 1024 * MIB
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
-        for name, measured in _plan(Path(scratch), store_bytes, chosen.benches or ["scan", "spark", "memory", "plan"]):
+        for name, measured in _plan(Path(scratch), store_bytes, chosen.benches or BENCHES):
             print(f"{name} …", file=sys.stderr, flush=True)
             figures += measured()
     print(table(figures))
@@ -59,7 +61,20 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps.append(("planning", lambda: bench_plan.measure(scratch)))
     if "spark" in benches:
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
-    return steps
+    return steps + _engine_plan(scratch, store_bytes, benches)
+
+
+def _engine_plan(
+    scratch: Path, store_bytes: int, benches: Sequence[str]
+) -> list[tuple[str, Callable[[], list[Figure]]]]:
+    """What to run of the engine."""
+    is_small = store_bytes < 1024 * MIB
+    steps: dict[str, Callable[[], list[Figure]]] = {
+        "put": lambda: bench_put.measure(scratch, is_small=is_small),
+        "recovery": lambda: bench_recovery.measure(scratch, store_bytes),
+        "get": lambda: bench_get.measure(scratch, is_small=is_small),
+    }
+    return [(name, step) for name, step in steps.items() if name in benches]
 
 
 if __name__ == "__main__":

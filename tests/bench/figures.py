@@ -63,3 +63,15 @@ def best_seconds(actions: Sequence[Callable[[], object]], rounds: int) -> list[f
             if turn:
                 taken.append(perf_counter() - began)
     return [min(taken) for taken in times]
+
+
+def in_turns(actions: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """What each action returns, round by round; the actions take turns as in `best_seconds`, whose first round does not
+    count either."""
+    results: list[list[float]] = [[] for _ in actions]
+    for turn in range(rounds + 1):
+        for action, seen in zip(actions, results, strict=True):
+            value = action()
+            if turn:
+                seen.append(value)
+    return results

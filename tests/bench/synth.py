@@ -35,7 +35,8 @@ Ints = npt.NDArray[np.int64]
 class StoreShape:
     """`count` messages of `body_size` bytes, dealt round robin to `topic_count` topics of `queue_count` queues.
 
-    One topic is called BenchTopic, several Bench0000, Bench0001, …
+    One topic is called BenchTopic, several Bench0000, Bench0001, …  `per_file_max` > 0: a log file holds no more
+    records than that, and one blank to its end, so that a large log takes little of the disk.
     """
 
     count: int
@@ -44,6 +45,7 @@ class StoreShape:
     queue_count: int = 4
     log_file_size: int = 256 * MIB
     queue_file_size: int = 6_000_000
+    per_file_max: int = 0
 
     @classmethod
     def of_size(cls, store_bytes: int, body_size: int) -> "StoreShape":
@@ -66,7 +68,8 @@ class StoreShape:
     @property
     def per_file(self) -> int:
         """Records that fit into one log file beside the blank that ends it."""
-        return (self.log_file_size - 8) // self.record_size
+        fitting = (self.log_file_size - 8) // self.record_size
+        return min(fitting, self.per_file_max or fitting)
 
     def offsets(self, first: int, count: int) -> Ints:
         """Physical offsets of the messages from number `first` on."""

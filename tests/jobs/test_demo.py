@@ -173,6 +173,10 @@ def test_a_person_sees_only_the_demo_at_80_columns(run):
         "  2026-11-19 08:36:29  orders    shipped  parcel=PX700000592 city=São Paulo",
         "    build/demo/orders.parquet/day=2026-11-20/",
         "  2026-11-20       928",
+        "    $ rmqstore recover build/demo/engine-store --dry-run",
+        "last exit  not clean: the file abort is there",
+        "recovered, and closed cleanly",
+        "Acknowledged and found are the same.",
         "    rmqstore inspect build/demo/store",
     ],
 )
@@ -185,6 +189,7 @@ def test_every_part_is_shown(run, line):
 def test_the_files_are_where_the_demo_says(run):
     _, directory = run
     assert [path.name for path in sorted((directory / "build" / "demo").iterdir())] == [
+        "engine-store",
         "orders.parquet",
         "spark.log",
         "store",

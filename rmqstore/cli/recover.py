@@ -1,0 +1,47 @@
+"""`rmqstore recover`: what opening a store for writing would do to it, and doing it."""
+
+from typing import Any
+
+import click
+
+from rmqstore.cli.output import debug_option, print_json, printable
+from rmqstore.config import StoreConfig
+from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery_disk import ReadOnlyDisk
+from rmqstore.log.recovery_view import open_view
+from rmqstore.store import open_store
+
+
+@click.command()
+@click.argument("store", metavar="STORE", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Only show the plan; nothing is written.")
+@click.option("--cut", is_flag=True, help="Cut the log at damage in its middle, as RocketMQ does. Messages are lost.")
+@click.option(
+    "--broker-conf", metavar="FILE", help="The broker's configuration: log paths, delay levels, index or not."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@debug_option
+def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_json: bool) -> None:
+    """Bring a store in order after a crash, as a broker does at its start, and close it cleanly.
+
+    Shows where the log ends and why, which queue entries and index files are written again, and what goes. Without
+    --dry-run the store is locked first: its broker must be stopped. A log that is damaged in front of sound messages
+    is refused unless --cut is given.
+    """
+    changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
+    config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
+    if dry_run:
+        plan = plan_recovery(ReadOnlyDisk(), store, config)
+    else:
+        open_view(ReadOnlyDisk(), store, config.log_paths)  # what is no store must not become one
+        with open_store(store, config, workers=False) as opened:
+            plan = opened.recovery
+    if as_json:
+        print_json(plan.as_dict() | {"isApplied": not dry_run})
+        return
+    for line in plan.lines():
+        click.echo(printable(line))
+    if not dry_run:
+        click.echo("recovered, and closed cleanly")
+    elif not plan.changes_nothing:
+        click.echo("nothing was written; without --dry-run this is done")
