@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
+STORE_TESTS := tests/golden tests/mutation tests/crash
 ORACLE_VERSIONS := 5.3.3 4.9.8
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
 
@@ -17,7 +18,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-spark lint format conformance bench mutation wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark lint format conformance bench mutation crash wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -37,10 +38,13 @@ demo: $(READY)  ## the main job on a real broker's store: counts, SQL, backlog, 
 	$(call need,java)
 	@$(PY) -m jobs.demo $(DEMO_ARGS)
 
-test: test-unit test-spark  ## all tests but the conformance tests
+test: test-unit test-stores test-spark  ## all tests but the conformance tests
 
-test-unit: $(READY)  ## the tests that need no Spark, within a minute
-	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(ARGS)
+test-unit: $(READY)  ## the parts one by one, within a minute
+	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
+
+test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, crashes and failing disks at every operation, kills
+	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(STORE_TESTS) $(ARGS)
 
 test-spark: $(READY)  ## the tests that start Spark, and the slow ones, one after the other
 	$(call need,java)
@@ -73,6 +77,9 @@ bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, 
 
 mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
 	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
+
+crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
+	@RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash $(ARGS)
 
 wheel: $(READY)  ## build the wheel into dist/
 	@rm -f dist/rmqstore-*.whl

@@ -137,7 +137,7 @@ class Store:
             raise DurabilityLost("; ".join(self._reasons))
         if not self._has_threads:
             self._catch_up()
-        if not self._dispatch.wait_until(end, timeout_s):
+        if not self._dispatch.wait_until(end, timeout_s if self._has_threads else 0):
             if self._reasons:
                 raise DurabilityLost("; ".join(self._reasons))
             raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self._stuck_reason()}")

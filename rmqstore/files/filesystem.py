@@ -275,6 +275,14 @@ class RealFileSystem:
         return file
 
     def create(self, path: str, size: int) -> DiskFile:
+        """Allocates, syncs, and only then names the file: who is killed meanwhile leaves none of another size, for
+        which RocketMQ 4.9 would refuse the store.
+
+        Where the system knows no nameless files, the name comes first, and is removed again when the rest fails.
+        """
+        return (_create_nameless(path, size) if size > 0 else None) or self._create_named(path, size)
+
+    def _create_named(self, path: str, size: int) -> DiskFile:
         """Creates, allocates and syncs; removes the file again if that fails (ext4 leaves a partly grown one)."""
         file = RealFile(path, os.open(path, _FILE_FLAGS | os.O_CREAT | os.O_EXCL, _FILE_MODE))
         try:
@@ -320,6 +328,41 @@ class RealFileSystem:
     def lock(self, path: str) -> HeldLock:
         """A record lock on the first byte: the one that RocketMQ takes."""
         return RealLock.take(path)
+
+
+def _create_nameless(path: str, size: int) -> RealFile | None:
+    """A file that gets its name when it is whole; None where the system cannot do that (Linux: O_TMPFILE, /proc).
+
+    Raises FileExistsError, OSError if the disk has no room.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    directory = os.path.dirname(path) or os.curdir
+    try:
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+        file = RealFile(path, os.open(directory, flags, _FILE_MODE))
+    except (AttributeError, OSError):  # what is really wrong, the other way says
+        return None
+    try:
+        _allocate(file, size)
+        file.sync()
+        # A directory's descriptor makes Python take linkat, which follows the link in /proc to the file itself.
+        descriptor = os.open(directory, _DIRECTORY_FLAGS)
+        try:
+            os.link(f"/proc/self/fd/{file._descriptor}", path, src_dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException as failure:
+        file.close()
+        if isinstance(failure, FileExistsError) or not isinstance(failure, OSError) or _is_full(failure):
+            raise
+        return None
+    return file
+
+
+def _is_full(failure: OSError) -> bool:
+    """Whether there was no room, or the disk is broken: nothing that another way would help."""
+    return failure.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def _allocate(file: RealFile, size: int) -> None:

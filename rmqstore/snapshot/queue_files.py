@@ -1,5 +1,6 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 SIMPLE = "SimpleCQ"
 BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+# Slots read at once where the next message is looked for.
+_BLOCK_SLOTS = 4096
 _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 
 
@@ -64,19 +67,56 @@ class QueueFiles:
         return np.frombuffer(data.ljust((last - first) * size, b"\0"), self.layout.dtype)
 
     def written_end(self) -> int:
-        """The slot behind the last written entry; the first slot when nothing is written.
+        """The slot behind the last written entry, those behind a hole that rise above it included; the first slot when
+        nothing is written.
+
+        Entries behind a hole may be left from before the queue was cut: `survey` holds them against their records.
+        """
+        end = self.unbroken_end()
+        return next((int(slots[-1]) + 1 for slots, _ in self.behind(end)), end)
+
+    def unbroken_end(self) -> int:
+        """As `written_end`, in a queue whose files have no holes.
 
         Entries are appended, so within the last file that has any the written ones come first: found by halving.
         """
         for file in reversed(self.files):
             first = file.start // self.layout.size
-            end = _written_end(self, file)
+            end = _unbroken_end(self, file)
             if end > first:
                 return end
         return self.first_slot()
 
+    def behind(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
+        """The entries at or behind slot `end` that hold messages and point behind the entry before `end`, with their
+        slots: a file at a time, the newest first, none empty.
 
-def _written_end(queue: QueueFiles, file: StoredFile) -> int:
+        Files are not read whole to find that there are none: see reading.seems_blank.  Raises DataLost as `read`.
+        """
+        size = self.layout.size
+        before: int | None = None
+        for file in reversed(self.files):
+            first, last = max(file.start // size, end), file.end // size
+            if first >= last:
+                break
+            if _seems_blank(self, file, first, last):
+                continue
+            if before is None:
+                before = self._offset_before(end)
+            entries = self.read(first, last)
+            rows = np.flatnonzero(holds_message(self.kind, entries) & (entries["physical_offset"] > before))
+            if len(rows):
+                yield rows + first, entries[rows]
+
+    def _offset_before(self, end: int) -> int:
+        """Where in the log the entry before slot `end` points; -1 if it holds no message."""
+        if end <= self.first_slot():
+            return -1
+        entry = self.read(end - 1, end)
+        return int(entry["physical_offset"][0]) if holds_message(self.kind, entry)[0] else -1
+
+
+def _unbroken_end(queue: QueueFiles, file: StoredFile) -> int:
     """The slot behind the last written entry of one file, by halving; the file's first slot when nothing is written."""
     size = queue.layout.size
     low, high = file.start // size, file.end // size
@@ -90,9 +130,17 @@ def _written_end(queue: QueueFiles, file: StoredFile) -> int:
                 else:
                     high = middle
     except OSError as error:
-        name = f"{queue.topic}/{queue.queue_id}"
-        raise DataLost(name, (low, high), None, file.path, error.strerror or str(error)) from None
+        raise _lost(queue, file, (low, high), error) from None
     return low
+
+
+def _seems_blank(queue: QueueFiles, file: StoredFile, first: int, last: int) -> bool:
+    size = queue.layout.size
+    try:
+        with OpenFile(file.path) as source:
+            return reading.seems_blank(source, first * size - file.start, last * size - file.start)
+    except OSError as error:
+        raise _lost(queue, file, (first, last), error) from None
 
 
 def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
@@ -100,8 +148,11 @@ def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted:
         with OpenFile(file.path) as source:
             return source.read(position, size)
     except OSError as error:
-        name = f"{queue.topic}/{queue.queue_id}"
-        raise DataLost(name, wanted, None, file.path, error.strerror or str(error)) from None
+        raise _lost(queue, file, wanted, error) from None
+
+
+def _lost(queue: QueueFiles, file: StoredFile, wanted: tuple[int, int], error: OSError) -> DataLost:
+    return DataLost(f"{queue.topic}/{queue.queue_id}", wanted, None, file.path, error.strerror or str(error))
 
 
 def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
@@ -149,12 +200,31 @@ def entries_between(queue: QueueFiles, span: tuple[str, int, str, int, int], low
 def first_behind(queue: QueueFiles, first: int, last: int, offset: int) -> int:
     """The first slot of [first, last) whose entry holds a message at or behind an offset of the log; `last` if none
     does.
+
+    By halving: offsets rise along a queue.  Slots that are not written tell nothing: the next message behind them does.
     """
+    found = last
     while first < last:
         middle = (first + last) // 2
         entry = queue.read(middle, middle + 1)
-        if holds_message(queue.kind, entry)[0] and int(entry["physical_offset"][0]) >= offset:
-            last = middle
-        else:
+        if is_pre_blank(entry)[0]:
             first = middle + 1
-    return first
+            continue
+        slot, place = _next_message(queue, middle, last) or (last, offset)
+        if place < offset:
+            first = slot + 1
+        else:
+            found, last = min(slot, found) if slot < last else found, middle
+    return found
+
+
+def _next_message(queue: QueueFiles, first: int, last: int) -> tuple[int, int] | None:
+    """The first slot of [first, last) that holds a message, and where in the log that stands; None if none does."""
+    step = 1
+    while first < last:
+        entries = queue.read(first, min(first + step, last))
+        held = np.flatnonzero(holds_message(queue.kind, entries))
+        if len(held):
+            return first + int(held[0]), int(entries["physical_offset"][held[0]])
+        first, step = first + len(entries), min(step * 16, _BLOCK_SLOTS)
+    return None

@@ -84,7 +84,7 @@ class _SplitReader:
                 last = self._batch_end(ends, first)
                 yield self._decode(rows.take(np.arange(first, last)), None)
                 first = last
-        if self._split.has_queues and self._request.on_corrupt_record != "skip":
+        if self._split.has_queues:
             for key in sorted({span[:2] for span in spans}):
                 yield from self._unmatched([span for span in spans if span[:2] == key], matched[key])
 
@@ -107,11 +107,14 @@ class _SplitReader:
         low, high = self._split.log_range
         queue = open_queue(self._split.path, spans[0][0], spans[0][1], spans[0][2])
         parts = [(span, entries_between(queue, span, low, high)) for span in spans]
+        if low <= self._view.start:  # entries that are gone before the first one as well
+            parts = [(span, (min(max(span[3], queue.first_slot()), last), last)) for span, (_, last) in parts]
         if sum(last - first for _, (first, last) in parts) <= matched:
             return
         reader = EntryReader(self._split, self._view)
         for (topic, queue_id, kind, _, _), (first, last) in parts:
             for run in reader.runs((topic, queue_id, kind, first, last)):
+                self._report_holes(run, reader)
                 numbers = np.full(len(run.entries), self._split.spans.index(spans[0]), np.int64)
                 for rows in self._checked(run.entries, numbers):
                     bad = rows.reasons != Reason.SOUND

@@ -13,7 +13,15 @@ from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
 from rmqstore.snapshot.extents import Damage, QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
-from rmqstore.snapshot.queue_files import BATCH, QueueFiles, find_queues, holds_message, is_valid_entry
+from rmqstore.snapshot.queue_ends import sound_end, unwritten_before
+from rmqstore.snapshot.queue_files import (
+    BATCH,
+    QueueFiles,
+    find_queues,
+    first_behind,
+    holds_message,
+    is_valid_entry,
+)
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
@@ -45,7 +53,7 @@ def survey(
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
     with LogView(log_files, mapped, end) as view:
         start = extents.recovery_start(view, checkpoint, abort_present)
-        entry_ends = {key: queue.written_end() for key, queue in queues.items()}
+        entry_ends = {key: sound_end(queue, view) for key, queue in queues.items()}
         if _first_known(queues, entry_ends, view.start) > view.start:
             start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
@@ -106,7 +114,8 @@ class _Search:
             for entries in _entries_from(queue, self.start, self.entry_ends[key]):
                 self.known_end = max(self.known_end, int(entries["physical_offset"][-1]))
                 if not is_multi_dispatch(queue.topic):
-                    coverage.add(entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64))
+                    good = _rising(entries)
+                    coverage.add(good["physical_offset"].astype(np.int64), good["size"].astype(np.int64))
         return coverage.covered_until(behind, self._is_blank)
 
     def _is_blank(self, offset: int) -> bool:
@@ -187,11 +196,27 @@ def _entries_from(queue: QueueFiles, physical_offset: int, end: int) -> Sequence
     return blocks
 
 
+def _rising(entries: np.ndarray) -> np.ndarray:
+    """The entries that point behind all those before them.  Others are damaged: in a sum over the log they would stand
+    for the record that they should point at.
+    """
+    offsets = entries["physical_offset"].astype(np.int64)
+    if (offsets[1:] > offsets[:-1]).all():
+        return entries
+    highest = np.maximum.accumulate(offsets)
+    rises = np.concatenate(([True], offsets[1:] > highest[:-1]))
+    return take_rows(entries, rises)
+
+
 def _queue_extents(
     queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], found: _Search, log_start: int
 ) -> dict[QueueKey, QueueExtent]:
     """Bounds of every queue: its good entries joined with what the walk found."""
-    result = {key: _entry_extent(queue, ends[key], found.log_end, log_start) for key, queue in queues.items()}
+    held = found.census.held
+    result = {
+        key: _entry_extent(queue, (ends[key], held.get(key, 0)), found.log_end, log_start)
+        for key, queue in queues.items()
+    }
     root = ""
     for queue in queues.values():
         root = queue.root
@@ -225,9 +250,13 @@ def _root_of(view: LogView) -> str:
     return reading.join(view.files[0].path, "..", "..") if view.files else ""
 
 
-def _entry_extent(queue: QueueFiles, end: int, log_end: int, log_start: int) -> QueueExtent:
-    """Bounds by the entries alone.  Entries at the end that point behind the log, or back, are not counted."""
+def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, log_start: int) -> QueueExtent:
+    """Bounds by the entries alone.  Entries at the end that point behind the log, or back, are not counted.
+
+    `ends` are the end of the entries, and the end of those that the walk found records for: these count.
+    """
     first = queue.first_slot()
+    end, held = max(ends), ends[1]
     while end > first:
         low = max(end - _TAIL_ENTRIES, first)
         entries = queue.read(low, end)
@@ -239,6 +268,7 @@ def _entry_extent(queue: QueueFiles, end: int, log_end: int, log_start: int) -> 
         end -= bad_tail
         if good.any():
             break
+    end = max(end, held)
     start = _first_kept(queue, first, end, log_start)
     if start >= end:
         bound = _offset_behind(queue, end)
@@ -246,7 +276,10 @@ def _entry_extent(queue: QueueFiles, end: int, log_end: int, log_start: int) -> 
     if queue.kind == BATCH:
         unit = queue.read(start, start + 1)[0]
         return QueueExtent(queue, int(unit["base_queue_offset"]), _offset_behind(queue, end), start, end, None)
-    return QueueExtent(queue, start, end, start, end, None)
+    low = start
+    if start > first and int(queue.read(start, start + 1)["physical_offset"][0]) > log_start:
+        low = unwritten_before(queue, start)  # RocketMQ leaves no zeros there: entries that are gone
+    return QueueExtent(queue, low, end, start, end, None)
 
 
 def _offset_behind(queue: QueueFiles, end: int) -> int:
@@ -260,17 +293,9 @@ def _offset_behind(queue: QueueFiles, end: int) -> int:
 
 
 def _first_kept(queue: QueueFiles, first: int, end: int, log_start: int) -> int:
-    """The first slot whose message the log still holds (Java: correctMinOffset), by halving: offsets rise along a
-    queue.
-    """
-    low, high = first, end
-    while low < high:
-        middle = low if low == first else (low + high) // 2
-        entry = queue.read(middle, middle + 1)
+    """The first slot whose message the log still holds (Java: correctMinOffset); `end` if none does."""
+    if first < end:
+        entry = queue.read(first, first + 1)
         if holds_message(queue.kind, entry)[0] and int(entry["physical_offset"][0]) >= log_start:
-            if middle == first:
-                return first
-            high = middle
-        else:
-            low = middle + 1
-    return low
+            return first
+    return first_behind(queue, first, end, log_start)

@@ -10,6 +10,8 @@ from rmqstore.snapshot.queue_files import BATCH
 from rmqstore.snapshot.splits import Split
 
 BOUNDARIES = ("lower", "upper", "nearest")
+# Entries read at once where the next message with a record is looked for.
+_BLOCK_ENTRIES = 1024
 _TIME_REACH = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
 
 
@@ -59,12 +61,27 @@ class QueueTimes:
         low, high = self._queue.min_offset, self._queue.max_offset
         while low < high:
             middle = (low + high) // 2
-            time_ms = self.at(middle)
-            if time_ms is not None and time_ms >= timestamp_ms:
+            queue_offset, time_ms = self._next(middle, high)
+            if time_ms is None or time_ms >= timestamp_ms:
                 high = middle
             else:
-                low = middle + 1
+                low = queue_offset + 1
         return low
+
+    def _next(self, first: int, last: int) -> tuple[int, int | None]:
+        """The first queue offset of [first, last) whose record can be read, and its storeTimestamp in ms; (last, None)
+        if there is none.
+        """
+        topic, queue_id, kind, _, _ = self._span
+        time_ms = self.at(first)
+        if time_ms is not None:
+            return first, time_ms
+        for run in self._entries.runs((topic, queue_id, kind, first + 1, last), _BLOCK_ENTRIES):
+            for entry in run.entries:
+                time_ms = stored_time(self._view, int(entry["physical_offset"]))
+                if time_ms is not None:
+                    return max(int(entry["queue_offset"]), first), time_ms
+        return last, None
 
     def at(self, queue_offset: int) -> int | None:
         """storeTimestamp in ms of one message; None where no record can be read."""

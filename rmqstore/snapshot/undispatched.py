@@ -122,9 +122,13 @@ class Gap:
 
 @dataclass(slots=True)
 class Census:
-    """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why)."""
+    """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
+
+    `held` is the queue offset behind the last record that its queue's entry points at, by queue.
+    """
 
     gaps: dict[QueueKey, Gap] = field(default_factory=dict)
+    held: dict[QueueKey, int] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
     def add(
@@ -135,6 +139,8 @@ class Census:
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
+            if len(rows) < len(missing) and not run.is_batch:
+                self.held[run.key] = max(self.held.get(run.key, 0), int(run.queue_offsets[~missing].max()) + 1)
             if len(rows):
                 self._add_run(run, rows, taken[rows], stretch, ends.get(run.key), gap_ok)
 

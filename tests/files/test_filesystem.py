@@ -298,3 +298,44 @@ def test_a_disk_fault_is_an_exception(tmp_path, monkeypatch, number) -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is what is checked
         file.write(0, b"x")
     assert caught.value.errno == number
+
+
+def test_a_file_gets_its_name_when_it_is_whole(tmp_path, monkeypatch) -> None:
+    """RocketMQ 4.9 refuses a store with a log file of another length: a killed process must not leave one."""
+    seen = []
+    allocate = os.posix_fallocate
+    monkeypatch.setattr(os, "posix_fallocate", lambda *room: (seen.append(os.listdir(tmp_path)), allocate(*room)))
+    made(tmp_path, 4096)
+    assert seen == [[]]
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.fixture(params=["open", "link"])
+def no_nameless_files(request, monkeypatch):
+    """A system without O_TMPFILE, or without /proc."""
+    open_file = os.open
+
+    def open_named(path, flags, *more):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return open_file(path, flags, *more)
+
+    def link(*_, **__):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(os, request.param, open_named if request.param == "open" else link)
+
+
+def test_files_come_about_where_none_can_be_nameless(tmp_path, no_nameless_files) -> None:
+    made(tmp_path, 4096)
+    assert (tmp_path / "file").read_bytes() == bytes(4096)
+
+
+def test_nor_do_they_leave_anything_there_when_they_fail(tmp_path, no_nameless_files, monkeypatch) -> None:
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("rmqstore.files.filesystem._sync_data", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        made(tmp_path, 4096)
+    assert os.listdir(tmp_path) == []

@@ -129,6 +129,7 @@ KEYS: dict[str, str] = {
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,
     "basic-emptylog": _REFUSED,
+    "crcprop-force-flip": "whether the broker had forceVerifyPropCRC is not in the store: we find the flipped message",
 }
 
 # Offsets by time: ours are those of the messages of the log.

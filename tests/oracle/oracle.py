@@ -44,9 +44,10 @@ class Oracle:
         except RuntimeError as error:
             return {"exception": str(error).split(": ", 1)[1].split("\n")[0].split(":")[0]}
 
-    def open(self, path, config, topics=None):
+    def open(self, path, config, topics=None, **more):
+        """Opens a store; `name` keeps it open beside others (see the requests `use` and `closeAll`)."""
         config = {k: v.replace("{store}", str(path)) if isinstance(v, str) else v for k, v in config.items()}
-        return self.call("open", path=str(path), config=config, topics=topics or {})
+        return self.call("open", path=str(path), config=config, topics=topics or {}, **more)
 
     def halt(self):
         """Ends the JVM without any shutdown work."""
@@ -81,65 +82,83 @@ def chain(oracle, topic, queue_id, start, end, size):
 
 def capture(version, store, config, topics=None, key_queries=(), time_queries=(), log=None):
     """Opens the store in place (RocketMQ may change it: pass a copy) and returns all its answers."""
-    store = pathlib.Path(store)
-    index_names = {p.name for p in (store / "index").glob("*")}
-
-    def file_times(topic, queue_id):
-        return {p.name: p.stat().st_mtime_ns // 1_000_000 for p in (store / "consumequeue" / topic / str(queue_id)).glob("*")}
-
-    touched = {(q["topic"], q["queueId"]): file_times(q["topic"], q["queueId"]) for q in time_queries}
     oracle = Oracle(version, log)
     try:
-        try:
-            opened = oracle.open(store, config, topics)
-        except RuntimeError as error:
-            return {"open": {"load": False, "error": str(error).split("\n")[0][:300]}}
-        if not opened["load"]:
-            return {"open": {"load": False}}
-        oracle.call("settle")
-        state = oracle.call("state")
-        del state["behind"]
-        state["queues"] = {k: q for k, q in state["queues"].items() if q["max"] > 0 or q["maxPhysicOffset"] not in (-1, None)}
-        for file in state["indexFiles"]:
-            if file["name"] not in index_names:
-                file["name"] = "created at open"
-                # full index files are flushed, and the checkpoint advanced, by one thread each: the order is chance
-                state["checkpoint"].update(indexMsgTimestamp=None, minTimestampIndex=None)
-        log_walk = oracle.call("walk")
-        records = log_walk.pop("records")
-        by_offset = {r.get("physicalOffset"): {k: v for k, v in r.items() if k != "dispatchTagsCode"} for r in records}
-        queues = {}
-        for name, bound in state["queues"].items():
-            topic, queue_id = name.rsplit("/", 1)
-            queue_id = int(queue_id)
-            queue = oracle.call("entries", topic=topic, queueId=queue_id)
-            low, high = bound["min"], bound["max"]
-            queue["reads"] = chain(oracle, topic, queue_id, low, high, 32)
-            queue["edges"] = [oracle.ask("get", topic=topic, queueId=queue_id, offset=o, max=1)
-                              for o in sorted({-1, 0, low - 1, low, high - 1, high, high + 1, high + 1000})]
-            dump = oracle.ask("dump", queues=[[topic, queue_id]])
-            queue["readsEqualLog"] = all(by_offset.get(m.get("physicalOffset")) == m for m in dump.get("messages", [{}]))
-            queues[name] = queue
-        keys = []
-        for q in key_queries:
-            q = {k: q[k] for k in ("topic", "key", "begin", "end", "max")}
-            index = oracle.call("queryOffset", **q)
-            keys.append(dict(q, physicalOffsets=oracle.ask("query", **q), index=index["physicalOffsets"],
-                             lastUpdateTimestamp=index["lastUpdateTimestamp"], lastUpdatePhyOffset=index["lastUpdatePhyOffset"]))
-        times = []
-        for q in time_queries:
-            q = {k: q[k] for k in ("topic", "queueId", "timestamp")}
-            answer = dict(q, offset=oracle.ask("offsetByTime", **q))
-            if not version.startswith("4."):
-                answer["lower"] = oracle.ask("offsetByTime", boundary="LOWER", **q)
-                answer["upper"] = oracle.ask("offsetByTime", boundary="UPPER", **q)
-            elif file_times(q["topic"], q["queueId"]) != touched[q["topic"], q["queueId"]]:
-                answer["offset"] = None                       # 4.9 goes by the files' times, and opening has just changed them
-            times.append(answer)
-        return {"open": {"load": True}, "state": state, "log": log_walk, "records": records, "queues": queues,
-                "keyQueries": keys, "timeQueries": times}
+        return ask_all(oracle, version, store, config, topics, key_queries, time_queries)
     finally:
         oracle.halt()
+
+
+def queue_file_times(store, topic, queue_id):
+    """Modification times in ms of a queue's files, by which 4.9 answers time questions."""
+    files = (pathlib.Path(store) / "consumequeue" / topic / str(queue_id)).glob("*")
+    return {p.name: p.stat().st_mtime_ns // 1_000_000 for p in files}
+
+
+def ask_all(oracle, version, store, config, topics=None, key_queries=(), time_queries=(), **more):
+    """As capture, in a JVM that runs already, and which keeps the store open; `more` goes to `open`."""
+    store = pathlib.Path(store)
+    index_names = {p.name for p in (store / "index").glob("*")}
+    touched = {(q["topic"], q["queueId"]): queue_file_times(store, q["topic"], q["queueId"]) for q in time_queries}
+    try:
+        opened = oracle.open(store, config, topics, **more)
+    except RuntimeError as error:
+        return {"open": {"load": False, "error": str(error).split("\n")[0][:300]}}
+    if not opened["load"]:
+        return {"open": {"load": False}}
+    oracle.call("settle")
+    state = oracle.call("state")
+    created = False
+    for file in state["indexFiles"]:
+        if file["name"] not in index_names:
+            file["name"] = "created at open"
+            created = True
+    if created:
+        # full index files are flushed, and the checkpoint advanced, by one thread each: the order is chance
+        state["checkpoint"].update(indexMsgTimestamp=None, minTimestampIndex=None)
+    return {"open": {"load": True}} | answers(oracle, version, store, state, key_queries, time_queries, touched)
+
+
+def answers(oracle, version, store, state, key_queries=(), time_queries=(), touched=None):
+    """Everything that RocketMQ answers about the store it has open and whose state it has just told.
+
+    4.9's answers to time questions are left out where a queue's files are not as old as `touched` says.
+    """
+    state = dict(state)
+    del state["behind"]
+    state["queues"] = {k: q for k, q in state["queues"].items() if q["max"] > 0 or q["maxPhysicOffset"] not in (-1, None)}
+    log_walk = oracle.call("walk")
+    records = log_walk.pop("records")
+    by_offset = {r.get("physicalOffset"): {k: v for k, v in r.items() if k != "dispatchTagsCode"} for r in records}
+    queues = {}
+    for name, bound in state["queues"].items():
+        topic, queue_id = name.rsplit("/", 1)
+        queue_id = int(queue_id)
+        queue = oracle.call("entries", topic=topic, queueId=queue_id)
+        low, high = bound["min"], bound["max"]
+        queue["reads"] = chain(oracle, topic, queue_id, low, high, 32)
+        queue["edges"] = [oracle.ask("get", topic=topic, queueId=queue_id, offset=o, max=1)
+                          for o in sorted({-1, 0, low - 1, low, high - 1, high, high + 1, high + 1000})]
+        dump = oracle.ask("dump", queues=[[topic, queue_id]])
+        queue["readsEqualLog"] = all(by_offset.get(m.get("physicalOffset")) == m for m in dump.get("messages", [{}]))
+        queues[name] = queue
+    keys = []
+    for q in key_queries:
+        q = {k: q[k] for k in ("topic", "key", "begin", "end", "max")}
+        index = oracle.call("queryOffset", **q)
+        keys.append(dict(q, physicalOffsets=oracle.ask("query", **q), index=index["physicalOffsets"],
+                         lastUpdateTimestamp=index["lastUpdateTimestamp"], lastUpdatePhyOffset=index["lastUpdatePhyOffset"]))
+    times = []
+    for q in time_queries:
+        q = {k: q[k] for k in ("topic", "queueId", "timestamp")}
+        answer = dict(q, offset=oracle.ask("offsetByTime", **q))
+        if not version.startswith("4."):
+            answer["lower"] = oracle.ask("offsetByTime", boundary="LOWER", **q)
+            answer["upper"] = oracle.ask("offsetByTime", boundary="UPPER", **q)
+        elif touched is not None and queue_file_times(store, q["topic"], q["queueId"]) != touched[q["topic"], q["queueId"]]:
+            answer["offset"] = None                       # 4.9 goes by the files' times, and opening has just changed them
+        times.append(answer)
+    return {"state": state, "log": log_walk, "records": records, "queues": queues, "keyQueries": keys, "timeQueries": times}
 
 
 def read_expected(folder):

@@ -1,0 +1,83 @@
+"""Where the entries of a queue end when zeros stand in the middle of its files: behind the last its record backs."""
+
+import numpy as np
+
+from rmqstore.formats import message
+from rmqstore.formats.properties import parse_properties
+from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, is_valid_entry
+from rmqstore.snapshot.undispatched import is_multi_dispatch
+
+# So many of the last entries behind a hole are tried one by one before the last good one is looked for by halving.
+_TRIES = 16
+_BLOCK_SLOTS = 4096
+
+
+def sound_end(queue: QueueFiles, view: LogView) -> int:
+    """The slot behind the last entry of a queue.
+
+    One behind unreadable entries counts only if it points behind those before them and its record says that it is of
+    this queue and has this queue offset: a queue that was cut and not erased has others there.  Raises DataLost.
+    """
+    end = queue.unbroken_end()
+    for slots, entries in queue.behind(end):
+        last = len(slots)
+        for row in range(last - 1, max(last - _TRIES, 0) - 1, -1):
+            if _is_backed(queue, int(slots[row]), entries[row], view):
+                return int(slots[row]) + 1
+        row = _last_backed(queue, slots, entries, view)
+        if row >= 0:
+            return int(slots[row]) + 1
+    return end
+
+
+def unwritten_before(queue: QueueFiles, slot: int) -> int:
+    """The first of the slots directly before `slot` that are not written; `slot` if the one before it is."""
+    first = queue.first_slot()
+    while slot > first:
+        low = max(slot - _BLOCK_SLOTS, first)
+        written = np.flatnonzero(is_valid_entry(queue.kind, queue.read(low, slot)))
+        if len(written):
+            return low + int(written[-1]) + 1
+        slot = low
+    return slot
+
+
+def _last_backed(queue: QueueFiles, slots: np.ndarray, entries: np.ndarray, view: LogView) -> int:
+    """A row that its record backs and whose next one is not, by halving; -1 if there is none."""
+    low, high = 0, len(slots)
+    while low < high:
+        middle = (low + high) // 2
+        if _is_backed(queue, int(slots[middle]), entries[middle], view):
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+def _is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bool:
+    """Whether a whole record stands where the entry points and says that the entry is its own."""
+    offset, size = int(entry["physical_offset"]), int(entry["size"])
+    number = view.file_number(offset)
+    if number is None or offset + size > view.readable_end(number):
+        return False
+    page, position = view.window(offset, message.BLANK.size)
+    if message.BLANK.struct.unpack_from(page, position)[0] != size:
+        return False  # so that no more is read than a record has
+    page, position = view.window(offset, size)
+    record = message.read_record(page[position : position + size].tobytes(), 0)
+    if not isinstance(record, message.Record) or record.size != size or record.physical_offset != offset:
+        return False
+    if is_multi_dispatch(queue.topic):
+        return _names_light_queue(record, queue.topic, slot)
+    wanted = int(entry["base_queue_offset"]) if queue.kind == BATCH else slot
+    said = (record.topic, record.queue_id, record.queue_offset)
+    return said == (queue.topic.encode(), queue.queue_id, wanted)
+
+
+def _names_light_queue(record: message.Record, topic: str, slot: int) -> bool:
+    """Whether the record was dispatched to a light queue (LMQ) with that queue offset."""
+    properties = parse_properties(record.properties)
+    queues = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    return len(queues) == len(offsets) and (topic, str(slot)) in zip(queues, offsets, strict=True)

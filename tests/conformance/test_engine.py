@@ -1,0 +1,146 @@
+"""The engine and RocketMQ itself on the same stores: handed to and fro, replayed byte for byte, killed and recovered.
+
+RMQSTORE_CONFORMANCE_SEED repeats a run.  Needs the oracle (`make conformance`).
+"""
+
+import os
+import random
+import secrets
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreInUse
+from rmqstore.formats.index import read_items
+from rmqstore.store import open_store
+from tests.conformance.features import FEATURES
+from tests.conformance.java import java_put, jvm
+from tests.conformance.kills import compare_recoveries, killed_here, killed_java
+from tests.conformance.relay import Leg, run_relay
+from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
+from tests.conformance.scripts import PART_COUNT, SCRIPTS
+from tests.conformance.workload import JAVA_SIZES, SIZES, Json
+
+VERSIONS = ("5.3.3", "4.9.8")
+LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.items() if version in feature.versions]
+
+
+@pytest.fixture(scope="module")
+def seed() -> str:
+    """The seed of this run; new every time unless one is given."""
+    return os.environ.get("RMQSTORE_CONFORMANCE_SEED") or str(secrets.randbelow(10**6))
+
+
+@pytest.fixture(scope="module")
+def relays(seed: str, tmp_path_factory: pytest.TempPathFactory):
+    """By release: all features' stores, handed on (one JVM for all)."""
+
+    @cache
+    def run(version: str) -> dict[str, Leg]:
+        return run_relay(version, seed, tmp_path_factory.mktemp(f"relay-{version}"))
+
+    return run
+
+
+@pytest.mark.parametrize(("version", "feature"), LEGS)
+def test_stores_are_handed_on(version: str, feature: str, relays, seed: str) -> None:
+    """Messages, queues, keys and times are the same on either side, whoever wrote last."""
+    leg = relays(version)[feature]
+    lines = [f"{title}: {line}" for title, found in leg.problems.items() for line in found[:12]]
+    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines])
+    assert len(leg.checked) == 4, leg.checked
+
+
+@pytest.fixture(scope="module")
+def javas_own(seed: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[Json]]]:
+    """By script: the directory of the store that Java 5.3.3 wrote and closed, and what it was asked to put."""
+    root = tmp_path_factory.mktemp("javas-own")
+    rng = random.Random(f"{seed}/replay")
+    requests: dict[str, list[Json]] = {name: [] for name in SCRIPTS}
+    with jvm("5.3.3") as oracle:
+        for name, script in SCRIPTS.items():
+            assert oracle.open(root / name, script.java_config, name=name)["load"]
+        for _ in range(PART_COUNT):
+            for name, script in SCRIPTS.items():
+                oracle.call("use", name=name)
+                part = script.part(rng)
+                for first in range(0, len(part), 10):
+                    java_put(oracle, part[first : first + 10])
+                oracle.call("settle")
+                requests[name] += part
+        assert not oracle.call("closeAll")
+    return {name: (root / name, requests[name]) for name in SCRIPTS}
+
+
+@pytest.mark.parametrize("in_columns", [False, True], ids=["one by one", "in columns"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_javas_puts_give_javas_bytes(name: str, in_columns: bool, javas_own, seed: str, tmp_path: Path) -> None:
+    """Commitlog, consume queues and index files are equal to the byte; replay.CANNOT_BE_EQUAL says what is not."""
+    javas, requests = javas_own[name]
+    sent = sent_by_java(javas, requests)
+    ours = tmp_path / "store"
+    replay(ours, SCRIPTS[name].store_config, sent, in_columns)
+    lines = file_differences(ours, javas)
+    lines += checkpoint_differences(ours, javas)
+    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
+
+
+def test_the_scripts_roll_every_kind_of_file(javas_own) -> None:
+    """The comparison is about more than one file of each kind, and the index about more than one second."""
+    javas, _ = javas_own["everything"]
+    assert len(list((javas / "commitlog").iterdir())) >= 4
+    assert max(len(list(queue.iterdir())) for queue in (javas / "consumequeue").glob("*/*")) >= 2
+    assert len(list((javas / "index").iterdir())) >= 4
+    files = [path.read_bytes() for path in sorted((javas_own["long-topics"][0] / "index").iterdir())]
+    delays = [read_items(data, JAVA_SIZES["maxHashSlotNum"])["delay_s"].max() for data in files]
+    assert max(delays) >= 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("how", ["puts", "race"])
+def test_a_killed_store_of_javas_is_recovered(version: str, how: str, seed: str, tmp_path: Path) -> None:
+    """A JVM dies among its puts: we recover what a second JVM recovers from a copy, and Java opens ours afterwards."""
+    acked = killed_java(version, how, random.Random(f"{seed}/{version}/{how}"), tmp_path / "ours")
+    shutil.copytree(tmp_path / "ours", tmp_path / "javas")
+    with jvm(version) as oracle:
+        lines = compare_recoveries(oracle, version, tmp_path, acked)
+    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
+
+
+def test_a_killed_store_of_ours_is_recovered_by_java(seed: str, tmp_path: Path) -> None:
+    """SIGKILL among SYNC puts, three times on the same store: Java finds every acknowledged message, and what we
+    find."""
+    rng = random.Random(f"{seed}/killed")
+    store, acked = tmp_path / "store", {}
+    lines: list[str] = []
+    with jvm("5.3.3") as new, jvm("4.9.8") as old:
+        for turn in range(3):
+            acked |= killed_here(store, 1000 * turn, rng.randint(150, 500))
+            for version, oracle in (("5.3.3", new), ("4.9.8", old)):
+                work = tmp_path / f"{turn}-{version}"
+                for copy in ("ours", "javas"):
+                    shutil.copytree(store, work / copy)
+                lines += [f"kill {turn}, {line}" for line in compare_recoveries(oracle, version, work, acked)]
+    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_one_side_has_a_store(version: str, tmp_path: Path) -> None:
+    """The lock keeps Java out of our store, and us out of Java's, before anything is touched."""
+    with jvm(version) as oracle:
+        with open_store(str(tmp_path / "ours"), StoreConfig(**SIZES)), pytest.raises(RuntimeError, match="Lock failed"):
+            oracle.open(tmp_path / "ours", JAVA_SIZES)
+        assert oracle.open(tmp_path / "javas", JAVA_SIZES)["load"]
+        before = _contents(tmp_path / "javas")
+        with pytest.raises(StoreInUse):
+            open_store(str(tmp_path / "javas"), StoreConfig(**SIZES))
+        assert _contents(tmp_path / "javas") == before
+
+
+def _contents(directory: Path) -> dict[Path, bytes]:
+    """Every file, but for the checkpoint, which RocketMQ writes every second."""
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != "checkpoint")
+    return {path: path.read_bytes() for path in files}

@@ -1,0 +1,185 @@
+"""Every operation that a workload asks of the disk is, in turn, the last before a crash, or the one that fails.
+
+`make crash N=20` tries twenty times as many random crash images.
+"""
+
+import errno
+import os
+import random
+from contextlib import suppress
+
+import pytest
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import DurabilityLost
+from rmqstore.message import Message
+from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
+from tests.crash.workload import (
+    ALONE,
+    ASYNC,
+    POOL,
+    ROOT,
+    SYNC,
+    Ledger,
+    Moments,
+    Workload,
+    actions,
+    check_disk,
+    open_again,
+    run,
+    stored_bodies,
+)
+
+pytestmark = pytest.mark.crash
+
+ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
+# What the clock does between two puts: a checkpoint answers for what is older than 3 s; clocks stand, and step back.
+CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("async", -1500)]
+
+
+def choices(rounds: int = 3 * ROUNDS) -> list[Choice]:
+    return ["lost", "kept", "killed", *(random.Random(seed) for seed in range(rounds))]
+
+
+def taken_all(config: StoreConfig, choice: Choice) -> bool:
+    """Whether all that was taken must be there, synced or not: the program ended, with nothing in its own memory."""
+    return choice == "killed" and not config.pool_buffers
+
+
+def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> Moments:
+    """What crashes at every operation of the workload leave."""
+    moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger)
+    load = Workload(moments, config, clock_step_ms)
+    run(load, actions())
+    assert not load.errors
+    assert moments.operations >= 60
+    return moments
+
+
+def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> None:
+    """Checks what a crash at any operation of the workload leaves, every third of them thoroughly.  Raises what is
+    wrong."""
+    for number, (operation, choice, disk, ledger) in enumerate(moments_of(config, clock_step_ms, rounds).taken):
+        try:
+            thorough = number % 3 == 0 or ROUNDS > 1
+            check_disk(disk, config, ledger, is_power_cut=not taken_all(config, choice), thorough=thorough)
+        except Exception as error:
+            error.add_note(f"crash before {operation}, {choice}")
+            raise
+
+
+@pytest.mark.parametrize(("name", "clock_step_ms"), CLOCKS, ids=str)
+def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
+    sweep_crashes(CONFIGS[name], clock_step_ms)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
+def test_any_operation_fails(name: str, error: int | str, forever: bool):
+    """No acknowledgement without the disk, no bare OSError, reads go on; and a crash afterwards is survived as any."""
+    sweep_failures(CONFIGS[name], error, forever, 1 if name == "sync" else 4)
+
+
+def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1) -> None:
+    """Lets every `stride`-th operation of the workload fail.  Raises what is wrong."""
+    watched = WatchedDisk(MemoryDisk(), keep_trace=True)
+    run(Workload(watched, config), actions())
+    assert watched.trace is not None
+    places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
+    for at in places[::stride]:
+        disk = MemoryDisk()
+        failing = FailingDisk(disk, at, error, forever)
+        load = Workload(failing, config)
+        try:
+            run(load, actions())
+            assert failing.failed is not None
+            check_still_readable(load)
+            for choice in ("killed", "lost", random.Random(at)):
+                check_disk(disk.crash(choice), config, load.ledger,
+                           is_power_cut=not taken_all(config, choice), thorough=False)  # fmt: skip
+        except Exception as problem:
+            problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
+            raise
+
+
+def check_still_readable(load: Workload) -> None:
+    """A store that lost its disk says so, takes nothing, and reads on."""
+    store = load.store
+    if store is None:
+        return
+    health = store.health()
+    if not health.is_writable:
+        assert health.reasons
+        with suppress(DurabilityLost):
+            assert not store.put(Message("orders", b"more")).is_stored
+    for topic, queue_id in store.queues():
+        first, behind = store.bounds(topic, queue_id)
+        if behind > first:
+            assert store.get(topic, queue_id, first).messages
+
+
+def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledger]]:
+    """What power cuts leave that gives a recovery most to do; nothing of it is in memory only."""
+    rated = []
+    for _, choice, disk, ledger in moments_of(config, rounds=1).taken:
+        if choice != "killed" and ledger.sent:
+            counter = WatchedDisk(disk.crash("killed"))
+            open_again(counter, config)
+            rated.append((counter.operations, len(rated), disk, ledger))
+    rated.sort(key=lambda each: each[:2])
+    step = max(len(rated) // (4 * count), 1)
+    return [(disk, ledger) for _, _, disk, ledger in rated[::-step][:count]]
+
+
+@pytest.mark.parametrize("name", ["sync", "async"])
+def test_a_crash_in_the_middle_of_a_recovery(name: str):
+    """Recovering goes through, however often it is interrupted, and comes to the same."""
+    config = CONFIGS[name]
+    for number, (disk, ledger) in enumerate(busy_images(config, 2 * ROUNDS)):
+        twin = disk.crash("killed")
+        wanted = stored_bodies(open_again(twin, config), ledger)
+        moments = Moments(disk, ["lost", "killed", random.Random(number)], lambda: ledger)  # noqa: B023
+        open_again(moments, config)
+        for operation, choice, again, _ in moments.taken:
+            try:
+                assert check_disk(again, config, ledger, thorough=operation.number % 5 == 0) == wanted
+            except Exception as error:
+                error.add_note(f"image {number}: crash before {operation} of its recovery, {choice}")
+                raise
+
+
+@pytest.mark.parametrize("name", ["sync", "pool"])
+def test_a_disk_that_fails_in_the_middle_of_a_recovery(name: str):
+    """The store does not open, and the next recovery comes to the same."""
+    config = CONFIGS[name]
+    for number, (disk, ledger) in enumerate(busy_images(config, 2 * ROUNDS)):
+        counter = WatchedDisk(disk.crash("killed"))
+        wanted = stored_bodies(open_again(counter, config), ledger)
+        for at in range(1, counter.operations + 1):
+            for error in (errno.EIO, "short"):
+                base = disk.crash("killed")
+                failing = FailingDisk(base, at, error, forever=bool(at % 2))
+                try:
+                    open_again(failing, config)
+                except OSError:
+                    assert failing.failed is not None
+                for choice in ("killed", "lost"):
+                    try:
+                        found = check_disk(base.crash(choice), config, ledger, thorough=False)
+                        assert found == wanted
+                    except Exception as problem:
+                        problem.add_note(f"image {number}: {failing.failed} of its recovery failed, then {choice}")
+                        raise
+
+
+def test_the_workload_is_one():
+    """The sweeps above are about something: all kinds of files are rolled, and no file is left over."""
+    disk = MemoryDisk()
+    load = Workload(disk, SYNC)
+    run(load, actions())
+    kinds = [path.split("/")[2] for path in disk.image()]
+    assert kinds.count("commitlog") >= 4
+    assert kinds.count("index") >= 2
+    assert len([path for path in disk.image() if f"{ROOT}/consumequeue/orders/0/" in path]) >= 2
