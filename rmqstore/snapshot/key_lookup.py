@@ -51,8 +51,8 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     """
     count_max = min(count_max, COUNT_MAX)
     files = index_files(store)
-    ends = [file.header.end_offset for file in files if file.slot_count]
-    indexed_until = max((end for end in ends if end < store.log_end), default=-1)
+    ends = {file.file.path: _newest_before(file, store.log_end) for file in files if file.slot_count}
+    indexed_until = max(ends.values(), default=-1)
     walked = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)
     found = [offset for offset in walked if offset > indexed_until][:count_max]
     key_hash = java_hash.index_hash(f"{topic}#{key}")
@@ -63,7 +63,8 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
             found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
         if 0 < file.header.begin_timestamp_ms < begin_ms:
             break
-    if indexed_until in walked and not _is_indexed(files, indexed_until, key_hash):
+    last = [file for file in files if ends.get(file.file.path) == indexed_until]
+    if indexed_until in walked and not _is_indexed(last, indexed_until, key_hash):
         # A kill between two keys of a record leaves it half indexed; RocketMQ indexes it again when it recovers.
         place = sum(offset > indexed_until for offset in found)
         found.insert(place, indexed_until)
@@ -71,9 +72,21 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
 
 
 def _is_indexed(files: Sequence[IndexFile], offset: int, key_hash: int) -> bool:
-    """Whether the last indexed record has an item under a key's hash, whatever its time."""
-    last = [file for file in files if file.slot_count and file.header.end_offset == offset]
-    return any(offset in _searched(file, key_hash, 0, 2**63 - 1, file.item_count) for file in last)
+    """Whether one of the files that know the record last has an item of it under a key's hash, whatever its time."""
+    return any(offset in _searched(file, key_hash, 0, 2**63 - 1, file.item_count) for file in files)
+
+
+def _newest_before(file: IndexFile, log_end: int) -> int:
+    """The newest record before the log's end that has an item in the file; -1 if none has.
+
+    A crash may have cut off records that were indexed: then the header speaks of a place that the log no longer has.
+    """
+    if file.header.end_offset < log_end:
+        return file.header.end_offset
+    with OpenFile(file.file.path) as source:
+        data = source.map_bytes(file.file.size)[: file.file.size]
+        offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
+    return int(offsets[offsets < log_end].max(initial=-1))
 
 
 def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
