@@ -1,6 +1,7 @@
 """Consume-queue entries: 20 bytes a message in consumequeue/<topic>/<queueId>/<first byte offset>."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ QUEUE_ENTRY = Layout(
 
 # Java: ConsumeQueue.fillPreBlank: the units before the first real one of a queue that begins above 0.
 PRE_BLANK_SIZE = 0x7FFFFFFF
+# Slots nearer than this are read together.
+_NEAR_SLOTS = 4096
 
 
 class TagsCodeKind(enum.Enum):
@@ -65,3 +68,22 @@ def is_valid(entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
 def is_pre_blank(entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry only fills the room before the first real one."""
     return np.asarray((entries["physical_offset"] == 0) & (entries["size"] == PRE_BLANK_SIZE))
+
+
+def scattered_entries(
+    read: Callable[[int, int], npt.NDArray[np.void]], first: int, last: int, slots: npt.NDArray[np.int64]
+) -> npt.NDArray[np.void]:
+    """The entries of some slots, structured[n], zeros for those outside [first, last); slots may be any number.
+
+    `read(low, high)` gives the entries of consecutive slots inside; slots that lie near each other are read together.
+    """
+    entries = np.zeros(len(slots), QUEUE_ENTRY.dtype)
+    inside = np.flatnonzero((slots >= first) & (slots < last))
+    if len(inside):
+        wanted = slots[inside]
+        order = np.argsort(wanted, kind="stable")
+        cuts = np.flatnonzero(np.diff(wanted[order]) > _NEAR_SLOTS) + 1
+        for rows in np.split(order, cuts):
+            low, high = int(wanted[rows[0]]), int(wanted[rows[-1]]) + 1
+            entries[inside[rows]] = read(low, high)[wanted[rows] - low]
+    return entries

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
+from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -15,8 +15,6 @@ from rmqstore.log.recovery_view import LogView, StoreView
 
 # Records that are looked at together: with thousands of queues each look has its price.
 _BLOCK_COUNT = 128 * 1024
-# Rows of one queue further apart than this many entries are compared one stretch at a time.
-_NEAR_SLOTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +262,4 @@ def leading_blanks(queue: QueueView) -> int:
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:
     """The entries of some slots, zeros for those that are not written; slots may be any number."""
-    entries = np.zeros(len(slots), QUEUE_ENTRY.dtype)
-    inside = np.flatnonzero((slots >= queue.first) & (slots < queue.end))
-    if len(inside):
-        wanted = slots[inside]
-        order = np.argsort(wanted, kind="stable")
-        cuts = np.flatnonzero(np.diff(wanted[order]) > _NEAR_SLOTS) + 1
-        for rows in np.split(order, cuts):
-            low, high = int(wanted[rows[0]]), int(wanted[rows[-1]]) + 1
-            entries[inside[rows]] = queue.read(low, high)[wanted[rows] - low]
-    return entries
+    return scattered_entries(queue.read, queue.first, queue.end, slots)

@@ -13,15 +13,13 @@ import numpy.typing as npt
 from rmqstore.formats import java_hash, names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import split_pieces
-from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
 from rmqstore.snapshot.queue_files import BATCH, SIMPLE, QueueFiles, holds_message
 from rmqstore.snapshot.soundness import Reason, is_dispatched_kind
 from rmqstore.snapshot.walk import Stretch
 
 QueueKey = tuple[str, int]
-# Entries nearer than this are read together.
-_NEAR_SLOTS = 4096
 # Records of one queue in one stretch that may lie about their queue offset before it is given up to tell them apart.
 _JUMPS_MAX = 256
 
@@ -95,17 +93,7 @@ def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> t
 
 def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
     """The entries of some queue offsets, zeros where the files have no room for one; offsets may be any number."""
-    last = queue.files[-1].end // QUEUE_ENTRY.size
-    inside = np.flatnonzero((queue_offsets >= queue.first_slot()) & (queue_offsets < last))
-    entries = np.zeros(len(queue_offsets), QUEUE_ENTRY.dtype)
-    if len(inside):
-        wanted = queue_offsets[inside]
-        order = np.argsort(wanted, kind="stable")
-        cuts = np.flatnonzero(np.diff(wanted[order]) > _NEAR_SLOTS) + 1
-        for rows in np.split(order, cuts):
-            low, high = int(wanted[rows[0]]), int(wanted[rows[-1]]) + 1
-            entries[inside[rows]] = queue.read(low, high)[wanted[rows] - low]
-    return entries
+    return scattered_entries(queue.read, queue.first_slot(), queue.files[-1].end // QUEUE_ENTRY.size, queue_offsets)
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.message import BLANK, MAGIC_BLANK, encode_record
 from rmqstore.formats.properties import encode_properties
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, read_entries
-from rmqstore.log.fetch import Fetch, FetchLimits, parse_tags
+from rmqstore.log.fetch import Fetch, FetchLimits
 from rmqstore.log.index_log import IndexLog
 from rmqstore.log.queue_table import QueueTable
+from rmqstore.log.tag_filter import parse_tags
 from rmqstore.message import GetStatus
 from tests.formats.records import make_record
 from tests.golden.cases import host, load_expected, unpack
