@@ -69,6 +69,10 @@ class Coverage:
                 expected = start if self._sum[number:].any() else expected
             if self._sum[number] == 0:
                 continue
+            if self._low[number] != expected and len(boundaries) > 1:
+                boundaries.pop()  # where the last one ends may be what a damaged entry says
+                expected = boundaries[-1]
+                break
             if self._low[number] != expected or self._high[number] - self._low[number] != self._sum[number]:
                 break
             expected = int(self._high[number])

@@ -105,6 +105,10 @@ class _Search:
                 break
             look_back *= 8  # nothing sound in the last stretch: the tear reaches further back
             covered, check_from = self._coverage(look_back)
+        if covered > self.log_end > check_from:
+            # Entries that claim more than the log holds may do so because their sizes are damaged.
+            self.walk_from = check_from
+            self._walk(check_from)
         self.walk_from = min(self.walk_from, self.log_end)
 
     def _coverage(self, behind: int = _LOOK_BACK_SIZE) -> tuple[int, int]:
