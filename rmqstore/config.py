@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -26,7 +27,9 @@ class StoreConfig:
     `flush` SYNC: a put returns when its bytes are on the disk; ASYNC: they get there within `flush_interval_ms` or so.
     `pool_buffers` > 0 switches the transient write pool on: puts go to memory, a commit thread writes them to the file,
     and only what is committed can be read.  `on_middle_damage`: what opening does with a log that is damaged in front
-    of sound records: refuse, or cut it there as RocketMQ does.
+    of sound records: refuse, or cut it there as RocketMQ does.  `auto_create_topics`: a topic is made by its first
+    message, and gets more queues when a message asks for one that it has not; without, such messages are refused.
+    `retention`: old log files are deleted, and a full disk refuses messages, by themselves; without, only when asked.
     Raises Rejected, with all mistakes in one message.
     """
 
@@ -61,6 +64,24 @@ class StoreConfig:
     lock_memory: bool = False
     delay_levels: str = _DELAY_LEVELS
     open_files_max: int = 512
+    auto_create_topics: bool = True
+    default_queue_nums: int = 8
+    transaction_timeout_ms: int = 6000
+    transaction_check_max: int = 15
+    transaction_check_interval_ms: int = 30_000
+    retention: bool = False
+    delete_when: str = "04"
+    file_reserved_hours: int = 72
+    disk_max_used_percent: int = 75
+    disk_clean_percent: int = 85
+    disk_warning_percent: int = 90
+    clean_forcibly: bool = True
+    multi_dispatch: bool = False
+    light_queue_max: int = 20_000
+    queue_extension: bool = False
+    extension_file_size: int = MIB
+    batch_queue_file_size: int = 460_000
+    statistics: bool = True
 
     def __post_init__(self) -> None:
         mistakes = [f"{name}={getattr(self, name)!r}: one of {', '.join(words)}"
@@ -86,12 +107,16 @@ class StoreConfig:
 
     @classmethod
     def broker(cls, **changes: Any) -> Self:
-        """The file sizes of a broker with default configuration, which then opens the store as it is."""
+        """The file sizes of a broker with default configuration, which then opens the store as it is, and its
+        retention: messages older than 72 hours are deleted."""
         sizes = {
             "log_file_size": 1024 * MIB,
             "queue_file_size": 6_000_000,
             "index_slot_count": DEFAULT_SLOT_COUNT,
             "index_item_count": DEFAULT_ITEM_COUNT,
+            "extension_file_size": 48 * MIB,
+            "batch_queue_file_size": 13_800_000,
+            "retention": True,
         }
         return cls(**(sizes | changes))
 
@@ -123,7 +148,8 @@ def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
     """The smallest value of each number that has one."""
     numbers = [
         field.name for field in fields(config)
-        if field.name.endswith(("_ms", "_pages")) or field.name in ("pool_buffers", "message_size_max")
+        if field.name.endswith(("_ms", "_pages", "_hours", "_percent", "_nums"))
+        or field.name in ("pool_buffers", "message_size_max")
     ]  # fmt: skip
     return [
         ("log_file_size", 4096), ("queue_file_size", QUEUE_ENTRY.size), ("index_slot_count", 1),
@@ -155,6 +181,10 @@ def _paths(text: str) -> tuple[str, ...]:
 
 def _flush_kind(text: str) -> str:
     return {"SYNC_FLUSH": "SYNC", "ASYNC_FLUSH": "ASYNC"}[text]
+
+
+def _batch_queue_file_size(text: str) -> int:
+    return -(-int(text) // BATCH_QUEUE_ENTRY.size) * BATCH_QUEUE_ENTRY.size
 
 
 def _queue_file_size(text: str) -> int:
@@ -190,6 +220,22 @@ _APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "checkCRCOnRecover": ("check_crc_on_recovery", _flag),
     "warmMapedFileEnable": ("warm_up", _flag),
     "messageDelayLevel": ("delay_levels", str),
+    "autoCreateTopicEnable": ("auto_create_topics", _flag),
+    "defaultTopicQueueNums": ("default_queue_nums", _number),
+    "transactionTimeOut": ("transaction_timeout_ms", _number),
+    "transactionCheckMax": ("transaction_check_max", _number),
+    "transactionCheckInterval": ("transaction_check_interval_ms", _number),
+    "deleteWhen": ("delete_when", str),
+    "fileReservedTime": ("file_reserved_hours", _number),
+    "diskMaxUsedSpaceRatio": ("disk_max_used_percent", _number),
+    "diskSpaceCleanForciblyRatio": ("disk_clean_percent", _number),
+    "diskSpaceWarningLevelRatio": ("disk_warning_percent", _number),
+    "cleanFileForciblyEnable": ("clean_forcibly", _flag),
+    "enableMultiDispatch": ("multi_dispatch", _flag),
+    "maxLmqConsumeQueueNum": ("light_queue_max", _number),
+    "enableConsumeQueueExt": ("queue_extension", _flag),
+    "mappedFileSizeConsumeQueueExt": ("extension_file_size", _number),
+    "mapperFileSizeBatchConsumeQueue": ("batch_queue_file_size", _batch_queue_file_size),
 }
 
 

@@ -4,22 +4,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from rmqstore.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.broker.delay_delivery import DelayDelivery
+from rmqstore.broker.features import Features, OpenLog
+from rmqstore.broker.retry import Retries
+from rmqstore.broker.subscription_groups import SubscriptionGroups
+from rmqstore.broker.topics import Topics
+from rmqstore.broker.transaction_check import Check
+from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import DurabilityLost, NotNow, StoreClosed
+from rmqstore.consumer import Consumer
+from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import DiskFile, FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.preallocation import Preallocator
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.residency import lock_memory, warm_up
 from rmqstore.files.transient_pool import TransientPool
-from rmqstore.formats import names
+from rmqstore.formats import names, sys_flag
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop
 from rmqstore.log.fetch import Fetch
 from rmqstore.log.flush import DerivedFlush, LogFlush
+from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
+from rmqstore.log.retention import RetainedParts, Retention
+from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
+from rmqstore.stats import Statistics, StoreGauges, StoreStatistics
 from rmqstore.worker import Step, Worker
 
 if TYPE_CHECKING:
@@ -48,6 +61,7 @@ class Store:
     def __init__(
         self, path: str, config: StoreConfig, clock: Clock, fs: FileSystem,
         hooks: Sequence[PutHook] = (), dispatchers: Sequence[Dispatcher] = (), workers: bool = True,
+        check: Check | None = None,
     ) -> None:  # fmt: skip
         self.path = canonical_path(path)
         self.config = config
@@ -55,11 +69,15 @@ class Store:
         self._fs = fs
         self._reasons: list[str] = []
         self._is_open = False
+        self._is_released = False
         self._has_threads = workers
+        self._dispatchers = tuple(dispatchers)
         fs.make_directories(self.path)
         self._lock = fs.lock(join(self.path, names.LOCK_FILE))
         try:
-            self._parts, self.recovery, self.warnings = recovered(fs, self.path, config, clock, dispatchers)
+            self._features = Features(fs, self.path, config, clock, check)
+            kinds = self._features.queue_kinds()
+            self._parts, self.recovery, self.warnings = recovered(fs, self.path, config, clock, dispatchers, kinds)
             self._build(hooks)
             self._start()
         except BaseException:
@@ -73,15 +91,28 @@ class Store:
         self.close()
 
     def put(self, message: Message) -> PutResult:
-        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost."""
-        return self._appender.put(message)
+        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost.
+
+        Topics with batch queues take batches only: RocketMQ stores a message alone, and shows it to nobody.
+        """
+        if self._features.topics.is_batch_topic(message.topic) and not message.sys_flag & sys_flag.INNER_BATCH:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        if self._statistics is None:
+            return self._appender.put(message)
+        began_s = self._clock.monotonic_s()
+        result = self._appender.put(message)
+        self._count(message.topic, result, began_s)
+        return result
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
         """Stores messages of one queue together, one behind the other (RocketMQ: putMessages).
 
         Raises Rejected for messages of several queues, DurabilityLost.
         """
-        return self._appender.put_batch(messages)
+        began_s = self._clock.monotonic_s()
+        result = self._appender.put_batch(messages)
+        self._count(messages[0].topic if messages else "", result, began_s)
+        return result
 
     def put_columns(self, table: "pa.Table | pa.RecordBatch") -> PutResult:
         """Stores the rows of an Arrow table (columns: log.columns.record_columns), the bulk path; hooks are not asked.
@@ -89,7 +120,11 @@ class Store:
         `message_count` of the answer says how many rows were stored, from the first on.  Raises Rejected with nothing
         stored, DurabilityLost.
         """
-        return self._appender.put_columns(table)
+        began_s = self._clock.monotonic_s()
+        result = self._appender.put_columns(table)
+        if self._statistics is not None and not result.is_stored:
+            self._statistics.put_failed(self._clock.monotonic_s() - began_s)
+        return result
 
     def get(
         self,
@@ -102,7 +137,11 @@ class Store:
         max_bytes: int | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on that have one of the tags ("a || b"; "*": any), at most `max_count`."""
-        return self._reader().get(topic, queue_id, offset, max_count, max_bytes, tags)
+        began_s = self._clock.monotonic_s()
+        result = self._reader().get(topic, queue_id, offset, max_count, max_bytes, tags)
+        if self._statistics is not None:
+            self._statistics.get_done(result, self._clock.monotonic_s() - began_s)
+        return result
 
     def query(
         self, topic: str, key: str, max_count: int = 32, begin_ms: int = 0, end_ms: int = 2**63 - 1
@@ -121,12 +160,74 @@ class Store:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
-        queue = self._parts.queues.find(topic, queue_id)
+        queue = self._parts.queues.find(topic, queue_id) or self._parts.queues.batches.find(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
-        return sorted((queue.topic, queue.queue_id) for queue in self._parts.queues.queues())
+        plain, whole = self._parts.queues.queues(), self._parts.queues.batches.queues()
+        places = [(queue.topic, queue.queue_id) for queue in plain] + [(queue.topic, queue.queue_id) for queue in whole]
+        return sorted(places)
+
+    @property
+    def topics(self) -> Topics:
+        """The topics: which there are, how many queues they have, who may write."""
+        return self._features.topics
+
+    @property
+    def groups(self) -> SubscriptionGroups:
+        """The consumer groups and their retry limits."""
+        return self._features.groups
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        """How far each group has consumed."""
+        return self._features.offsets
+
+    @property
+    def delay(self) -> DelayDelivery:
+        """What waits for its delay level: a message whose property DELAY is 1 … 18."""
+        return self._features.delay
+
+    @property
+    def retries(self) -> Retries:
+        """Sending messages back for a group, to come again or to end as dead letters."""
+        return self._features.retries
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that nobody sees before they are committed."""
+        self._require_open()
+        return self._features.transactions
+
+    def consumer(self, group: str, topic: str, tags: str = "*", consume_from: str = "earliest") -> Consumer:
+        """A consumer of a topic's messages with one of the tags, for a group that consumes nothing else meanwhile."""
+        self._require_open()
+        return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably; its
+        messages stay in the log until they expire.  False if there is none.  Raises OSError.
+        """
+        self._require_open()
+        was_there = self.topics.remove(topic)
+        log_end = self._appender.forget_topic(topic)
+        was_there = bool(self._parts.queues.remove_topic(topic, log_end)) or was_there
+        self.offsets.remove_topic(topic)
+        return was_there
+
+    def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
+        """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
+        files at a time, and the rest by the next calls.  Returns what was done, or would be.  Raises OSError, NotNow.
+        """
+        self._require_open()
+        return self._retention.plan(any_age=any_age) if dry_run else self._retention.clean_now(any_age=any_age)
+
+    def statistics(self) -> StoreStatistics:
+        """What the store did since it was opened.  Raises Rejected where the configuration has switched it off."""
+        if self._statistics is None:
+            raise Rejected("this store counts nothing: statistics=False")
+        return self._statistics.snapshot()
 
     def flush(self, timeout_s: float = 60.0) -> None:
         """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
@@ -162,9 +263,14 @@ class Store:
             reasons.append(str(self._log.marks.failure))
         if self._dispatch.stuck is not None:
             reasons.append(self._stuck_reason())
+        if self._retention.full_reason is not None:
+            reasons.append(self._retention.full_reason)
         if not self._is_open:
             reasons.append("closed")
-        return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(self.warnings))
+        warnings = [*self.warnings, *self._features.failures()]
+        if self._retention.failure is not None:
+            warnings.append(f"old files could not be deleted: {self._retention.failure}")
+        return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(warnings))
 
     def close(self) -> None:
         """Ends the store: what was put is dispatched and made durable, and only then it counts as closed cleanly.
@@ -187,10 +293,15 @@ class Store:
             if self._parts.index is not None:
                 self._parts.index.close()
             self._parts.handles.close()
+            self._is_released = True
             self._lock.release()
 
     def _sync_log(self) -> None:
-        """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end."""
+        """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end, StoreClosed
+        when the store is somebody else's by now.
+        """
+        if self._is_released:
+            raise StoreClosed(f"{self.path} is closed")
         if not self._log_flush.flush():
             raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
 
@@ -204,6 +315,7 @@ class Store:
             if self._preallocator is not None:
                 self._preallocator.discard_unused()
             self._dispatch.catch_up()
+            self._features.persist()
             self._derived_flush.flush(whole_index=True)
             if self._dispatch.behind == 0:
                 mark_closed(self._fs, self.path)
@@ -220,14 +332,30 @@ class Store:
             parts.log, end, self._make_next, pool, config.pool_fast_fail,
             lambda low: mark_unsynced(self._fs, self.path, low),
         )  # fmt: skip
-        self._dispatch = DispatchLoop(
-            self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock
+        self._fetch = Fetch(
+            self._log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
         )
-        self._fetch = Fetch(self._log, parts.queues, parts.index, broker_name=config.broker_name)
         next_offsets = parts.queues.next_offsets()
-        self._appender = Appender(self._log, next_offsets, config, clock, self._refusal, self._appended, hooks)
+        self._appender = Appender(
+            self._log, next_offsets, config, clock, self._refusal, self._appended, (*hooks, *self._features.hooks)
+        )
+        self._appender.use_kinds(parts.queues.kinds)
+        from_log = self._dispatchers or parts.queues.kinds.extension
+        fresh = None if from_log else FreshDispatch(self._appender.fresh, parts.queues, parts.index)
+        self._dispatch = DispatchLoop(
+            self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock,
+            fresh=fresh,
+        )  # fmt: skip
         self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
+        opened = OpenLog(
+            self._log, parts.queues, self._fetch, self._appender, self.put, self._sync_log, parts.index is not None
+        )
+        self.warnings += self._features.begin(opened)
+        self._retention = self._made_retention()
+        self._statistics = Statistics(clock, self._gauges) if config.statistics else None
+        if self._statistics is not None:
+            self._appender.stored = self._statistics.columns_done
 
     def _start(self) -> None:
         steps: dict[str, Step] = {
@@ -235,6 +363,11 @@ class Store:
             "flush": self._log_flush.step,
             "queues": self._derived_flush.step,
         }
+        steps |= self._features.steps()
+        if self._statistics is not None:
+            steps["statistics"] = self._statistics.step
+        if self.config.retention:
+            steps["retention"] = self._retention.step
         if self.config.pool_buffers:
             steps["commit"] = self._log_flush.commit_step
         if self._preallocator is not None:
@@ -251,7 +384,48 @@ class Store:
                 worker.start()
 
     def _refusal(self) -> PutStatus | None:
-        return None if self._is_open and not self._reasons else PutStatus.SERVICE_NOT_AVAILABLE
+        if self._is_open and not self._reasons and self._retention.full_reason is None:
+            return None
+        return PutStatus.SERVICE_NOT_AVAILABLE
+
+    def _count(self, topic: str, result: PutResult, began_s: float) -> None:
+        if self._statistics is None:
+            return
+        taken_s = self._clock.monotonic_s() - began_s
+        if result.is_stored:
+            self._statistics.put_done(topic, result.size, taken_s, result.message_count)
+        else:
+            self._statistics.put_failed(taken_s)
+
+    def _gauges(self) -> StoreGauges:
+        log, marks = self._log, self._log.marks
+        return StoreGauges(
+            log_min_offset=log.start,
+            log_max_offset=marks.appended,
+            dispatch_behind_bytes=self._dispatch.behind,
+            unsynced_bytes=marks.appended - marks.flushed,
+            log_disks={path: self._fs.used_ratio(path) for path in self._parts.log.directories},
+            queue_disk=self._fs.used_ratio(self.path),
+            delay=self._delay_progress(),
+        )
+
+    def _delay_progress(self) -> dict[int, tuple[int, int]]:
+        offsets = self._features.delay.offsets
+        return {level: (offset, self.bounds(names.SCHEDULE_TOPIC, level - 1)[1]) for level, offset in offsets.items()}
+
+    def _made_retention(self) -> Retention:
+        parts, config = self._parts, self.config
+        retained = RetainedParts(
+            self._fs, self.path, parts.log, parts.queues, parts.index, lambda: self._log.marks.flushed,
+            lambda: self._dispatch.position, self._flush_for_retention,
+        )  # fmt: skip
+        return Retention(retained, RetentionPolicy.of(config), self._clock, self._fs.used_ratio)
+
+    def _flush_for_retention(self) -> bool:
+        if not self._log_flush.flush():
+            return False
+        self._parts.queues.flush()
+        return True
 
     def _appended(self) -> None:
         if self._dispatch.is_idle:
@@ -310,11 +484,16 @@ def open_store(
     hooks: Sequence[PutHook] = (),
     dispatchers: Sequence[Dispatcher] = (),
     workers: bool = True,
+    check: Check | None = None,
 ) -> "Store":
     """Opens the store at `path` for writing, or makes one; recovers it first when its last writer did not close it.
 
     Without `workers` it has no threads: what they would do is done by `Store.step`, when the caller says so.
+    `hooks` are asked before a message's topic and delay are looked at.  `check` is asked after transactions that stay
+    open too long (`Transactions`).
     Raises StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
     front of sound records, unless `config.on_middle_damage` says to cut it; OSError as the system gives it.
     """
-    return Store(path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers)
+    return Store(
+        path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check
+    )

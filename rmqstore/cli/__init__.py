@@ -7,6 +7,7 @@ import click
 
 from rmqstore import __version__
 from rmqstore.cli.cat import cat
+from rmqstore.cli.clean import clean
 from rmqstore.cli.inspect import inspect
 from rmqstore.cli.output import Commands, debug_option
 from rmqstore.cli.recover import recover
@@ -19,9 +20,10 @@ from rmqstore.cli.verify import verify
 def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
-    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Only `recover` ever writes there.
+    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Only `recover` and
+    `clean` ever write there.
     """
 
 
-for command in (inspect, verify, cat, recover):
+for command in (inspect, verify, cat, recover, clean):
     main.add_command(command)

@@ -6,6 +6,7 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
+from rmqstore.log.queue_kinds import configured_kinds
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_disk import ReadOnlyDisk
 from rmqstore.log.recovery_view import open_view
@@ -31,7 +32,7 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
     if dry_run:
-        plan = plan_recovery(ReadOnlyDisk(), store, config)
+        plan = plan_recovery(ReadOnlyDisk(), store, config, configured_kinds(config))
     else:
         open_view(ReadOnlyDisk(), store, config.log_paths)  # what is no store must not become one
         with open_store(store, config, workers=False) as opened:

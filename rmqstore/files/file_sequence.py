@@ -54,6 +54,10 @@ class FileHandles:
         self._evict()
         return file
 
+    def borrow(self, path: str) -> DiskFile:
+        """The file at `path`; if it is not open, one that is not kept.  Raises OSError as `FileSystem.open`."""
+        return self._files.get(path) or self._fs.open(path)
+
     def put(self, file: DiskFile) -> None:
         """Takes in a file that was just made, in place of one that had its path before."""
         with self._lock:
@@ -85,8 +89,8 @@ class FileHandles:
 class FileSequence:
     """Files of `file_size` bytes in one or several directories; offsets are bytes of the whole address space.
 
-    One thread at a time may change which files there are (`load`, `add`, `cut`, `remove_first`) or write a given part;
-    reading and syncing go on meanwhile in any thread.  `pick(k)` names the directory for the k-th file ever (SF 1.3).
+    One thread at a time may `load`, `add` and `cut`, and write a given part; reading, syncing and `remove_first` go on
+    meanwhile in any thread.  `pick(k)` names the directory for the k-th file ever (SF 1.3).
     `ready`, when set, is asked first for a file that was made ahead: ready(path, size).  With `keep_open` a file that
     was written stays open until it was synced, so that no report of a failed write-back is missed; without it the file
     may be evicted between two writes, which thousands of queues need.
@@ -107,6 +111,7 @@ class FileSequence:
         self.file_size = file_size
         self.directories = tuple(directories)
         self.starts: list[int] = []  # rising; replaced as a whole, never changed, so that readers need no lock
+        self._replacing = threading.Lock()  # held while `starts` is replaced: one adds behind while another retires
         self.ready: Callable[[str, int], DiskFile | None] | None = None
         self._fs = fs
         self._handles = handles
@@ -254,7 +259,8 @@ class FileSequence:
         self._handles.put(file)
         if directory != self.directories[0]:
             self._elsewhere[start] = directory
-        self.starts = [*self.starts, start]
+        with self._replacing:
+            self.starts = [*self.starts, start]
         return file
 
     def path_for(self, start: int) -> str:
@@ -274,17 +280,45 @@ class FileSequence:
             self._blank(self._open(kept), end - kept)
         self._last = None
         while self.starts and self.starts[-1] >= end:
-            self._fs.sync_directory(directory_of(self._remove(self.starts[-1])))
+            path = self._remove(self.starts[-1])
+            if path is not None:
+                self._fs.sync_directory(directory_of(path))
 
     def remove_first(self, count: int) -> list[str]:
         """Retires the oldest `count` files and returns their paths.  Who reads one goes on; its room is free after.
 
-        Raises OSError; the files that could not be removed stay in the sequence.
+        Oldest first, each one durably before the next, so that a crash leaves no gap.  A file that is gone already, by
+        whatever hand, is passed over.  Raises OSError; the files that could not be removed stay in the sequence.
         """
-        removed = [self._remove(start) for start in self.starts[:count]]
-        for directory in dict.fromkeys(map(directory_of, removed)):
-            self._fs.sync_directory(directory)
+        removed = []
+        for start in self.starts[:count]:
+            path = self._remove(start)
+            if path is not None:
+                self._fs.sync_directory(directory_of(path))
+                removed.append(path)
         return removed
+
+    def modified_ms(self) -> dict[int, int]:
+        """When each file was changed last, by its start; a file that vanishes meanwhile is left out."""
+        times = {}
+        for directory in self.directories:
+            for entry in self._fs.entries(directory):
+                start = None if entry.is_directory else parse_start(entry.name)
+                if start is not None and self._elsewhere.get(start, self.directories[0]) == directory:
+                    times[start] = entry.modified_ms
+        return times
+
+    def read_once(self, offset: int, size: int) -> bytes:
+        """`read` within one file for who asks thousands of files one thing each: none is kept open for it."""
+        start = self._find(self.starts, offset)
+        if start is None:
+            return b""
+        try:
+            return self._handles.borrow(self._path(start)).read(offset - start, size)
+        except FileNotFoundError:
+            if start in self.starts:
+                raise
+            return b""
 
     def _find(self, starts: list[int], offset: int) -> int | None:
         """Start of the file that holds `offset`: by division where the files are contiguous, else by halving."""
@@ -308,24 +342,31 @@ class FileSequence:
     def _open(self, start: int) -> DiskFile:
         return self._unsynced.get(start) or self._handles.get(self._path(start))
 
-    def _remove(self, start: int) -> str:
+    def _remove(self, start: int) -> str | None:
         """Takes a file out of the sequence, then off the disk, and returns its path; a failure puts it back.
 
-        In this order, so that a reader who finds no file can tell a retired one from one that is missing.
+        In this order, so that a reader who finds no file can tell a retired one from one that is missing.  None if
+        another thread took it, or somebody had removed it.
         """
-        path, before = self._path(start), self.starts
-        self.starts = [each for each in before if each != start]
+        path, is_there = self._path(start), True
+        with self._replacing:
+            if start not in self.starts:
+                return None
+            self.starts = [each for each in self.starts if each != start]
         try:
             self._fs.remove(path)
+        except FileNotFoundError:
+            is_there = False
         except BaseException:
-            self.starts = before
+            with self._replacing:
+                self.starts = sorted([*self.starts, start])
             raise
         if self._last is not None and self._last[0] == start:
             self._last = None
         self._unsynced.pop(start, None)
         self._elsewhere.pop(start, None)
         self._handles.drop(path)
-        return path
+        return path if is_there else None
 
     def _blank(self, file: DiskFile, position: int) -> None:
         """Makes everything from `position` on zero, writing only where it is not, and syncs in any case: the zeros of

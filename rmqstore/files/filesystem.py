@@ -121,6 +121,9 @@ class FileSystem(Protocol):
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written to the disk that holds `path`, which exists."""
 
+    def used_ratio(self, path: str) -> float:
+        """How full the disk is that holds `path`, 0 to 1; -1 where that cannot be known."""
+
     def lock(self, path: str) -> HeldLock:
         """Takes the store's lock, creating its file.  Raises StoreInUse at once if anybody has it."""
 
@@ -324,6 +327,19 @@ class RealFileSystem:
         """What an ordinary user may still write; blocks kept for root do not count."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def used_ratio(self, path: str) -> float:
+        """As RocketMQ and `df` count: blocks kept for root are neither used nor free; whole percents, rounded up.
+
+        Java: UtilAll.getDiskPartitionSpaceUsedPercent.
+        """
+        try:
+            status = os.statvfs(path)
+        except OSError:
+            return -1.0
+        used = status.f_blocks - status.f_bfree
+        entire = used + status.f_bavail
+        return -(-used * 100 // entire) / 100 if entire > 0 else -1.0
 
     def lock(self, path: str) -> HeldLock:
         """A record lock on the first byte: the one that RocketMQ takes."""

@@ -6,7 +6,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,32 @@ _TOKEN = re.compile(
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _I32_MAX = 2**31 - 1
+_I64_MAX = 2**63 - 1
 _I64 = range(-(2**63), 2**63)
+
+# Bits of TopicConfig.perm (Java: PermName).
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Which state of a table a file holds.  `state_version` None is the form of 4.9, which has no such field."""
+
+    counter: int = 0
+    timestamp_ms: int = 0
+    state_version: int | None = 0
+
+    def next(self, now_ms: int) -> "DataVersion":
+        """The version after one more change."""
+        return DataVersion((self.counter + 1) & _I64_MAX, now_ms, self.state_version)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic of topics.json; `perm` bits are 4 read, 2 write, 1 inherit.  `attributes` is empty before 5.x."""
+    """One topic of topics.json; `perm` bits are 4 read, 2 write, 1 inherit.  `attributes` is empty before 5.x.
+
+    `unknown_fields` are the members of its object that have no field here, so that writing it back loses none.
+    """
 
     topic: str
     read_queue_nums: int = 16
@@ -41,17 +61,26 @@ class TopicConfig:
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroup:
-    """One consumer group of subscriptionGroup.json."""
+    """One consumer group of subscriptionGroup.json; `unknown_fields` as in a TopicConfig."""
 
     group: str
     consume_enable: bool = True
     consume_broadcast_enable: bool = True
     retry_max_times: int = 16
     retry_queue_nums: int = 1
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+# The members of one topic and of one group that have a field of their own.
+TOPIC_FIELDS = frozenset(
+    ("attributes", "order", "perm", "readQueueNums", "topicFilterType", "topicName", "topicSysFlag", "writeQueueNums")
+)
+GROUP_FIELDS = frozenset(("consumeBroadcastEnable", "consumeEnable", "groupName", "retryMaxTimes", "retryQueueNums"))
 
 
 def parse(text: str | bytes) -> Any:
@@ -120,6 +149,7 @@ def topic_configs(document: Any) -> dict[str, TopicConfig]:
             filter_type=_text(entry, "topicFilterType", "SINGLE_TAG"),
             sys_flag=_count(entry, "topicSysFlag", 0),
             attributes={key: _text(entry["attributes"], key, "") for key in _table(entry, "attributes")},
+            unknown_fields=others_of(entry, TOPIC_FIELDS),
         )
         for name, entry in _entries(document, "topicConfigTable")
     }
@@ -134,6 +164,7 @@ def subscription_groups(document: Any) -> dict[str, SubscriptionGroup]:
             consume_broadcast_enable=_flag(entry, "consumeBroadcastEnable", True),
             retry_max_times=_number(entry, "retryMaxTimes", 16),
             retry_queue_nums=_count(entry, "retryQueueNums", 1),
+            unknown_fields=others_of(entry, GROUP_FIELDS),
         )
         for name, entry in _entries(document, "subscriptionGroupTable")
     }
@@ -155,6 +186,22 @@ def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
 def delay_offsets(document: Any) -> dict[int, int]:
     """Next queue offset to deliver by delay level (1-based: queue id + 1), of delayOffset.json."""
     return _numbers(_table(document, "offsetTable"))
+
+
+def data_version(document: Any) -> DataVersion | None:
+    """The dataVersion of any of the files; None where it has none (offsets, before 5.x).  Raises Corrupt."""
+    version = _table(document, "dataVersion")
+    if not version:
+        return None
+    state_version = _number(version, "stateVersion", 0) if "stateVersion" in version else None
+    return DataVersion(_number(version, "counter", 0), _number(version, "timestamp", 0), state_version)
+
+
+def others_of(document: Any, known: Container[str]) -> dict[str, Any]:
+    """The members of an object that are not among the known ones.  Raises Corrupt for anything but an object."""
+    if not isinstance(document, dict):
+        raise Corrupt("", 0, "no object")
+    return {name: value for name, value in document.items() if name not in known}
 
 
 def _group_and_topic(key: str) -> tuple[str, str]:

@@ -1,22 +1,56 @@
 """Where records follow each other in a page of the commitlog, found in bulk by their magic and their sizes."""
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Bytes, Ints, gather
+from rmqstore.formats.message_columns import Bytes, Ints, Mask, gather
 
 _MAGIC_BYTES = message.MAGIC_V1.to_bytes(4, "big", signed=True)
 _MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
+# The magic's first two bytes, and its second and third, as an aligned pair of bytes reads.
+_PAIR = np.dtype("<u2")
+_FIRST_TWO, _MIDDLE_TWO = (int.from_bytes(_MAGIC_BYTES[at : at + 2], "little") for at in (0, 1))
+_WORD_SIZE = 8
+_BLOCK_COUNT = 64 * 1024
 
 
 def magic_positions(page: Bytes, start: int) -> Ints:
     """Where the magic of a message stands from `start` on; may be in the middle of a body."""
-    first, second, third, fourth = _MAGIC_BYTES
-    hits = np.flatnonzero(page[start : max(len(page) - 3, start)] == first) + start
-    hits = hits[(page[hits + 1] == second) & (page[hits + 2] == third)]
+    room = max(len(page) - 3, start)
+    first = start + (page.ctypes.data + start) % _PAIR.itemsize  # pairs that lie right in memory: fast to compare
+    pairs = page[first : first + (len(page) - first) // _PAIR.itemsize * _PAIR.itemsize].view(_PAIR)
+    hits = _true_rows(_are_of_magic(pairs)) * _PAIR.itemsize + first
+    hits -= page[hits] == _MAGIC_BYTES[1]
+    hits = hits[(hits >= start) & (hits < room)]
     last = page[hits + 3]
-    found: Ints = hits[(last == fourth) | (last == _MAGIC_BYTES_V2_LAST)]
+    whole = (page[hits] == _MAGIC_BYTES[0]) & (page[hits + 1] == _MAGIC_BYTES[1]) & (page[hits + 2] == _MAGIC_BYTES[2])
+    found: Ints = hits[whole & ((last == _MAGIC_BYTES[3]) | (last == _MAGIC_BYTES_V2_LAST))]
     return found
+
+
+def _are_of_magic(pairs: npt.NDArray[np.uint16]) -> Mask:
+    """Which pairs are a magic's first two bytes, as where it begins on a pair, or its middle two.
+
+    Block by block, as fresh memory for the steps between costs more than they do.
+    """
+    mask = np.empty(len(pairs), bool)
+    other = np.empty(min(len(pairs), _BLOCK_COUNT), bool)
+    for low in range(0, len(pairs), _BLOCK_COUNT):
+        block = pairs[low : low + _BLOCK_COUNT]
+        part = mask[low : low + len(block)]
+        np.equal(block, _FIRST_TWO, out=part)
+        np.equal(block, _MIDDLE_TWO, out=other[: len(block)])
+        part |= other[: len(block)]
+    return mask
+
+
+def _true_rows(mask: Mask) -> Ints:
+    """`flatnonzero` of a mask in which few are true: words of eight are looked at first, at twice the speed."""
+    whole = len(mask) // _WORD_SIZE * _WORD_SIZE
+    words = np.flatnonzero(mask[:whole].view(np.uint64) != 0)
+    word, byte = np.nonzero(mask[:whole].reshape(-1, _WORD_SIZE)[words])
+    return np.concatenate((words[word] * _WORD_SIZE + byte, np.flatnonzero(mask[whole:]) + whole))
 
 
 def chain(page: Bytes, position: int) -> Ints:

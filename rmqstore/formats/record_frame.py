@@ -6,7 +6,6 @@ fields 0.6, join 0.2, the rest checks); a further property 0.8.  `stamp` takes 0
 """
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +15,7 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6, encode_host
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.record_crc import CRC_MASK, PROPERTY_CRC_SIZE, crc_digits, property_crc
+from rmqstore.formats.record_crc import CRC_MASK, PROPERTY_CRC_SIZE, crc32, crc_digits, property_crc
 from rmqstore.message import Message, PutStatus
 
 # store-format 2.9.
@@ -39,7 +38,6 @@ _FRONT = layouts.FRONT_V4.struct.pack
 _PROPERTIES_SIZE = layouts.PROPERTIES_SIZE.struct.pack
 stamp_place = _PLACE.struct.pack_into
 stamp_time = layouts.STORE_TIME.struct.pack_into
-_crc32 = zlib.crc32
 _CRC_ROOM = property_crc(b"")
 _DIGITS_AT = -len(crc_digits(0)) - 1
 _NAME_MARK, _VALUE_MARK = ord("\x01"), ord("\x02")
@@ -107,10 +105,11 @@ class Frame:
     `is_counted`: the message takes a number in its queue (none and commit); others are stored with queueOffset 0.
     """
 
-    __slots__ = ("data", "has_crc", "is_counted", "queue_id", "store_time_at", "sys_flag", "topic")
+    __slots__ = ("data", "has_crc", "is_counted", "properties_size", "queue_id", "store_time_at", "sys_flag", "topic")
 
-    def __init__(self, data: bytearray, key: tuple[str, int], flags: int, has_crc: bool) -> None:
+    def __init__(self, data: bytearray, key: tuple[str, int], flags: int, has_crc: bool, properties_size: int) -> None:
         self.data = data
+        self.properties_size = properties_size  # bytes at the end of `data`
         self.topic, self.queue_id = key
         self.sys_flag = flags
         self.is_counted = flags & sys_flag.TRANSACTION_MASK in _COUNTED
@@ -136,7 +135,7 @@ _COUNTED = (sys_flag.NOT_TRANSACTIONAL, sys_flag.COMMIT)
 def stamp_crc(data: bytearray, start: int, end: int) -> None:
     """Fills in the CRC property at the end of the record data[start:end]."""
     with memoryview(data) as view:
-        value = _crc32(view[start : end - PROPERTY_CRC_SIZE]) & CRC_MASK
+        value = crc32(view[start : end - PROPERTY_CRC_SIZE]) & CRC_MASK
     data[end + _DIGITS_AT : end - 1] = crc_digits(value)
 
 
@@ -164,7 +163,7 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     data = _NOTHING.join((front, body, topic, _PROPERTIES_SIZE(len(block)), block))
     if len(data) > form.record_size_max:
         return PutStatus.MESSAGE_ILLEGAL
-    return Frame(data, (message.topic, message.queue_id), flags, form.property_crc)
+    return Frame(data, (message.topic, message.queue_id), flags, form.property_crc, len(block))
 
 
 _NOTHING = bytearray()
@@ -179,7 +178,7 @@ def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: in
     if born_ms is None:
         born_ms = now_ms
     magic = layouts.MAGIC_V1 if len(message.topic) <= TOPIC_SIZE_MAX else layouts.MAGIC_V2
-    crc = _crc32(body) & CRC_MASK
+    crc = crc32(body) & CRC_MASK
     born_text = message.born_host
     if born_text is None:
         born_is_v4, born_numbers = not form.host_flags, form._host_numbers

@@ -7,18 +7,22 @@ bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place
 rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
-from rmqstore.formats import properties
+from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import BatchFrame, batch_of
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log.columns import EncodedColumns, record_blocks
 from rmqstore.log.commitlog import CommitLog, NoLogFile
+from rmqstore.log.fresh_dispatch import FreshRecords
+from rmqstore.log.group_put import GroupPut, Placed, Run, Waiting
+from rmqstore.log.late_put import LatePut, LatePuts
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.message import Message, PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -42,7 +46,12 @@ class PutHook(Protocol):
 class Appender:
     """The one way into a store's commitlog.  `next_offsets` (queue → queue offset of the next message) is its own from
     here on; `refusal` answers why nothing may be put now, None when it may; `appended` is called after every append.
+    `fresh` holds what was put last, for who dispatches it.  `admit`, where set, is asked before messages come in bulk
+    whether they may go to these queues, and why not; `stored` is told how many did, and their bytes, by topic.
     """
+
+    admit: Callable[[Sequence[QueueKey]], PutStatus | None] | None = None
+    stored: Callable[[Mapping[str, tuple[int, int]]], None] | None = None
 
     def __init__(
         self,
@@ -60,11 +69,20 @@ class Appender:
         self._refusal = refusal
         self._appended = appended
         self._hooks = tuple(hooks)
+        self.fresh = FreshRecords()
         self.form = record_form(config)
+        self._level_count = len(config.delay_ms())
+        self._group = GroupPut(self._append_all, self._synced, config.sync_flush_timeout_ms / 1000)
         self._is_sync = config.flush == "SYNC"
         self._timeout_s = config.sync_flush_timeout_ms / 1000
         self._busy_s = config.busy_timeout_ms / 1000
         self._held_since_s = _FREE  # when the put lock was taken
+        self.use_kinds(PLAIN_ONLY)
+
+    def use_kinds(self, kinds: QueueKinds) -> None:
+        """Says which kinds of queues messages may go to; before the first put."""
+        self._late = LatePuts(self._next_offsets, kinds, self.form)
+        self._may_be_light = kinds.multi_dispatch
 
     def put(self, message: Message) -> PutResult:
         """Appends one message.  Raises DurabilityLost; everything else is a status."""
@@ -76,17 +94,35 @@ class Appender:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             message = answer
+        return self._put(message, waits_for_disk(message))
+
+    def put_past_hooks(self, message: Message, *, waits: bool | None = None) -> PutResult:
+        """`put` for the store's own messages: no hook is asked.  `waits`, where given, says whether it waits for the
+        disk.  Raises DurabilityLost.
+        """
+        refused = self._refused()
+        if refused is not None:
+            return PutResult(refused)
+        return self._put(message, waits_for_disk(message) if waits is None else waits)
+
+    def _put(self, message: Message, waits: bool) -> PutResult:
+        if self._may_be_light or message.sys_flag & sys_flag.INNER_BATCH:
+            late = self._late.put_of(message, self._clock.now_ms())
+            if late is not None:
+                return self._put_late(late)
         frame = frame_of(message, self.form, self._clock.now_ms())
         if isinstance(frame, PutStatus):
             return PutResult(frame)
-        placed = self._append(frame, 1 if frame.is_counted else 0)
+        count = 1 if frame.is_counted else 0
+        if self._is_sync and waits:
+            placed, status = self._append_and_sync(frame, count)
+        else:
+            placed, status = self._append(frame, count), PutStatus.PUT_OK
         if isinstance(placed, PutStatus):
             return PutResult(placed)
         offset, queue_offset, store_ms = placed
-        size = len(frame.data)
-        status = self._settled(offset + size, waits_for_disk(message))
         msg_id = offset_message_id(self.form.store_host, offset)
-        return PutResult(status, offset, size, msg_id, store_ms, queue_offset, 1)
+        return PutResult(status, offset, len(frame.data), msg_id, store_ms, queue_offset, 1)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
         """Appends several messages of one queue one behind the other in one file.  Raises DurabilityLost, Rejected."""
@@ -99,17 +135,21 @@ class Appender:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             chosen.append(answer)
+        late = self._late.batch_put_of(chosen, self._clock.now_ms())
+        if late is not None:
+            return self._put_late(late)
         frame = batch_of(chosen, self.form, self._clock.now_ms())
         if isinstance(frame, PutStatus):
             return PutResult(frame)
-        placed = self._append(frame, frame.count)
+        if self._is_sync and any(map(waits_for_disk, chosen)):
+            placed, status = self._append_and_sync(frame, frame.count)
+        else:
+            placed, status = self._append(frame, frame.count), PutStatus.PUT_OK
         if isinstance(placed, PutStatus):
             return PutResult(placed)
         offset, queue_offset, store_ms = placed
-        size = len(frame.data)
-        status = self._settled(offset + size, any(map(waits_for_disk, chosen)))
         ids = ",".join(offset_message_id(self.form.store_host, offset + start) for start in frame.starts)
-        return PutResult(status, offset, size, ids, store_ms, queue_offset, frame.count)
+        return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count)
 
     def put_columns(self, table: "pa.Table | pa.RecordBatch") -> PutResult:
         """Appends the rows of an Arrow table in their order, as `columns.record_columns` takes them.
@@ -121,22 +161,51 @@ class Appender:
         refused = self._refused()
         if refused is not None:
             return PutResult(refused)
+        self._late.check_columns(table)
         count = size = 0
         offset, store_ms, status = -1, 0, PutStatus.PUT_OK
-        for block in record_blocks(table, self.form, self._clock.now_ms()):
+        for block in record_blocks(table, self.form, self._clock.now_ms(), level_count=self._level_count):
             done = 0
+            if self.admit is not None:
+                status = self.admit(block.queues) or status
             while done < block.count and status is PutStatus.PUT_OK:
                 placed = self._append_rows(block, done)
                 if isinstance(placed, PutStatus):
                     status = placed
                     break
                 place, last, store_ms, row_bytes = placed
+                if self.stored is not None:
+                    self.stored(block.amounts(done, last))
                 offset = place if offset < 0 else offset
                 count, size, done = count + last - done, size + row_bytes, last
         if count:
-            settled = self._settled(self._log.marks.appended, True)
-            status = settled if status is PutStatus.PUT_OK else status
+            is_settled = not self._is_sync or self._log.sync_to(self._log.marks.appended, self._timeout_s)
+            if status is PutStatus.PUT_OK and not is_settled:
+                status = PutStatus.FLUSH_DISK_TIMEOUT
         return PutResult(status, offset, size, "", store_ms, -1, count)
+
+    def put_records(self, records: EncodedColumns) -> PutResult:
+        """Appends ready-made records past the hooks, without a wait for the disk; the answer counts those stored.
+
+        Raises DurabilityLost.
+        """
+        refused = self._refused()
+        done = 0
+        while refused is None and done < records.count:
+            placed = self._append_rows(records, done)
+            if isinstance(placed, PutStatus):
+                refused = placed
+            else:
+                done = placed[1]
+        return PutResult(refused or PutStatus.PUT_OK, message_count=done)
+
+    def forget_topic(self, topic: str) -> int:
+        """The queues of a topic begin anew; where the log ends at that moment."""
+        with self._log.lock:
+            for key in [key for key in self._next_offsets if key[0] == topic]:
+                del self._next_offsets[key]
+            self.fresh.forget()  # old and new numbers of the topic must not come in one run
+            return self._log.marks.appended
 
     def next_offset(self, key: QueueKey) -> int:
         """The queue offset that the next message of a queue gets."""
@@ -161,8 +230,33 @@ class Appender:
             message = answer
         return message
 
-    def _append(self, frame: Frame | BatchFrame, count: int) -> tuple[int, int, int] | PutStatus:
-        """Physical offset, queue offset and store time under which the frame was appended."""
+    def _append_and_sync(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, PutStatus]:
+        """Where the frame was appended, or why not, and what became of its sync.  Raises DurabilityLost."""
+        placed, is_synced = self._group.put(frame, count)
+        return placed, PutStatus.PUT_OK if is_synced else PutStatus.FLUSH_DISK_TIMEOUT
+
+    def _synced(self) -> bool:
+        """Whether all that is appended by now is on the disk; False at the timeout.  Raises DurabilityLost."""
+        return self._log.sync_to(self._log.marks.appended, self._timeout_s)
+
+    def _append_all(self, group: Sequence[Waiting]) -> None:
+        """Appends frames in their order, those that lie side by side in one write.  Raises DurabilityLost."""
+        with self._log.lock:
+            self._held_since_s = self._clock.monotonic_s()
+            try:
+                run = Run(self._log, self._next_offsets, self._clock.now_ms())
+                for waiting in group:
+                    waiting.outcome = run.add(waiting.frame, waiting.count)
+                run.write()
+                for waiting in group:
+                    if isinstance(waiting.outcome, Placed):
+                        self.fresh.add(*waiting.outcome, waiting.frame)
+            finally:
+                self._held_since_s = _FREE
+        self._appended()
+
+    def _append(self, frame: Frame | BatchFrame, count: int) -> Placed | PutStatus:
+        """Where the frame was appended, or why not.  Raises DurabilityLost."""
         log, key, data = self._log, (frame.topic, frame.queue_id), frame.data
         with log.lock:
             self._held_since_s = self._clock.monotonic_s()
@@ -175,6 +269,7 @@ class Appender:
                 if count:
                     self._next_offsets[key] = queue_offset + count
                 log.newest_ms = store_ms
+                self.fresh.add(offset, queue_offset, store_ms, frame)
             except NoLogFile:
                 return PutStatus.CREATE_MAPPED_FILE_FAILED
             except Rejected:
@@ -182,7 +277,49 @@ class Appender:
             finally:
                 self._held_since_s = _FREE
         self._appended()
-        return offset, queue_offset, store_ms
+        return Placed(offset, queue_offset, store_ms)
+
+    def _put_late(self, late: LatePut | PutStatus) -> PutResult:
+        """Appends a message whose record tells queue offsets in its properties.  Raises DurabilityLost."""
+        placed = late if isinstance(late, PutStatus) else self._append_late(late)
+        if isinstance(placed, PutStatus):
+            return PutResult(placed)
+        assert isinstance(late, LatePut)
+        offset, queue_offset, store_ms = placed
+        size, status = len(late.frame.data), PutStatus.PUT_OK
+        waits = self._is_sync and waits_for_disk(late.message)
+        if waits and not self._log.sync_to(offset + size, self._timeout_s):
+            status = PutStatus.FLUSH_DISK_TIMEOUT
+        msg_id = offset_message_id(self.form.store_host, offset)
+        return PutResult(status, offset, size, msg_id, store_ms, queue_offset, late.message_count)
+
+    def _append_late(self, late: LatePut) -> Placed | PutStatus:
+        """Where the record was appended, or why not.  Raises DurabilityLost."""
+        log, key = self._log, late.key
+        with log.lock:
+            self._held_since_s = self._clock.monotonic_s()
+            try:
+                queue_offset = self._next_offsets.get(key, 0) if late.is_counted else 0
+                refused = late.complete(queue_offset)
+                if refused is not None:
+                    return refused
+                data = late.frame.data
+                offset = log.place(len(data))
+                store_ms = self._clock.now_ms()
+                late.frame.frame.stamp(queue_offset, offset, store_ms)
+                log.write(offset, data)
+                if late.is_counted:
+                    self._next_offsets[key] = queue_offset + late.message_count
+                    late.advance()
+                log.newest_ms = store_ms
+            except NoLogFile:
+                return PutStatus.CREATE_MAPPED_FILE_FAILED
+            except Rejected:
+                return PutStatus.MESSAGE_ILLEGAL
+            finally:
+                self._held_since_s = _FREE
+        self._appended()
+        return Placed(offset, queue_offset, store_ms)
 
     def _append_rows(self, encoded: EncodedColumns, first: int) -> tuple[int, int, int, int] | PutStatus:
         """Appends rows from `first` on, as many as go into the present file and one turn: physical offset, the row
@@ -207,12 +344,6 @@ class Appender:
                 self._held_since_s = _FREE
         self._appended()
         return offset, last, store_ms, len(data)
-
-    def _settled(self, end: int, waits: bool) -> PutStatus:
-        """Waits until bytes before `end` are on the disk, where the store is SYNC and the message wants it."""
-        if self._is_sync and waits and not self._log.sync_to(end, self._timeout_s):
-            return PutStatus.FLUSH_DISK_TIMEOUT
-        return PutStatus.PUT_OK
 
 
 def waits_for_disk(message: Message) -> bool:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
-from rmqstore.formats import properties
+from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V6, encode_host
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
@@ -35,7 +35,15 @@ _INTEGERS = {
     "preparedTransactionOffset": pa.int64(),
 }
 REQUIRED = ("topic", "body")
-NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "bornHost")
+NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "bornHost", "delayLevel")
+
+# What asks for a delivery at any time (timer messages of 5.x); a delay level wins over it.
+TIMER_REQUESTS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+# Properties that a message which waits for its delay level does not keep as they were.
+REPLACED_BY_DELAY = TIMER_REQUESTS | {properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID}
+# Of the default levels.
+DELAY_LEVEL_COUNT = 18
+_QUEUE_MASK = 2**32 - 1
 
 Refuse = Callable[[str, Mask], None]
 
@@ -64,10 +72,13 @@ class ColumnValues:
     record_sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-def read_columns(batch: pa.RecordBatch, form: RecordForm, first_row: int = 0) -> ColumnValues:
+def read_columns(
+    batch: pa.RecordBatch, form: RecordForm, first_row: int = 0, level_count: int = DELAY_LEVEL_COUNT
+) -> ColumnValues:
     """The messages of a batch.  Raises Rejected: for all wrong columns in one, else for all wrong rows in one.
 
-    Rows are named by their numbers, the first being `first_row`.
+    Rows are named by their numbers, the first being `first_row`.  Those with a delay level come as they wait, the level
+    being `level_count` at most.
     """
     arrays = _typed_columns(batch)
     count = batch.num_rows
@@ -77,7 +88,10 @@ def read_columns(batch: pa.RecordBatch, form: RecordForm, first_row: int = 0) ->
         if rows.any():
             wrong[reason] = (np.flatnonzero(rows) + first_row).tolist()
 
-    values = _values_of(arrays, count, refuse)
+    levels = _levels_of(arrays, count, level_count, refuse)
+    values = _values_of(arrays, count, levels > 0, refuse)
+    if levels.any():
+        _delay(values, levels, level_count, (form, refuse))
     _measure(values, form, refuse)
     if wrong:
         raise Rejected(
@@ -131,8 +145,8 @@ _WORDS = {
 
 def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if wanted == _PAIR and not pa.types.is_map(column.type):  # fields keep their names, whatever they are
-        names = [column.type.value_type.field(place).name for place in range(2)]
-        return column.cast(pa.list_(pa.struct([(name, pa.binary()) for name in names])))
+        titles = [column.type.value_type.field(place).name for place in range(2)]
+        return column.cast(pa.list_(pa.struct([(title, pa.binary()) for title in titles])))
     # Times finer than a millisecond are cut, numbers that do not fit are refused.
     return column.cast(wanted, safe=not pa.types.is_timestamp(wanted))
 
@@ -141,6 +155,8 @@ def _wanted_type(name: str, kind: pa.DataType) -> pa.DataType | None:
     """What a column of this name and type is cast to; None for a type that it may not have."""
     if name in _INTEGERS:
         return _INTEGERS[name] if pa.types.is_integer(kind) else None
+    if name == "delayLevel":
+        return pa.int32() if pa.types.is_integer(kind) else None
     if name == "bornTimestamp":
         if pa.types.is_timestamp(kind):
             return pa.timestamp("ms", kind.tz)
@@ -170,7 +186,7 @@ def _is_map_of_text(kind: pa.DataType) -> bool:
     return pair.num_fields == 2 and all(_is_text(pair.field(place).type) for place in range(2))
 
 
-def _values_of(arrays: dict[str, pa.Array], count: int, refuse: Refuse) -> ColumnValues:
+def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: Refuse) -> ColumnValues:
     topics = arrays["topic"].dictionary_encode()
     refuse("topic is null", _nulls(arrays["topic"]))
     refuse("body is null", _nulls(arrays["body"]))
@@ -194,7 +210,7 @@ def _values_of(arrays: dict[str, pa.Array], count: int, refuse: Refuse) -> Colum
         body=arrays["body"].fill_null(b"") if arrays["body"].null_count else arrays["body"],
         tags=tags,
         keys=keys,
-        more=_other_properties(arrays.get("properties"), tags, keys, refuse),
+        more=_other_properties(arrays.get("properties"), (tags, keys), delayed, refuse),
         numbers=numbers,
         born_hosts=hosts,
         host_numbers=host_numbers,
@@ -276,25 +292,26 @@ def _hosts_of(column: pa.Array | None, refuse: Refuse) -> tuple[list[bytes], Int
 
 
 def _other_properties(
-    column: pa.Array | None, tags: pa.Array | None, keys: pa.Array | None, refuse: Refuse
+    column: pa.Array | None, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask, refuse: Refuse
 ) -> pa.Array | None:
-    """The further properties of each row as a record has them, without those that are not stored."""
+    """The further properties of each row as a record has them, without those that are not stored; `own` are tags and
+    keys."""
     if column is None or column.null_count == len(column):
         return None
     pairs = pc.list_flatten(column)
     counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     row_firsts = np.concatenate(([0], np.cumsum(counts)))
-    names, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
+    titles, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
     rows = np.repeat(np.arange(len(column)), counts)
     for reason, wrong in (
-        ("a property has no name", _nulls(names) | (sizes_of(names) == 0)),
-        ("a property holds a separator (0x01, 0x02)", marked_rows(names) | marked_rows(values)),
+        ("a property has no name", _nulls(titles) | (sizes_of(titles) == 0)),
+        ("a property holds a separator (0x01, 0x02)", marked_rows(titles) | marked_rows(values)),
     ):
         refuse(reason, _any_of(rows, wrong, len(column)))
-    dropped = _nulls(values) | _dropped(names, rows, (tags, keys))
+    dropped = _nulls(values) | _dropped(titles, rows, own, delayed)
     if dropped.any():
-        names = pc.if_else(pa.array(~dropped), names, pa.scalar(None, names.type))
-    texts = pc.binary_join_element_wise(names, NAME_END, values, VALUE_END, _EMPTY)
+        titles = pc.if_else(pa.array(~dropped), titles, pa.scalar(None, titles.type))
+    texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, _EMPTY)
     if dropped.any():
         texts = texts.fill_null(b"")
     if not len(texts):
@@ -309,18 +326,68 @@ def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
     return found
 
 
-def _dropped(names: pa.Array, rows: Ints, own: tuple[pa.Array | None, pa.Array | None]) -> Mask:
-    """Which pieces are not stored: names that never are, TAGS and KEYS where the row has them in its own column."""
-    distinct = names.dictionary_encode()
+def _dropped(
+    column: pa.Array, rows: Ints, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask
+) -> Mask:  # fmt: skip
+    """Which pieces are not stored: names that never are, TAGS, KEYS and delay where the row has them in its own
+    columns."""
+    distinct = column.dictionary_encode()
     numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     dropped = np.zeros(len(numbers), bool)
     for number, name in enumerate(distinct.dictionary.to_pylist()):
         if name == properties.CRC32.encode() or name.startswith(TRANSIENT_PREFIX.encode()):
             dropped |= numbers == number
-        for own_name, column in zip((properties.TAGS, properties.KEYS), own, strict=True):
-            if name == own_name.encode() and column is not None:
-                dropped |= (numbers == number) & ~_nulls(column)[rows]
+        if name.decode(errors="replace") in REPLACED_BY_DELAY:
+            dropped |= (numbers == number) & delayed[rows]
+        for own_name, own_column in zip((properties.TAGS, properties.KEYS), own, strict=True):
+            if name == own_name.encode() and own_column is not None:
+                dropped |= (numbers == number) & ~_nulls(own_column)[rows]
     return dropped
+
+
+def _levels_of(arrays: dict[str, pa.Array], count: int, level_count: int, refuse: Refuse) -> Ints:
+    """The delay level of each row, 0 for none."""
+    column = arrays.get("delayLevel")
+    if column is None:
+        return np.zeros(count, np.int64)
+    levels: Ints = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    refuse("delayLevel is negative", levels < 0)
+    if not level_count:
+        refuse("delayLevel, but the store has no delay levels", levels > 0)
+    return levels
+
+
+def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[RecordForm, Refuse]) -> None:
+    """Has the rows with a level go to the schedule topic, as broker.delay.DelayLevels has single messages; those that
+    do not wait (prepared, rolled back, or there already) only get the property.
+    """
+    form, refuse = limits
+    illegal = np.array([form.topic_bytes(topic) is None for topic in values.topics])
+    refuse("topic may not be stored", illegal[values.topic_numbers] & (levels > 0))
+    kinds = values.numbers.get("sysFlag", np.zeros(1, np.int32)) & sys_flag.TRANSACTION_MASK
+    is_there = np.array([topic == names.SCHEDULE_TOPIC for topic in values.topics])[values.topic_numbers]
+    waits = (levels > 0) & ((kinds == sys_flag.NOT_TRANSACTIONAL) | (kinds == sys_flag.COMMIT)) & ~is_there
+    levels = np.where(waits, np.minimum(levels, level_count), levels)
+    queue_ids = values.numbers.get("queueId", np.zeros(values.count, np.int32)).astype(np.int64)
+    # Each level in each queue is one text; -1 is no queue to come back to.
+    reals, real_numbers = np.unique(
+        np.where(waits, values.topic_numbers << 32 | queue_ids & _QUEUE_MASK, -1), return_inverse=True
+    )
+    pairs, numbers = np.unique(levels << 32 | real_numbers, return_inverse=True)
+    texts = [_delay_properties(pair >> 32, values.topics, int(reals[pair & _QUEUE_MASK])) for pair in pairs.tolist()]
+    own = pa.array(texts, pa.binary()).take(pa.array(numbers))
+    values.more = own if values.more is None else pc.binary_join_element_wise(values.more, own, _EMPTY)
+    values.numbers["queueId"] = np.where(waits, levels - 1, queue_ids).astype(np.int32)
+    values.topic_numbers = np.where(waits, len(values.topics), values.topic_numbers)
+    values.topics = [*values.topics, names.SCHEDULE_TOPIC]
+
+
+def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
+    """What stands behind the other properties of a row; nothing for level 0."""
+    own = {properties.DELAY: str(level)} if level > 0 else {}
+    if real >= 0:
+        own |= {properties.REAL_TOPIC: topics[real >> 32], properties.REAL_QUEUE_ID: str(real & _QUEUE_MASK)}
+    return properties.encode_properties(own)
 
 
 def _measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:

@@ -25,7 +25,15 @@ from rmqstore.formats.record_frame import (
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.column_values import VALUE_END, ColumnValues, data_of, offsets_of, read_columns, sizes_of
+from rmqstore.log.column_values import (
+    DELAY_LEVEL_COUNT,
+    VALUE_END,
+    ColumnValues,
+    data_of,
+    offsets_of,
+    read_columns,
+    sizes_of,
+)
 
 QueueKey = tuple[str, int]
 # What one piece may have: Arrow's offsets have 32 bits.
@@ -70,6 +78,17 @@ class EncodedColumns:
         last = int(np.searchsorted(self.starts, self.starts[first] + room, side="right")) - 1
         return max(last, first + 1)
 
+    def amounts(self, first: int, last: int) -> dict[str, tuple[int, int]]:
+        """Of rows [first, last) how many go to each topic, and the bytes of their records."""
+        numbers, sizes = self.queue_numbers[first:last], np.diff(self.starts[first : last + 1])
+        counts = np.bincount(numbers, minlength=len(self.queues)).tolist()
+        totals = np.bincount(numbers, sizes, len(self.queues)).tolist()
+        found: dict[str, tuple[int, int]] = {}
+        for (topic, _), count, size in zip(self.queues, counts, totals, strict=True):
+            before = found.get(topic, (0, 0))
+            found[topic] = (before[0] + count, before[1] + int(size))
+        return {topic: amount for topic, amount in found.items() if amount[0]}
+
     def stamp(
         self, first: int, last: int, next_offsets: Mapping[QueueKey, int], physical_offset: int, store_ms: int
     ) -> memoryview:
@@ -88,10 +107,10 @@ class EncodedColumns:
             queue_offsets[~self._counted[first:last]] = 0
         places["queue_offset"] = queue_offsets
         places["physical_offset"] = rows + (physical_offset - begin)
-        _scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
+        scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
         at = self._store_time_at if isinstance(self._store_time_at, int) else self._store_time_at[first:last]
         time = np.frombuffer(layouts.STORE_TIME.struct.pack(store_ms), f"V{layouts.STORE_TIME.size}")
-        _scatter(self.data, rows + at, time)
+        scatter(self.data, rows + at, time)
         if self._has_crc:
             self._stamp_crcs(first, last)
         return memoryview(self.data)[begin:end]
@@ -120,10 +139,10 @@ class EncodedColumns:
         starts, ends = self.starts[first:last], self.starts[first + 1 : last + 1]
         crcs = masked_crc32s(self.data, starts, ends - starts - PROPERTY_CRC_SIZE)
         digits = (crcs[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
-        _scatter(self.data, ends - 1 - _DIGIT_COUNT, digits.view(f"V{_DIGIT_COUNT}")[:, 0])
+        scatter(self.data, ends - 1 - _DIGIT_COUNT, digits.view(f"V{_DIGIT_COUNT}")[:, 0])
 
 
-def _scatter(data: Bytes, positions: Ints, values: npt.NDArray[np.void]) -> None:
+def scatter(data: Bytes, positions: Ints, values: npt.NDArray[np.void]) -> None:
     """Puts opaque values at bytes of `data`; they lie inside."""
     size = values.dtype.itemsize
     view: npt.NDArray[np.void] = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
@@ -146,19 +165,24 @@ def _ranks(queue_numbers: Ints, queue_count: int, counted: Mask | None) -> Ints:
     return ranks
 
 
-def record_columns(table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: int) -> EncodedColumns:
+def record_columns(
+    table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: int, level_count: int = DELAY_LEVEL_COUNT
+) -> EncodedColumns:
     """The rows of a table as records.
 
     Columns: `topic` and `body`; also `tags`, `keys` (text with spaces, or lists), `properties` (a map or a list of
     structs), `queueId`, `flag`, `sysFlag`, `bornTimestamp` (a timestamp, or milliseconds), `bornHost`,
-    `reconsumeTimes`, `preparedTransactionOffset`.  Null tags, keys, properties and hosts are absent ones; text may be
-    dictionary-encoded, and large.  Defaults as in `message.Message`; `now_ms` is the born time where none is given.
+    `reconsumeTimes`, `preparedTransactionOffset`, `delayLevel`.  Null tags, keys, properties, hosts and levels are
+    absent ones; text may be dictionary-encoded, and large.  Defaults as in `message.Message`; `now_ms` is the born time
+    where none is given.  A row with a delay level above 0 is one that waits for its delivery, as a message with the
+    property DELAY that goes through broker.delay.DelayLevels; the store has `level_count` levels.  DELAY among the
+    `properties` delays nothing here.
 
     Raises Rejected: one for all wrong columns and types, or one for all rows beyond the limits, with their numbers;
     also for more than 1 GiB at once (`record_blocks` takes any amount).
     """
     batch = _one_batch(table)
-    values = read_columns(batch, form)
+    values = read_columns(batch, form, 0, level_count)
     size = int(values.record_sizes.sum())
     if size > ENCODED_SIZE_MAX:
         raise Rejected(f"{size} bytes of records at once: at most {ENCODED_SIZE_MAX}, put fewer rows at a time")
@@ -166,7 +190,11 @@ def record_columns(table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: i
 
 
 def record_blocks(
-    table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: int, block_size: int = _BLOCK_SIZE
+    table: pa.Table | pa.RecordBatch,
+    form: RecordForm,
+    now_ms: int,
+    block_size: int = _BLOCK_SIZE,
+    level_count: int = DELAY_LEVEL_COUNT,
 ) -> Iterator[EncodedColumns]:
     """`record_columns` in blocks of about `block_size` bytes, made as they are asked for: any amount of data in little
     memory, at the same speed.
@@ -180,7 +208,7 @@ def record_blocks(
     blocks = []
     row = 0
     for batch in whole.to_batches(max_chunksize=rows_at_once) or [_one_batch(table)]:
-        blocks.append(read_columns(batch, form, row))
+        blocks.append(read_columns(batch, form, row, level_count))
         row += batch.num_rows
     return (_encode(values, form, now_ms) for values in blocks)
 

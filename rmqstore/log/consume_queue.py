@@ -5,7 +5,7 @@ sides: such a file is taken for what it is, and none is left behind.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -16,15 +16,18 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, is_valid, read_entries
+from rmqstore.log.queue_extension import QueueExtension, last_address
 
 _UNIT = QUEUE_ENTRY.size
 _PRE_BLANK = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)
 # The end is looked for by halving; what is left at last is read at once.
 _NEAR_COUNT = 128
+_FAR_COUNT = 4096  # entries that are read together where any of them may be wanted
 _NOTHING = -1
 
 Entry = tuple[int, int, int]
 Entries = npt.NDArray[np.void]
+Units = tuple[Ints, Sequence[bytes] | None]
 
 
 class ConsumeQueue:
@@ -34,7 +37,10 @@ class ConsumeQueue:
     before the first entry is appended.
     """
 
-    __slots__ = ("_end", "_file_size", "_flushed", "_min", "files", "max_physical", "queue_id", "topic")
+    __slots__ = (
+        "_end", "_file_size", "_flushed", "_last_places", "_min", "extension", "files", "max_physical", "queue_id",
+        "topic",
+    )  # fmt: skip
 
     def __init__(
         self, fs: FileSystem, handles: FileHandles, directory: str, topic: str, queue_id: int, file_size: int
@@ -44,10 +50,12 @@ class ConsumeQueue:
         self.topic, self.queue_id = topic, queue_id
         self.files = FileSequence(fs, handles, [directory], file_size)
         self.max_physical = _NOTHING  # end in the log of the newest record that has an entry; -1 without
+        self.extension: QueueExtension | None = None  # set before `load`, where entries point at extension units
         self._file_size = file_size
         self._min = 0  # bytes, as the next two
         self._end = 0
         self._flushed = 0
+        self._last_places: dict[int, int] = {}  # by start of a full file: where its last record stands in the log
 
     @property
     def min_offset(self) -> int:
@@ -75,6 +83,8 @@ class ConsumeQueue:
         self._min = self.files.start
         if self._end > self._min and _is_pre_blank(self._entry(self._min)):
             self._min = self._search(self._min, self._end, lambda entry: not _is_pre_blank(entry))
+        if self.extension is not None:
+            warnings += self.extension.load(self._last_address())
         return warnings
 
     def append_run(self, first_offset: int, data: memoryview, first_end: int, last_end: int) -> bool:
@@ -90,13 +100,14 @@ class ConsumeQueue:
         self.max_physical = last_end
         return True
 
-    def append(self, queue_offsets: Ints, entries: Entries) -> int:
+    def append(self, queue_offsets: Ints, entries: Entries, units: Units | None = None) -> int:
         """Appends what the queue has not yet, in the order of the log; returns how many entries that were.
 
         int64[n] and QUEUE_ENTRY.dtype[n].  Left out: records that end at or before the newest indexed one, and queue
         offsets before the end (Java: putMessagePositionInfo, "built repeatedly").  An empty queue begins at the first
         queue offset, with pre-blank units before it in its file.  Raises Corrupt for a gap, where Java appends at the
-        wrong place, and writes nothing then; OSError from the disk.
+        wrong place, and writes nothing then; OSError from the disk.  With `extension`, `units` are what goes there:
+        store times, int64[n], and bitmaps.
         """
         ends = entries["physical_offset"].astype(np.int64) + entries["size"]
         before = np.maximum.accumulate(np.concatenate(([self.max_physical], ends[:-1])))
@@ -108,11 +119,13 @@ class ConsumeQueue:
         rows = self._following(queue_offsets, rows, position // _UNIT)
         if not len(rows):
             return 0
-        data = memoryview(take_rows(np.ascontiguousarray(entries), rows).view(np.uint8))
-        if is_new:
-            self._begin(position, data)
+        chosen = take_rows(np.ascontiguousarray(entries), rows)
+        if self.extension is not None and units is not None:
+            self._write_extended(self.extension, position, chosen, rows, units)
+        elif is_new:
+            self._begin(position, memoryview(chosen.view(np.uint8)))
         else:
-            self._write(position, data)
+            self._write(position, memoryview(chosen.view(np.uint8)))
         self.max_physical = int(ends[rows[-1]])
         return len(rows)
 
@@ -122,6 +135,11 @@ class ConsumeQueue:
         if low < self.files.start or high <= low:
             return read_entries(b"")
         return read_entries(self.files.read(low, high - low))
+
+    def tags_codes(self, entries: Entries) -> Ints:
+        """The third field of entries, int64[n], with the tags code of its unit in place of an extension address."""
+        codes: Ints = entries["tags_code"].astype(np.int64)
+        return codes if self.extension is None else self.extension.resolve(codes)
 
     def cut(self, physical_end: int, *, thorough: bool = True) -> None:
         """Drops the entries of records that start at or behind `physical_end` in the log, durably.
@@ -143,10 +161,13 @@ class ConsumeQueue:
                 end = starts[0]
         if not thorough and end == self._end and (not starts or starts[-1] < end):
             return
+        self._last_places.clear()
         self.files.cut(end)
         self._end = end if self.files.starts else 0
         self._flushed = min(self._flushed, self._end)
         self._min = min(max(self._min, self.files.start), self._end)
+        if self.extension is not None:
+            self.extension.cut_behind(self._last_address())
         self._settle()
 
     def correct_min(self, min_physical: int) -> None:
@@ -154,14 +175,70 @@ class ConsumeQueue:
 
         Java 5: correctMinOffset, but over all files, and pre-blank units are never the minimum.
         """
-        if self._min >= self._end:
-            return
+        end = self._end
         low = max(self._min, self.files.start)
-        self._min = self._search(low, self._end, lambda entry: entry[0] >= min_physical and not _is_pre_blank(entry))
+
+        def is_held(position: int) -> bool:
+            data = self.files.read(position, _UNIT)
+            if len(data) < _UNIT:
+                return False  # the topic is being removed
+            offset, size, _ = QUEUE_ENTRY.struct.unpack(data)
+            return bool(offset >= min_physical) and size != PRE_BLANK_SIZE
+
+        if low >= end:
+            return
+        if not is_held(end - _UNIT):  # the usual case for queues in which nothing happens
+            self._min = end
+        elif not is_held(low):
+            places = range(low, end, _UNIT)
+            self._min = low + bisect_left(places, True, key=is_held) * _UNIT
+        else:
+            self._min = low
+
+    def expired(self, min_physical: int) -> list[int]:
+        """Starts of the oldest files that hold only records before `min_physical` of the log, in order.
+
+        Reads one entry a file, and no file twice.  Raises OSError.
+        """
+        return expired_starts(self.files.starts, self._file_size, self._end, min_physical, self._last_place)
+
+    def remove_expired(self, min_physical: int, count_max: int) -> list[str]:
+        """Retires at most `count_max` of the `expired` files and returns their paths; one thread at a time.
+
+        Durable file by file; readers go on, and so does appending.  Raises OSError.
+        """
+        starts = self.expired(min_physical)[:count_max]
+        if not starts:
+            return []
+        self._min = max(self._min, starts[-1] + self._file_size)  # first, so that nobody is sent to a file that goes
+        removed = self.files.remove_first(len(starts))
+        for start in starts:
+            self._last_places.pop(start, None)
+        if self.extension is not None:
+            oldest = self.read(self._min // _UNIT, self._min // _UNIT + 1)["tags_code"].tolist()
+            removed += self.extension.remove_before(oldest[0]) if oldest else []
+        return removed
+
+    def remove_all(self) -> None:
+        """Removes all files, newest first and durably, so that what a crash leaves has no hole; no appending meanwhile.
+
+        Raises OSError; the queue is what is left of it then.
+        """
+        try:
+            self.files.cut(self.files.start)
+            if self.extension is not None:
+                self.extension.cut_behind(None)
+        finally:
+            self._last_places.clear()
+            self._end = min(self._end, self.files.end)
+            self._flushed, self._min = min(self._flushed, self._end), min(self._min, self._end)
+            self._settle()
 
     def flush(self) -> None:
         """Makes the entries appended until now durable.  Raises OSError; do not retry."""
         end = self._end
+        if self.extension is not None:
+            self.extension.flush()  # first: no entry on the disk points at a unit that is not there
         if self._flushed < end:
             self.files.sync(self._flushed, end)
             self._flushed = end
@@ -181,6 +258,36 @@ class ConsumeQueue:
                 kept.append(row)
                 following += 1
         return np.array(kept, np.intp)
+
+    def _write_extended(
+        self, extension: QueueExtension, position: int, entries: Entries, rows: npt.NDArray[np.intp], units: Units
+    ) -> None:
+        """Puts the units of entries, then the entries with their addresses."""
+        store_ms, bitmaps = units
+        mark, before = extension.end, self._end
+        chosen = None if bitmaps is None else [bitmaps[row] for row in rows.tolist()]
+        entries = entries.copy()
+        try:
+            entries["tags_code"] = extension.put(entries["tags_code"].astype(np.int64), store_ms[rows], chosen)
+            if self._end == self.files.start:
+                self._begin(position, memoryview(entries.view(np.uint8)))
+            else:
+                self._write(position, memoryview(entries.view(np.uint8)))
+        except OSError:
+            if self._end == before:
+                extension.retract(mark)
+            raise
+
+    def _last_address(self) -> int | None:
+        """The last extension address in the queue's entries."""
+        high = self._end
+        while high > self.files.start:
+            low = max(high - _FAR_COUNT * _UNIT, self.files.start)
+            address = last_address(read_entries(self.files.read(low, high - low))["tags_code"])
+            if address is not None:
+                return address
+            high = low
+        return None
 
     def _begin(self, position: int, data: memoryview) -> None:
         """The first entries of an empty queue, which may be at any queue offset."""
@@ -230,6 +337,15 @@ class ConsumeQueue:
         found = bisect_left(places, True, key=lambda position: holds(self._entry(position)))
         return low + found * _UNIT
 
+    def _last_place(self, start: int) -> int | None:
+        """Where the last record of the full file at `start` stands in the log; None if its entry cannot be read."""
+        place = self._last_places.get(start)
+        if place is None:
+            data = self.files.read_once(start + self._file_size - _UNIT, _UNIT)
+            if len(data) == _UNIT and _is_written(entry := QUEUE_ENTRY.struct.unpack(data)):
+                place = self._last_places[start] = entry[0]
+        return place
+
     def _settle(self) -> None:
         """Says how far the log is indexed by what the last entry says."""
         self.max_physical = _NOTHING
@@ -237,6 +353,25 @@ class ConsumeQueue:
             offset, size, _ = entry = self._entry(self._end - _UNIT)
             if not _is_pre_blank(entry):
                 self.max_physical = offset + size
+
+
+def expired_starts(
+    starts: Sequence[int], file_size: int, end: int, min_physical: int, last_place: Callable[[int], int | None]
+) -> list[int]:
+    """Starts of the oldest of a queue's files that hold only records before `min_physical` of the log, in order.
+
+    Never the file with the newest entry, which ends at `end`: by it the next queue offset is known.
+    `last_place(start)` is where the last record of a file stands.  Java: ConsumeQueue.deleteExpiredFile.
+    """
+    found: list[int] = []
+    for start in starts[:-1]:
+        if start + file_size >= end:
+            break
+        place = last_place(start)
+        if place is None or place >= min_physical:
+            break
+        found.append(start)
+    return found
 
 
 def _is_written(entry: Entry) -> bool:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
+from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.record_batch import WINDOW_SIZE, Dispatcher, read_batches
 
 __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
@@ -33,9 +34,10 @@ class LogBytes(Protocol):
 class DispatchLoop:
     """Hands what lies between `position` and `end()` to the dispatchers, in their order; the worker's step.
 
-    `end` answers how far records are complete and can be read.  An exception of a dispatcher comes out of `step`, and
-    `position` stays before the batch, so that it is delivered again.  Where no record stands though the log has bytes
-    there, the loop waits: it never skips any; `stuck` says where and why.
+    `end` answers how far records are complete and can be read.  `fresh` does what the dispatchers do for records that
+    were put a moment ago; what it has not at hand comes from the log.  An exception of a dispatcher comes out of
+    `step`, and `position` stays before the batch, so that it is delivered again.  Where no record stands though the log
+    has bytes there, the loop waits: it never skips any; `stuck` says where and why.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class DispatchLoop:
         file_size: int,
         position: int,
         clock: Clock = SYSTEM_CLOCK,
+        fresh: FreshDispatch | None = None,
     ) -> None:
         self.position = position  # all records before it are dispatched
         self.stuck: message.Torn | None = None
@@ -55,6 +58,7 @@ class DispatchLoop:
         self._dispatchers = tuple(dispatchers)
         self._file_size = file_size
         self._clock = clock
+        self._fresh = fresh
         self._pause_s = _PAUSE_S
         self._moved = threading.Condition()
         self._waiting_count = 0
@@ -120,6 +124,9 @@ class DispatchLoop:
     def _deliver(self, start: int) -> None:
         end = self._end()
         if start >= end:
+            return
+        if self._fresh is not None and (reached := self._fresh.dispatch(start, end)) > start:
+            self.position = reached
             return
         for standing in read_batches(self._log.read, start, end, self._file_size):
             if isinstance(standing, message.Torn):

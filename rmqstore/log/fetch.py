@@ -13,6 +13,9 @@ import numpy.typing as npt
 from rmqstore.errors import Corrupt, DataLost, Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.formats.queue_extension import ADDRESS_MAX
+from rmqstore.log.batch_fetch import Wanted, get_messages, offset_at
+from rmqstore.log.batch_queue import BatchQueue
 from rmqstore.log.stored_record import StoredMessage
 from rmqstore.log.tag_filter import TagFilter, parse_tags
 from rmqstore.message import GetResult, GetStatus
@@ -84,11 +87,21 @@ class ReadableQueue(Protocol):
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
         """Entries of queue offsets [first, last), as far as they are written."""
 
+    def tags_codes(self, entries: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+        """The third field of entries, extension addresses resolved."""
+
 
 class Queues(Protocol):
     """What is asked of the table of queues."""
 
     def find(self, topic: str, queue_id: int) -> ReadableQueue | None:
+        """The queue, None where there is none."""
+
+
+class WholeBatches(Protocol):
+    """What is asked of the table of queues of whole batches."""
+
+    def find(self, topic: str, queue_id: int) -> BatchQueue | None:
         """The queue, None where there is none."""
 
 
@@ -125,9 +138,9 @@ class Fetch:
 
     def __init__(
         self, log: ReadableLog, queues: Queues, index: KeyIndex | None, *,
-        broker_name: str = "default", limits: FetchLimits = _DEFAULT_LIMITS,
+        broker_name: str = "default", limits: FetchLimits = _DEFAULT_LIMITS, batches: WholeBatches | None = None,
     ) -> None:  # fmt: skip
-        self._log, self._queues, self._index = log, queues, index
+        self._log, self._queues, self._index, self._batches = log, queues, index, batches
         self._broker_name = broker_name
         self._limits = limits
 
@@ -145,11 +158,13 @@ class Fetch:
             raise Rejected(f"max_count={max_count}: at least 1")
         chosen = parse_tags(tags)
         queue = self._queues.find(topic, queue_id)
-        if queue is None:
+        whole = None if queue is not None or self._batches is None else self._batches.find(topic, queue_id)
+        held = queue or whole
+        if held is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         # The end first: what is before it stays readable, and the start may only come nearer to it.
-        high = queue.max_offset
-        low = queue.min_offset
+        high = held.max_offset
+        low = held.min_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
         if offset < low:
@@ -160,6 +175,10 @@ class Fetch:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         limits = self._limits
         max_bytes = limits.bytes_max if max_bytes is None else min(max(max_bytes, limits.bytes_min), limits.bytes_max)
+        if whole is not None:
+            size = min(max_bytes, limits.bytes_in_memory)
+            return get_messages(self._log, whole, Wanted(offset, max_count, size, chosen), self._broker_name)
+        assert queue is not None
         scan = _Scan(self._log, limits, self._broker_name, (max_count, max_bytes), chosen)
         scan.run(queue, offset, high)
         return GetResult(scan.status, scan.next_offset, low, high, scan.messages)
@@ -214,7 +233,8 @@ class Fetch:
             raise Rejected(f"boundary={boundary!r}: one of {', '.join(BOUNDARIES)}")
         queue = self._queues.find(topic, queue_id)
         if queue is None:
-            return 0
+            whole = None if self._batches is None else self._batches.find(topic, queue_id)
+            return 0 if whole is None else offset_at(whole, timestamp_ms, boundary)
         high = end = queue.max_offset
         low = start = min(queue.min_offset, end)
         wanted_ms = timestamp_ms + (boundary == "upper")
@@ -294,17 +314,17 @@ class _Scan:
             entries = queue.read(first, min(first + step, last))
             if not len(entries):
                 break
-            if not self._take(entries):
+            if not self._take(queue, entries):
                 return
             first += len(entries)
         if first == offset:
             self.status = GetStatus.OFFSET_FOUND_NULL
             self.next_offset = offset + per_file - offset % per_file
 
-    def _take(self, entries: npt.NDArray[np.void]) -> bool:
+    def _take(self, queue: ReadableQueue, entries: npt.NDArray[np.void]) -> bool:
         """Goes through some entries; False when the batch is full."""
         rows = entries.tolist()
-        passing = None if self._chosen is None else self._chosen.passing(entries)
+        passing = None if self._chosen is None else self._chosen.passing(_resolved(queue, entries))
         records = _Records(self._log, rows, passing, min(self._max_bytes, self._limits.bytes_in_memory))
         for place, (offset, size, _) in enumerate(rows):
             if self.messages and self._is_full(offset, size):
@@ -346,6 +366,15 @@ class _Scan:
         if offset >= self._in_memory_from:
             return total > limits.bytes_in_memory or count >= limits.count_in_memory
         return total > limits.bytes_on_disk or count >= limits.count_on_disk
+
+
+def _resolved(queue: ReadableQueue, entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """The entries with tags codes in place of extension addresses."""
+    if not (entries["tags_code"] <= ADDRESS_MAX).any():
+        return entries
+    resolved = entries.copy()
+    resolved["tags_code"] = queue.tags_codes(entries)
+    return resolved
 
 
 class _Records:

@@ -98,7 +98,7 @@ class IndexLog:
         for file, header in found[:-1]:
             file.header = header
         self.files = tuple(file for file, _ in found)
-        self.end_offset = next((at for at in (_end_of(header) for _, header in reversed(found)) if at >= 0), _NOTHING)
+        self.end_offset = next((at for at in (end_of(header) for _, header in reversed(found)) if at >= 0), _NOTHING)
         self._partial = (_NOTHING, 0)
         return warnings
 
@@ -116,15 +116,20 @@ class IndexLog:
         if not fresh[0]:
             kept = fresh[rows]
             rows, hashes = rows[kept], hashes[kept]
-        offsets, store_ms = batch.offsets[rows], batch.store_ms[rows]
+        self.put(batch.offsets[rows], hashes, batch.store_ms[rows], int(batch.offsets[-1]))
+
+    def put(self, offsets: Ints, hashes: Ints, store_ms: Ints, newest: int) -> None:
+        """Puts items (int64[n]: place in the log, key hash, store time) of records that are not indexed yet; `newest`
+        is the last record's place, whether it has keys or not.  Raises as `dispatch`.
+        """
         place, taken = self._partial
         first = taken if taken and len(offsets) and offsets[0] == place else 0
         self._put(offsets, hashes, store_ms, first)
-        if len(rows):
+        if len(offsets):
             self.end_offset = int(offsets[-1])
-        if not len(rows) or rows[-1] < len(batch) - 1:
+        if not len(offsets) or offsets[-1] < newest:
             self._current()
-        self.end_offset = int(batch.offsets[-1])
+        self.end_offset = newest
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = COUNT_MAX) -> list[int]:
         """Places in the log of records with the hash of `key` put in [begin_ms, end_ms], newest first.
@@ -154,21 +159,41 @@ class IndexLog:
         """`flush` for the files that are full: what the checkpoint's index time stands for.  Raises OSError."""
         self._sync([file for file in self.files if file.is_dirty and file.header is not None])
 
+    def expired(self, min_physical: int) -> list[str]:
+        """Names of the oldest files that lead only to records before `min_physical` of the log; never the last one."""
+        found = []
+        for file in self.files[:-1]:
+            if end_of(self._header(file)) >= min_physical:
+                break
+            found.append(file.name)
+        return found
+
     def delete(self, doomed: Collection[str]) -> None:
-        """Removes files by name, durably; not while a batch is dispatched.  Raises OSError.
+        """Removes files by name, oldest first and each one durably before the next; not the last one while a batch is
+        dispatched.  Raises OSError; what could not be removed stays.
 
         Who searches one meanwhile goes on.
         """
-        gone = [file for file in self.files if file.name in doomed]
+        for file in self.files:
+            if file.name in doomed:
+                self._delete(file)
+
+    def _delete(self, file: IndexFile) -> None:
+        """Takes a file out of the list, then off the disk: who finds none can tell why.  A failure puts it back."""
         with self._lock:
-            self.files = tuple(file for file in self.files if file not in gone)
-            for file in gone:
-                self._mapped.pop(file, None)
-        for file in gone:
-            self._fs.remove(join(self._directory, file.name))
-        if gone:
-            self._fs.sync_directory(self._directory)
-            ends = (_end_of(self._header(file)) for file in reversed(self.files))
+            was_last = self.files[-1:] == (file,)
+            self.files = tuple(each for each in self.files if each is not file)
+            self._mapped.pop(file, None)
+        try:
+            with suppress(FileNotFoundError):
+                self._fs.remove(join(self._directory, file.name))
+        except OSError:
+            with self._lock:
+                self.files = tuple(sorted((file, *self.files), key=lambda each: each.name))
+            raise
+        self._fs.sync_directory(self._directory)
+        if was_last:
+            ends = (end_of(self._header(each)) for each in reversed(self.files))
             self.end_offset = next((end for end in ends if end >= 0), _NOTHING)
 
     def close(self) -> None:
@@ -298,6 +323,6 @@ class IndexLog:
         return index.infer_sizes(source.view()) if size > index.HEADER.size else None
 
 
-def _end_of(header: IndexHeader) -> int:
+def end_of(header: IndexHeader) -> int:
     """How far a file says the log is indexed; -1 where it says nothing."""
     return header.end_offset if header.index_count > 1 or header.end_offset > 0 else _NOTHING

@@ -8,6 +8,7 @@ from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import Dispatcher
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import StoreParts, apply, open_parts
@@ -19,15 +20,20 @@ _NOTE_SIZE = 64  # so that a later note covers an earlier one, or the process id
 
 
 def recovered(
-    fs: FileSystem, root: str, config: StoreConfig, clock: Clock, further: Sequence[Dispatcher] = ()
+    fs: FileSystem,
+    root: str,
+    config: StoreConfig,
+    clock: Clock,
+    further: Sequence[Dispatcher] = (),
+    kinds: QueueKinds = PLAIN_ONLY,
 ) -> tuple[StoreParts, RecoveryPlan, list[str]]:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
     Nothing is changed before the file `abort` is there, durably.  Raises as `plan_recovery` and `apply`.
     """
-    plan = plan_recovery(fs, root, config)
+    plan = plan_recovery(fs, root, config, kinds)
     mark_open(fs, root)
-    parts = open_parts(fs, plan, config, clock, further)
+    parts = open_parts(fs, plan, config, clock, further, kinds)
     try:
         _write_again(fs, plan, parts)
         warnings = apply(plan, parts)

@@ -9,9 +9,15 @@ import numpy as np
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
-from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.message_columns import Ints, Mask, take_rows
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.batch_queue import BatchQueues
 from rmqstore.log.consume_queue import ConsumeQueue, Entries
+from rmqstore.log.inner_batches import is_inner_batch_rows
+from rmqstore.log.multi_dispatch import further_entries
+from rmqstore.log.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
+from rmqstore.log.queue_extension import QueueExtension
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 
 DIRECTORY = "consumequeue"
@@ -25,6 +31,7 @@ DEFAULT_DELAY_MS = (
 )
 _UNIT = QUEUE_ENTRY.size
 _TOPIC_SIZE_MAX = 255
+_EVERYTHING = 2**63 - 1  # as a place in the log: all records are before it
 
 QueueKey = tuple[str, int]
 
@@ -32,8 +39,8 @@ QueueKey = tuple[str, int]
 class QueueTable:
     """The queues below consumequeue/ of the store at `root`, by topic and queue id.
 
-    One thread dispatches, or none while queues are cut; everything else may be called from any thread.  `delay_ms` are
-    the milliseconds of the delay levels, level 1 first.
+    One thread dispatches, or none while queues are cut; everything else may be called from any thread, but queues
+    expire in one at a time.  `delay_ms` are the milliseconds of the delay levels, level 1 first.
     """
 
     def __init__(
@@ -43,15 +50,22 @@ class QueueTable:
         root: str,
         file_size: int,
         delay_ms: Sequence[int] = DEFAULT_DELAY_MS,
+        kinds: QueueKinds = PLAIN_ONLY,
     ) -> None:
         self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
         self.refused_count = 0  # records whose topic or queue id names no directory
         self._fs = fs
         self._handles = handles
         self._root = join(root, DIRECTORY)
+        self._extension_root = join(root, EXTENSION_DIRECTORY)
+        self.kinds = kinds
+        self.batches = BatchQueues(fs, handles, root, kinds.batch_file_size)
         self._file_size = file_size
         self._delay_ms = tuple(delay_ms)
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._writing = threading.Lock()  # held while a batch is dispatched, and while a topic is removed
+        self._removed: dict[str, int] = {}  # topic -> records before this place of the log are not for it any more
+        self._flushing = threading.Lock()  # so that who flushes behind another one waits for what that one took
         self._lock = threading.Lock()  # guards `_dirty` and `_failure`
         self._dirty: set[ConsumeQueue] = set()
         self._failure: OSError | None = None
@@ -73,7 +87,7 @@ class QueueTable:
                     queue = self._make(topic.name, queue_id)
                     warnings += queue.load()
                     self._queues[topic.name, queue_id] = queue
-        return warnings
+        return warnings + self.batches.load()
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, None if there is none: asking creates nothing."""
@@ -95,7 +109,8 @@ class QueueTable:
 
     def next_offsets(self) -> dict[QueueKey, int]:
         """The queue offset of the next message of every queue: RocketMQ's topic-queue table."""
-        return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.queues()}
+        own = {(queue.topic, queue.queue_id): queue.max_offset for queue in self.queues()}
+        return own | self.batches.next_offsets()
 
     @property
     def max_physical(self) -> int:
@@ -108,15 +123,40 @@ class QueueTable:
         One write for each run of entries of a queue.  Raises Corrupt for a gap in a queue, OSError from the disk;
         some queues have their entries then, and the same batch can be dispatched again.
         """
-        rows = np.flatnonzero(batch.queued)
         touched: list[ConsumeQueue] = []
-        try:
-            if len(rows):
-                self._append(batch, rows, touched)
-        finally:
-            with self._lock:
-                self._dirty.update(touched)
+        with self._writing:
+            rows = np.flatnonzero(self._still_wanted(batch, batch.queued) if self._removed else batch.queued)
+            try:
+                if len(rows):
+                    self._append(batch, rows, touched)
+                    if self.kinds.multi_dispatch:
+                        self._append_further(batch, touched)
+                if len(rows) < len(batch):
+                    self._append_batches(batch)
+            finally:
+                with self._lock:
+                    self._dirty.update(touched)
         self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
+
+    def append_run(self, key: QueueKey, first_offset: int, entries: bytes, ends: tuple[int, int]) -> None:
+        """Appends entries of one queue, as a file holds them, whose queue offsets follow each other from
+        `first_offset` on; `ends` is where the first and the last one's record end.  Raises as `dispatch`.
+        """
+        with self._writing:
+            if self._removed and ends[1] <= self._removed.get(key[0], 0):
+                return
+            queue = self._queue_of(*key)
+            count = len(entries) // _UNIT
+            if queue is None:
+                self.refused_count += count
+                return
+            try:
+                if not queue.append_run(first_offset, memoryview(entries), *ends):
+                    offsets = np.arange(first_offset, first_offset + count)
+                    queue.append(offsets, np.frombuffer(entries, QUEUE_ENTRY.dtype))
+            finally:
+                with self._lock:
+                    self._dirty.add(queue)
 
     def cut(self, physical_end: int, *, thorough: bool = True) -> None:
         """Drops the entries of records at or behind `physical_end` from every queue; see ConsumeQueue.cut.
@@ -128,38 +168,78 @@ class QueueTable:
             if not queue.files.starts:
                 self._remove(queue)
 
+    def remove_topic(self, topic: str, log_end: int) -> int:
+        """Removes the queues of a topic with their files, durably, and returns how many there were.
+
+        Any thread, also while records of the topic are dispatched: those before `log_end` of the log, where it ended
+        when the topic's next queue offsets were forgotten, make no queue again.  Readers go on with what they have.
+        The messages stay in the log until they expire.  After a crash in the middle of it the queues may be back whole.
+        Raises OSError; until a repetition completes it the topic gets no entries.
+        """
+        with self._writing:
+            queues = [queue for queue in self.queues() if queue.topic == topic]
+            self._removed[topic] = _EVERYTHING
+            for queue in queues:
+                queue.remove_all()
+                self._remove(queue)
+            whole = [queue for queue in self.batches.queues() if queue.topic == topic]
+            for batch_queue in whole:
+                self.batches.remove(batch_queue)
+            self._removed[topic] = log_end
+        return len(queues) + len(whole)
+
     def correct_min(self, min_physical: int) -> None:
         """Moves every queue's minimum up to where the log begins."""
         for queue in self.queues():
             queue.correct_min(min_physical)
+        self.batches.correct_min(min_physical)
 
     def flush(self) -> None:
         """Makes durable all that was dispatched until now.  Raises OSError, and ever after: a sync is not retried."""
-        with self._lock:
-            if self._failure is not None:
-                raise OSError(self._failure.errno, self._failure.strerror, self._failure.filename)
-            dirty, self._dirty = self._dirty, set()
-        try:
-            for queue in dirty:
-                queue.flush()
-        except OSError as failure:
-            self._failure = failure
-            raise
+        with self._flushing:
+            with self._lock:
+                if self._failure is not None:
+                    raise OSError(self._failure.errno, self._failure.strerror, self._failure.filename)
+                dirty, self._dirty = self._dirty, set()
+            try:
+                for queue in dirty:
+                    queue.flush()
+                self.batches.flush()
+            except OSError as failure:
+                self._failure = failure
+                raise
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = join(self._root, topic, str(queue_id))
-        return ConsumeQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
+        queue = ConsumeQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
+        if self.kinds.extension and not topic.startswith(names.LMQ_PREFIX):
+            directory = join(self._extension_root, topic, str(queue_id))
+            queue.extension = QueueExtension(self._fs, self._handles, directory, self.kinds.extension_file_size)
+        return queue
 
     def _remove(self, queue: ConsumeQueue) -> None:
         """Forgets an empty queue and removes its directories, as far as nothing foreign lies in them."""
         with self._lock:
             self._dirty.discard(queue)
         self._queues.pop((queue.topic, queue.queue_id), None)
-        directory = queue.files.directories[0]
-        with suppress(OSError):
-            for path in (directory, directory_of(directory)):
-                self._fs.remove_directory(path)
-                self._fs.sync_directory(directory_of(path))
+        for files in (queue.files, *((queue.extension.files,) if queue.extension is not None else ())):
+            directory = files.directories[0]
+            with suppress(OSError):
+                for path in (directory, directory_of(directory)):
+                    self._fs.remove_directory(path)
+                    self._fs.sync_directory(directory_of(path))
+
+    def _still_wanted(self, batch: RecordBatch, rows: Mask) -> Mask:
+        """`rows` without records of topics that were removed behind them; forgets removals that are past."""
+        first = int(batch.offsets[0])
+        self._removed = {topic: end for topic, end in self._removed.items() if end > first}
+        topics, numbers = batch.topics
+        wanted = rows.copy()
+        for number, topic in enumerate(topics):
+            end = self._removed.get(topic)
+            if end is not None:
+                wanted[(numbers == number) & (batch.offsets < end)] = False
+        return wanted
 
     def _append(self, batch: RecordBatch, rows: Ints, touched: list[ConsumeQueue]) -> None:
         """Groups the records by queue and appends each group."""
@@ -170,6 +250,7 @@ class QueueTable:
         if not (keys == keys[0]).all():
             order = np.argsort(keys, kind="stable")
             entries, queue_offsets, keys = take_rows(entries, order), queue_offsets[order], keys[order]
+            rows = rows[order]
             cuts = np.flatnonzero(np.diff(keys)) + 1
         broken = np.flatnonzero(np.diff(queue_offsets) != 1) + 1  # a new queue, or a queue offset out of order
         irregular = set(np.searchsorted(cuts, broken[~np.isin(broken, cuts)], side="right").tolist())
@@ -185,11 +266,46 @@ class QueueTable:
                 self.refused_count += high - low
                 continue
             touched.append(queue)
+            if queue.extension is not None:
+                units = batch.store_ms[rows[low:high]], self._bitmaps(batch, rows[low:high])
+                queue.append(queue_offsets[low:high], entries[low:high], units)
+                continue
             if group not in irregular:
                 run = data[low * _UNIT : high * _UNIT]
                 if queue.append_run(places[group], run, first_ends[group], last_ends[group]):
                     continue
             queue.append(queue_offsets[low:high], entries[low:high])
+
+    def _append_further(self, batch: RecordBatch, touched: list[ConsumeQueue]) -> None:
+        """Entries in the further queues that records list."""
+        places = further_entries(batch)
+        codes = batch.tags_codes(self._delay_ms) if places else None
+        for (topic, queue_id), (rows, queue_offsets) in places.items():
+            queue = self._queue_of(topic, queue_id)
+            if queue is None or codes is None:
+                self.refused_count += len(rows)
+                continue
+            wanted = batch.offsets[rows] >= self._removed.get(topic, 0)
+            entries, _ = _entries(batch, rows[wanted], codes)
+            if len(entries):
+                touched.append(queue)
+                queue.append(queue_offsets[wanted], entries)
+
+    def _append_batches(self, batch: RecordBatch) -> None:
+        """Units of the inner batches among the records."""
+        wanted = is_inner_batch_rows(batch)
+        if self._removed:
+            wanted = self._still_wanted(batch, wanted)
+        rows = np.flatnonzero(wanted)
+        if len(rows):
+            self.batches.dispatch(batch, rows, batch.tags_codes(self._delay_ms))
+
+    def _bitmaps(self, batch: RecordBatch, rows: Ints) -> list[bytes] | None:
+        """The bitmaps of some records' extension units."""
+        if self.kinds.bitmaps is None:
+            return None
+        bitmaps = self.kinds.bitmaps(batch)
+        return [bitmaps[row] for row in rows.tolist()]
 
     def _queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue of a record; None where its names would lead out of the store, or are no names at all."""

@@ -142,15 +142,8 @@ class RecordBatch:
         """The properties that dispatch asks for, record by record; None when there are many records."""
         if len(self) > _FEW_COUNT:
             return None
-        found = []
-        for block in self._values(self.located.properties_at, self.located.properties_size):
-            values = {}
-            for piece in block.split(VALUE_END):
-                name, _, value = piece.partition(NAME_END)
-                if value and name in _NAMES:
-                    values[name] = value
-            found.append(values)
-        return found
+        blocks = self._values(self.located.properties_at, self.located.properties_size)
+        return [dispatched_properties(block) for block in blocks]
 
     def tags_codes(self, delay_ms: Sequence[int]) -> Ints:
         """The third field of each record's queue entry: the hash of TAGS, 0 without; in SCHEDULE_TOPIC_XXXX, for a
@@ -158,7 +151,7 @@ class RecordBatch:
         """
         few = self._few
         if few is not None:
-            codes = np.array([_hash(values.get(_TAGS, b"")) for values in few], np.int64)
+            codes = np.array([tags_hash(values.get(_TAGS, b"")) for values in few], np.int64)
         else:
             codes = text_hashes(self.pieces.data, *self._found[_TAGS]).astype(np.int64)
         topics, numbers = self.topics
@@ -227,13 +220,24 @@ class RecordBatch:
         return data, starts, sizes, rows
 
 
+def dispatched_properties(block: bytes) -> dict[bytes, bytes]:
+    """Of a record's properties those that dispatch asks for."""
+    values = {}
+    for piece in block.split(VALUE_END):
+        name, _, value = piece.partition(NAME_END)
+        if value and name in _NAMES:
+            values[name] = value
+    return values
+
+
 @lru_cache(maxsize=4096)
 def _text(topic: bytes) -> str:
     return java_text(topic)
 
 
 @lru_cache(maxsize=4096)
-def _hash(tags: bytes) -> int:
+def tags_hash(tags: bytes) -> int:
+    """What the queue entry of a record with these TAGS holds; 0 for none."""
     return string_hash(java_text(tags))
 
 

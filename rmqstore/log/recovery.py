@@ -16,12 +16,17 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
+from rmqstore.log.inner_batches import is_inner_batch_rows
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery_disk import ReadableDisk
+from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
-from rmqstore.log.recovery_plan import PlannedFile, RecoveryPlan
-from rmqstore.log.recovery_queues import QueueScan
+from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
+from rmqstore.log.recovery_queue_view import QueueView
+from rmqstore.log.recovery_queues import QueueScan, QueueTrack
 from rmqstore.log.recovery_scan import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery_start import (
     Start,
@@ -37,14 +42,14 @@ from rmqstore.log.recovery_view import StoreView, open_view
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
 
-def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig) -> RecoveryPlan:
+def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> RecoveryPlan:
     """What recovering the store at `root` comes to.  Looks, and changes nothing.
 
     Of `config` count the paths, the checks and what is to be done about damage; sizes come from the files.  Raises
     Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
     NotAStore, UnsupportedLayout, OSError.
     """
-    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths))
+    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
     planner = _Planner(store, config)
     try:
         return planner.plan()
@@ -61,6 +66,7 @@ class _Scan:
     end: LogEnd
     count: ScanCount
     queues: QueueScan
+    batches: BatchScan
     index_missing: int | None = None
 
 
@@ -78,7 +84,7 @@ class _Planner:
         )
         self._store = replace(store, log=self._log)
         self._warnings = [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
-        self._warnings += warnings + list(_unwritten_kinds(store))
+        self._warnings += warnings
         self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
         self._choice = self._choose_index(self._log.end)
 
@@ -103,14 +109,15 @@ class _Planner:
         return self._with_checkpoint(self._plan_of(scan), scan)
 
     def _plan_without_log(self) -> RecoveryPlan:
-        entries = [queue for queue in self._store.queues.values() if queue.end > queue.first]
+        entries = [queue for queue in _all_queues(self._store) if queue.end > queue.first]
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
             reason = "there is no commitlog file, while queues or index have entries; recovering would delete them"
             raise Corrupt(join(self._store.root, "commitlog"), 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, is_whole=True)
-        scan = _Scan((0, end.reason), end, count, queues)
+        batches = BatchScan(self._store, 0, compare=False, is_whole=True)
+        scan = _Scan((0, end.reason), end, count, queues, batches)
         return self._with_checkpoint(self._plan_of(scan), scan)
 
     # --- reading
@@ -131,25 +138,33 @@ class _Planner:
             rules = replace(rules, stop=lies[0].offset, stop_reason=lies[0].reason)
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
-        queues = QueueScan(self._store, start[0], self._clean, is_whole=start[0] <= self._log.start)
+        is_whole = start[0] <= self._log.start
+        queues = QueueScan(self._store, start[0], self._clean, is_whole)
+        batches = BatchScan(self._store, start[0], self._clean, is_whole)
         missing: list[int] = []
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
         def take(batch: RecordBatch) -> None:
             queues.add(batch)
+            batches.add(batch)
             if looks and not missing and batch.offsets[-1] > covered:
                 places = batch.offsets[batch.index_items()[0]]
                 missing.extend(places[places > covered][:1].tolist())
 
         end, count = scan_log(self._log, start[0], rules, take)
         queues.finish()
-        return _Scan(start, end, count, queues, missing[0] if missing else None)
+        return _Scan(start, end, count, queues, batches, missing[0] if missing else None)
 
     def _is_known(self, located: Located, offset: int) -> bool:
         """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
         record = RecordBatch(np.array([offset]), located, offset)
-        queue = self._store.queues.get((record.topics[0][0], int(record.queue_ids[0])))
+        key = (record.topics[0][0], int(record.queue_ids[0]))
+        if is_inner_batch_rows(record)[0]:
+            whole = self._store.batch_queues.get(key)
+            slot = 0 if whole is None else whole.slot_at(offset)
+            return whole is not None and offset in whole.read(slot, slot + 1)["physical_offset"]
+        queue = self._store.queues.get(key)
         if queue is None:
             return False
         slot = int(record.queue_offsets[0])
@@ -168,7 +183,7 @@ class _Planner:
             return self._log.start, "the checkpoint is later than the newest message: it answers for nothing"
         for wanted in (
             self._indexed(scan.start),
-            hole_start(self._store, list(scan.queues.tracks.values()), scan.start),
+            hole_start(self._store, [*scan.queues.tracks.values(), *scan.batches.tracks.values()], scan.start),
         ):
             if wanted != scan.start:
                 return wanted
@@ -195,7 +210,7 @@ class _Planner:
             if not found.is_lie:
                 raise self._corrupt(found.offset, found.reason)
         if self._clean and end.is_broken:
-            behind = any(queue.slot_at(end.offset) < queue.end for queue in self._store.queues.values())
+            behind = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
             if behind:
                 raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
 
@@ -214,6 +229,7 @@ class _Planner:
             partial = partial_record(store.disk, self._log, choice.kept, choice.covered)
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
+        batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         warnings = [*self._warnings, *delay_warnings(store, queues, self._config.delay_ms())]
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
@@ -227,7 +243,8 @@ class _Planner:
             index_deleted=tuple(PlannedFile(view.path, why) for view, why in choice.deleted),
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
-            warnings=tuple(warnings),
+            warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
+            kinds=_sizes(store),
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
@@ -258,7 +275,7 @@ class _Planner:
             return []
         if not self._clean:
             return [scan.start[0]]
-        tracks = scan.queues.tracks.values()
+        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
         starts = [track.first_missing for track in tracks if track.first_missing is not None]
         if scan.index_missing is not None:
             starts.append(scan.index_missing)
@@ -275,13 +292,13 @@ def _end_reason(end: LogEnd) -> str:
     return f"{end.reason}; the log is damaged in the middle"
 
 
-def _unwritten_kinds(store: StoreView) -> list[str]:
-    """Warnings about queues whose newest entries cannot be written again after a crash."""
-    if not store.abort_present:
-        return []
-    warnings = []
-    if any(queue.is_multi_dispatch for queue in store.queues.values()):
-        warnings.append("light queues (%LMQ%) are cut, but not built again")
-    if store.disk.entries(join(store.root, "batchconsumequeue")):
-        warnings.append("batch queues are left as they are")
-    return warnings
+def _all_queues(store: StoreView) -> list[QueueView]:
+    return [*store.queues.values(), *store.batch_queues.values()]
+
+
+def _sizes(store: StoreView) -> QueueSizes:
+    kinds = store.kinds
+    return QueueSizes(
+        kinds.multi_dispatch, kinds.extension, kinds.extension_file_size, store.batch_file_size,
+        tuple(sorted(store.batch_topics)),
+    )  # fmt: skip

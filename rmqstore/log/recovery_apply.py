@@ -7,7 +7,7 @@ before queues, index and checkpoint speak of it.  The checkpoint comes last.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,14 +17,16 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import message
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.index import HEADER, read_header
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.checkpoint import CheckpointFile
 from rmqstore.log.index_log import DIRECTORY, IndexLog
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.record_batch import Dispatcher, RecordBatch, read_batches
-from rmqstore.log.recovery_plan import PlannedQueue, RecoveryPlan
+from rmqstore.log.recovery_plan import PlannedExtension, PlannedQueue, RecoveryPlan
 
 _ZEROS = bytes(1024 * 1024)
 
@@ -52,8 +54,9 @@ class StoreParts:
 
 
 def open_parts(
-    fs: FileSystem, plan: RecoveryPlan, config: StoreConfig, clock: Clock, further: Sequence[Dispatcher] = ()
-) -> StoreParts:
+    fs: FileSystem, plan: RecoveryPlan, config: StoreConfig, clock: Clock, further: Sequence[Dispatcher] = (),
+    kinds: QueueKinds = PLAIN_ONLY,
+) -> StoreParts:  # fmt: skip
     """Parts with the sizes that the files have, and those of `config` where no file tells them.  Changes nothing."""
     handles = FileHandles(fs, config.open_files_max)
     log = FileSequence(
@@ -61,11 +64,23 @@ def open_parts(
         pick=_picker(plan.log_directories, config), keep_open=True,
     )  # fmt: skip
     queue_file_size = plan.queue_file_size or config.queue_file_size
-    queues = QueueTable(fs, handles, plan.root, queue_file_size, config.delay_ms())
+    queues = QueueTable(fs, handles, plan.root, queue_file_size, config.delay_ms(), _found_kinds(plan, kinds))
     slots, items = plan.index_sizes or (config.index_slot_count, config.index_item_count)
     index = IndexLog(fs, plan.root, slots, items, clock) if config.index_enabled else None
     checkpoint = CheckpointFile(fs, join(plan.root, "checkpoint"))
     return StoreParts(fs, log, queues, index, checkpoint, handles, queue_file_size, further)
+
+
+def _found_kinds(plan: RecoveryPlan, kinds: QueueKinds) -> QueueKinds:
+    """`kinds`, with those that the store has already and the sizes of its files."""
+    found = plan.kinds
+    return replace(
+        kinds,
+        multi_dispatch=kinds.multi_dispatch or found.multi_dispatch,
+        extension=kinds.extension or found.extension,
+        extension_file_size=found.extension_file_size or kinds.extension_file_size,
+        batch_file_size=found.batch_file_size or kinds.batch_file_size,
+    )
 
 
 def _picker(directories: Sequence[str], config: StoreConfig) -> "_Picker":
@@ -134,24 +149,32 @@ def _settle_log(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
 
 def _cut_queues(plan: RecoveryPlan, parts: StoreParts) -> None:
     """Files that are in the way go, then entries that do not stay, newest first; then directories left empty."""
+    whole = parts.queues.kinds
     for queue in plan.queues:
-        for file in reversed(queue.removed_files):
-            with suppress(FileNotFoundError):
-                parts.fs.remove(file.path)
-        if queue.removed_files:
-            parts.fs.sync_directory(queue.directory)
-        if queue.must_cut:
-            _cut_queue(queue, parts)
-        if queue.is_changed and queue.keep is None:
-            _remove_empty(queue.directory, parts.fs)
+        end = None if queue.keep is None else queue.keep * QUEUE_ENTRY.size
+        _cut_files(queue, end, parts, parts.queue_file_size)
+    for queue in plan.batch_queues:
+        end = None if queue.keep is None else queue.keep * BATCH_QUEUE_ENTRY.size
+        _cut_files(queue, end, parts, whole.batch_file_size)
+    for extension in plan.extensions:
+        _cut_files(extension, extension.end, parts, whole.extension_file_size)
     for directory in plan.empty_directories:
         _remove_empty(directory, parts.fs)
 
 
-def _cut_queue(queue: PlannedQueue, parts: StoreParts) -> None:
-    files = FileSequence(parts.fs, parts.handles, [queue.directory], parts.queue_file_size)
-    files.load()
-    files.cut(files.start if queue.keep is None else queue.keep * QUEUE_ENTRY.size)
+def _cut_files(planned: PlannedQueue | PlannedExtension, end: int | None, parts: StoreParts, file_size: int) -> None:
+    """Drops what is planned to go from the files of one queue: from byte `end` on, all where it is None."""
+    for file in reversed(planned.removed_files):
+        with suppress(FileNotFoundError):
+            parts.fs.remove(file.path)
+    if planned.removed_files:
+        parts.fs.sync_directory(planned.directory)
+    if planned.must_cut:
+        files = FileSequence(parts.fs, parts.handles, [planned.directory], file_size)
+        files.load()
+        files.cut(files.start if end is None else end)
+    if planned.is_changed and end is None:
+        _remove_empty(planned.directory, parts.fs)
 
 
 def _remove_empty(directory: str, fs: FileSystem) -> None:
@@ -199,12 +222,13 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
     recovery that is killed again and again gets further each time."""
     assert plan.dispatch_from is not None
     log = parts.log
-    begins = {(queue.topic, queue.queue_id): queue.begin_offset for queue in plan.queues if queue.begin_offset}
+    begins = {(queue.topic, queue.queue_id): queue.begin_offset for queue in plan.all_queues if queue.begin_offset}
+    batch_topics = frozenset(plan.kinds.batch_topics)
     newest_ms = 0
     for item in read_batches(log.read, plan.dispatch_from, plan.log_end, log.file_size):
         if isinstance(item, RecordBatch):
             newest_ms = int(item.store_ms[-1])
-            for_queues = _kept(item, begins)
+            for_queues = _kept(item, begins, batch_topics)
             if for_queues is not None:
                 parts.queues.dispatch(for_queues)
             for dispatcher in parts.dispatchers[1:]:
@@ -228,12 +252,15 @@ def _note_progress(plan: RecoveryPlan, checkpoint: CheckpointFile, newest_ms: in
     checkpoint.flush()
 
 
-def _kept(batch: RecordBatch, begins: dict[tuple[str, int], int]) -> RecordBatch | None:
-    """The batch without the records that come before their queue begins; None if none is left."""
-    if not begins or int(batch.offsets[0]) >= max(begins.values()):
+def _kept(batch: RecordBatch, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> RecordBatch | None:
+    """The batch without the records that come before their queue begins, and without those that were stored alone in a
+    topic whose batches are stored whole; None if none is left."""
+    if not batch_topics and (not begins or int(batch.offsets[0]) >= max(begins.values())):
         return batch
     topics, numbers = batch.topics
     dropped: Mask = np.zeros(len(batch), bool)
+    if not batch_topics.isdisjoint(topics):
+        dropped = np.array([topic in batch_topics for topic in topics])[numbers] & batch.queued
     for (topic, queue_id), begin in begins.items():
         if topic in topics:
             of_queue = (numbers == topics.index(topic)) & (batch.queue_ids == queue_id)
@@ -276,6 +303,6 @@ def _compare(plan: RecoveryPlan, queues: QueueTable) -> None:
     planned, found = plan.next_offsets(), queues.next_offsets()
     for key, behind in planned.items():
         if found.get(key, 0) != behind:
-            directory = next(queue.directory for queue in plan.queues if (queue.topic, queue.queue_id) == key)
+            directory = next(queue.directory for queue in plan.all_queues if (queue.topic, queue.queue_id) == key)
             reason = f"the queue came out with its end at {found.get(key, 0)}, planned was {behind}"
             raise Corrupt(directory, 0, reason)

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from rmqstore.formats import message
+from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
+from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -47,12 +49,13 @@ def _entries(store: StoreView, start: int, end: int) -> tuple[Ints, Ints]:
             if low < high:
                 entries = queue.read(low, high)
                 parts.append(entries[is_valid(entries) & ~is_pre_blank(entries)])
+    parts += [queue.read(queue.slot_at(start), queue.slot_at(end)) for queue in store.batch_queues.values()]
     if not parts:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found = np.concatenate(parts)
-    offsets = found["physical_offset"].astype(np.int64)
+    offsets = np.concatenate([part["physical_offset"].astype(np.int64) for part in parts])
+    sizes = np.concatenate([part["size"].astype(np.int64) for part in parts])
     order = np.argsort(offsets, kind="stable")
-    return offsets[order], found["size"].astype(np.int64)[order]
+    return offsets[order], sizes[order]
 
 
 def _is_explained(store: StoreView, low: int, high: int) -> bool:
@@ -62,24 +65,38 @@ def _is_explained(store: StoreView, low: int, high: int) -> bool:
         return False
     for item in read_batches(log.read, low, high, log.file_size):
         if isinstance(item, RecordBatch):
-            if not all(_belongs_nowhere(store, key, offset) for key, offset in _newest_by_queue(item)):
+            plain = _newest_by_queue(item, queued_rows(store, item))
+            batches = _newest_by_queue(item, np.flatnonzero(is_inner_batch_rows(item)))
+            if not all(_belongs_nowhere(store, store.queues.get(key), key, place) for key, place in plain):
+                return False
+            if not all(_belongs_nowhere(store, store.batch_queues.get(key), key, place) for key, place in batches):
                 return False
         elif isinstance(item, message.Torn):
             return False
     return True
 
 
-def _newest_by_queue(batch: RecordBatch) -> Iterator[tuple[QueueKey, int]]:
-    """Each queue that records of a batch belong to, with the place of the last of them."""
+def queued_rows(store: StoreView, batch: RecordBatch) -> npt.NDArray[np.intp]:
+    """The records of a batch that belong to plain queues; none of a topic whose batches are stored whole, where
+    RocketMQ leaves out what is stored alone.
+    """
+    queued = batch.queued
+    if store.batch_topics:
+        topics, numbers = batch.topics
+        queued = queued & ~np.array([topic in store.batch_topics for topic in topics])[numbers]
+    return np.flatnonzero(queued)
+
+
+def _newest_by_queue(batch: RecordBatch, rows: npt.NDArray[np.intp]) -> Iterator[tuple[QueueKey, int]]:
+    """Each queue that some records of a batch belong to, with the place of the last of them."""
     topics, numbers = batch.topics
     newest: dict[QueueKey, int] = {}
-    for row in np.flatnonzero(batch.queued).tolist():
+    for row in rows.tolist():
         newest[topics[int(numbers[row])], int(batch.queue_ids[row])] = int(batch.offsets[row])
     return iter(newest.items())
 
 
-def _belongs_nowhere(store: StoreView, key: QueueKey, offset: int) -> bool:
-    queue = store.queues.get(key)
+def _belongs_nowhere(store: StoreView, queue: QueueView | None, key: QueueKey, offset: int) -> bool:
     if queue is not None and queue.end > queue.first:
         return offset < oldest_message(store.log, queue)
     return is_deleted_topic(store, key[0])
@@ -87,9 +104,10 @@ def _belongs_nowhere(store: StoreView, key: QueueKey, offset: int) -> bool:
 
 def is_deleted_topic(store: StoreView, topic: str) -> bool:
     """Whether a topic is neither in the broker's configuration, where there is one, nor among the queue files."""
-    if store.known_topics is None or topic in store.known_topics:
-        return False
-    return not any(queue.topic == topic and queue.files for queue in store.queues.values())
+    if store.known_topics is None or topic in store.known_topics or topic.startswith(names.LMQ_PREFIX):
+        return False  # light queues are in no configuration
+    queues = (*store.queues.values(), *store.batch_queues.values())
+    return not any(queue.topic == topic and queue.files for queue in queues)
 
 
 def oldest_message(log: LogView, queue: QueueView) -> int:

@@ -6,7 +6,6 @@ import numpy as np
 
 from rmqstore.files.filesystem import join
 from rmqstore.formats import names
-from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.recovery_disk import ReadableFile
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -39,10 +38,11 @@ def planned_queues(
 def _kept(store: StoreView, queue: QueueView, track: QueueTrack | None, scanned: tuple[int, int]) -> int | None:
     """The slot up to which entries stay; None if none do.
 
-    After a crash those of scanned records are written again; light queues are only held against the log's end.
+    After a crash those of scanned records are written again; light queues that are not kept up are only held against
+    the log's end.
     """
     scan_start, log_end = scanned
-    is_trusted = not store.abort_present or queue.is_multi_dispatch
+    is_trusted = not store.abort_present or (queue.is_multi_dispatch and not store.kinds.multi_dispatch)
     kept = queue.slot_at(log_end if is_trusted else scan_start)
     if track is not None and track.rewriting:
         kept = min(kept, track.kept if track.kept is not None else 0)
@@ -61,18 +61,18 @@ def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None,
     elif track is not None and track.anew is not None:
         low = track.anew
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)
-    must_cut = must_cut or (store.abort_present and keep is not None and _has_rest(queue, keep))
+    must_cut = must_cut or (store.abort_present and keep is not None and has_rest(queue, keep))
     return PlannedQueue(
         queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, behind, removed, must_cut
     )
 
 
-def _has_rest(queue: QueueView, keep: int) -> bool:
+def has_rest(queue: QueueView, keep: int) -> bool:
     """Whether anything but zeros stands behind the entries that stay, in their last file."""
     file = queue.files[-1]
     source = queue.disk.open(file.path)
     try:
-        return _nonzero(source, max(keep * QUEUE_ENTRY.size - file.start, 0), file.size, first_only=True) is not None
+        return nonzero(source, max(keep * queue.layout.size - file.start, 0), file.size, first_only=True) is not None
     finally:
         source.close()
 
@@ -110,11 +110,11 @@ def nonzero_behind(log: LogView, end: int) -> tuple[int, int] | None:
     file = log.file_at(end)
     if file is None:
         return None
-    found = _nonzero(log.opened(file), end - file.start, file.size)
+    found = nonzero(log.opened(file), end - file.start, file.size)
     return None if found is None else (file.start + found[0], file.start + found[1])
 
 
-def _nonzero(source: ReadableFile, position: int, size: int, *, first_only: bool = False) -> tuple[int, int] | None:
+def nonzero(source: ReadableFile, position: int, size: int, *, first_only: bool = False) -> tuple[int, int] | None:
     """From the first to behind the last byte of [position, size) that is not zero."""
     low, high = -1, 0
     while (position := source.next_data(position)) < size:

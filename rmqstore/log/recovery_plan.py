@@ -59,6 +59,35 @@ class PlannedQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedExtension:
+    """The extension files of one queue: units before byte `end` stay, all go where it is None."""
+
+    directory: str
+    end: int | None
+    must_cut: bool
+    removed_files: tuple[PlannedFile, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether units or files of it go."""
+        return self.must_cut or bool(self.removed_files)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSizes:
+    """What was found of queues beyond the plain ones: which kinds there are, and bytes of a file (0: no file tells).
+
+    `batch_topics` are those whose batches the configuration says are stored whole.
+    """
+
+    multi_dispatch: bool = False
+    extension: bool = False
+    extension_file_size: int = 0
+    batch_file_size: int = 0
+    batch_topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryPlan:
     """All that recovering the store at `root` comes to; offsets are of the commitlog, ranges half-open.
 
@@ -93,6 +122,9 @@ class RecoveryPlan:
     checkpoint_after: Checkpoint
     writes_checkpoint: bool
     warnings: tuple[str, ...] = ()
+    batch_queues: tuple[PlannedQueue, ...] = ()
+    extensions: tuple[PlannedExtension, ...] = ()
+    kinds: QueueSizes = QueueSizes()
 
     @property
     def changes_nothing(self) -> bool:
@@ -100,16 +132,22 @@ class RecoveryPlan:
         return not (
             self.log_resized or self.log_removed or self.zeroed or self.empty_directories or self.index_deleted
             or self.index_partial or self.dispatch_from is not None or self.writes_checkpoint
-            or any(queue.is_changed for queue in self.queues)
+            or any(queue.is_changed for queue in self.all_queues)
+            or any(extension.is_changed for extension in self.extensions)
         )  # fmt: skip
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """The queue offset of the next message of each queue that is there afterwards."""
-        return {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues if not queue.is_gone}
+        return {(queue.topic, queue.queue_id): queue.next_offset for queue in self.all_queues if not queue.is_gone}
+
+    @property
+    def all_queues(self) -> tuple[PlannedQueue, ...]:
+        """The plain queues and those of whole batches."""
+        return (*self.queues, *self.batch_queues)
 
     def min_offsets(self) -> dict[tuple[str, int], int]:
         """The first queue offset of each queue that is there afterwards."""
-        return {(queue.topic, queue.queue_id): queue.min_offset for queue in self.queues if not queue.is_gone}
+        return {(queue.topic, queue.queue_id): queue.min_offset for queue in self.all_queues if not queue.is_gone}
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
@@ -148,8 +186,8 @@ class RecoveryPlan:
             yield "result", "nothing to do"
 
     def _queue_facts(self) -> Iterator[tuple[str, str]]:
-        changed = [queue for queue in self.queues if queue.is_changed]
-        kept = sum(1 for queue in self.queues if not queue.is_gone)
+        changed = [queue for queue in self.all_queues if queue.is_changed]
+        kept = sum(1 for queue in self.all_queues if not queue.is_gone)
         yield "queues", f"{kept} in all, {len(changed)} of them cut"
         for queue in changed[:_SHOWN_MAX]:
             stays = "nothing stays" if queue.keep is None else f"cut at queue offset {queue.keep}"
@@ -157,7 +195,11 @@ class RecoveryPlan:
             yield "cut", f"{queue.topic}/{queue.queue_id}: {stays} of {queue.entry_end}, {then}"
         if len(changed) > _SHOWN_MAX:
             yield "cut", f"{len(changed) - _SHOWN_MAX} more queues (--json lists them)"
+        extensions = [extension for extension in self.extensions if extension.is_changed]
+        if extensions:
+            yield "extensions", f"those of {len(extensions)} queues are cut behind what their entries point at"
         removed = [file for queue in changed for file in queue.removed_files]
+        removed += [file for extension in extensions for file in extension.removed_files]
         yield from self._removals("remove", tuple(removed))
 
     def _removals(self, verb: str, files: tuple[PlannedFile, ...]) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,14 @@
-"""One consume queue as a recovery plan sees it: the files that can be used, and what is written in them."""
+"""One queue as a recovery plan sees it: the files that can be used, and what is written in them."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats import names
-from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_valid, read_entries
+from rmqstore.formats import batch_queue_entry, names, queue_entry
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk
 
 QueueKey = tuple[str, int]
@@ -14,9 +16,10 @@ QueueKey = tuple[str, int]
 
 @dataclass(slots=True)
 class QueueView:
-    """The files of one consume queue that can be used: entries of slots [`first`, `end`) are written.
+    """The files of one queue that can be used: entries of slots [`first`, `end`) are written.
 
-    `bad_files` are in the way: empty, of a wrong length, behind a gap, or all zero.  A *slot* is a queue offset.
+    `bad_files` are in the way: empty, of a wrong length, behind a gap, or all zero.  A *slot* is a queue offset, but in
+    a queue of batches (`is_batch`) the number of a unit.
     """
 
     disk: ReadableDisk
@@ -26,6 +29,12 @@ class QueueView:
     files: list[ListedFile]
     bad_files: list[tuple[ListedFile, str]] = field(default_factory=list)
     end: int = 0
+    is_batch: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """The format of an entry."""
+        return BATCH_QUEUE_ENTRY if self.is_batch else QUEUE_ENTRY
 
     @property
     def key(self) -> QueueKey:
@@ -40,7 +49,7 @@ class QueueView:
     @property
     def first(self) -> int:
         """The first slot that the files have room for; 0 without files."""
-        return -(-self.files[0].start // QUEUE_ENTRY.size) if self.files else 0
+        return -(-self.files[0].start // self.layout.size) if self.files else 0
 
     def settle(self, file_size: int) -> None:
         """Sets aside what RocketMQ stumbles over, and finds the end of what is written."""
@@ -54,20 +63,20 @@ class QueueView:
                 ]
                 del self.files[number:]
                 break
-        while self.files and (end := self._written_end(self.files[-1])) == self.files[-1].start // QUEUE_ENTRY.size:
+        while self.files and (end := self._written_end(self.files[-1])) == self.files[-1].start // self.layout.size:
             self.bad_files.append((self.files.pop(), "nothing is written in it"))
         self.end = end if self.files else 0
 
     def _written_end(self, file: ListedFile) -> int:
         """The slot behind the last entry of a file, by halving: entries are appended.  Its first slot if none is."""
-        size = QUEUE_ENTRY.size
+        size = self.layout.size
         low, high = file.start // size, file.end // size
         source = self.disk.open(file.path)
         try:
             while low < high:
                 middle = (low + high) // 2
-                entry = read_entries(source.read(middle * size - file.start, size))
-                if len(entry) and is_valid(entry)[0]:
+                entry = self._entries(source.read(middle * size - file.start, size))
+                if len(entry) and self._is_valid(entry)[0]:
                     low = middle + 1
                 else:
                     high = middle
@@ -77,7 +86,7 @@ class QueueView:
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
         """Entries of slots [first, last) as far as they are written and in a file; structured, QUEUE_ENTRY.dtype."""
-        size = QUEUE_ENTRY.size
+        size = self.layout.size
         parts = []
         for file in self.files:
             low, high = max(first, file.start // size), min(last, file.end // size, self.end)
@@ -87,14 +96,14 @@ class QueueView:
                     parts.append(source.read(low * size - file.start, (high - low) * size))
                 finally:
                     source.close()
-        return read_entries(b"".join(parts))
+        return self._entries(b"".join(parts))
 
     def slot_at(self, offset: int) -> int:
         """The first slot whose message stands at or behind `offset` of the log, by halving; `end` if none does.
 
         A slot that is not written counts as behind: a power cut may leave such holes among the newest entries.
         """
-        size = QUEUE_ENTRY.size
+        size = self.layout.size
         for file in reversed(self.files):
             source = self.disk.open(file.path)
             try:
@@ -102,8 +111,8 @@ class QueueView:
                 first = low
                 while low < high:
                     middle = high - 1 if high == self.end else (low + high) // 2
-                    entry = read_entries(source.read(middle * size - file.start, size))
-                    if is_valid(entry)[0] and int(entry["physical_offset"][0]) < offset:
+                    entry = self._entries(source.read(middle * size - file.start, size))
+                    if self._is_valid(entry)[0] and int(entry["physical_offset"][0]) < offset:
                         low = middle + 1
                     else:
                         high = middle
@@ -112,3 +121,11 @@ class QueueView:
             finally:
                 source.close()
         return self.first
+
+    def _entries(self, data: bytes) -> npt.NDArray[np.void]:
+        """The entries of a byte run; a cut last one is left out."""
+        layout = self.layout
+        return np.frombuffer(data, layout.dtype, count=len(data) // layout.size)
+
+    def _is_valid(self, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        return batch_queue_entry.is_valid(entries) if self.is_batch else queue_entry.is_valid(entries)

@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
+from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.record_batch import RecordBatch
-from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message
+from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queued_rows
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_view import LogView, StoreView
 
@@ -84,7 +85,7 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows = np.flatnonzero(batch.queued)
+        rows = queued_rows(self.store, batch)
         if not len(rows):
             return
         topics, topic_numbers = batch.topics
@@ -93,6 +94,11 @@ class QueueScan:
         numbers = np.array([self._number(topics, value) for value in values.tolist()], np.int64)
         self._blocks.append((numbers[inverse], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
         self._block_count += len(rows)
+        if self.store.kinds.multi_dispatch:
+            for key, (places, queue_offsets) in further_entries(batch).items():
+                numbers = np.full(len(places), self._number_of(key))
+                self._blocks.append((numbers, queue_offsets, batch.offsets[places], batch.sizes[places]))
+                self._block_count += len(places)
         if self._block_count >= _BLOCK_COUNT:
             self._look()
 
@@ -111,7 +117,9 @@ class QueueScan:
 
     def _number(self, topics: Sequence[str], pair: int) -> int:
         queue_id = pair & 0xFFFFFFFF
-        key = topics[pair >> 32], queue_id - (1 << 32) if queue_id >> 31 else queue_id
+        return self._number_of((topics[pair >> 32], queue_id - (1 << 32) if queue_id >> 31 else queue_id))
+
+    def _number_of(self, key: QueueKey) -> int:
         if key not in self._numbers:
             self._numbers[key] = len(self._keys)
             self._keys.append(key)

@@ -18,6 +18,8 @@ _SECTOR_SIZE = 512
 # Torn places in front of sound records that are looked at; a disk that tore more has lost more than its newest pages.
 _TEARS_MAX = 4096
 _ZEROS = bytes(_SECTOR_SIZE)
+# A record begins with its size, which is big-endian: so many of its bytes may be zero, written or not.
+_SIZE_ZEROS_MAX = 3
 _FULL = "the last file is full"
 _NEVER_MS = 2**63 - 1
 
@@ -215,13 +217,14 @@ def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, newest_
 def has_lost_sector(log: LogView, low: int, high: int) -> bool:
     """Whether [low, high) of the log holds the zeros of a sector that was never written, to the sector's end.
 
-    What stood in front of `low` may share the sector: it was written earlier.
+    What stood in front of `low` may share the sector: it was written earlier.  So may the record that stands at `high`,
+    with the zeros that its size begins with.
     """
     while low < high:
         file = log.file_at(low)
         if file is None:
             return False  # a whole file is missing: no write that got lost
-        end = min(high, file.start + log.file_size)
+        end = min(high + _SIZE_ZEROS_MAX, file.start + log.file_size)
         while low < end:
             skew = (low - file.start) % _SECTOR_SIZE
             page = log.read(low, min(WINDOW_SIZE - skew, end - low))

@@ -7,6 +7,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
+from rmqstore.log.recovery_batches import BatchTrack
 from rmqstore.log.recovery_coverage import is_covered
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk
 from rmqstore.log.recovery_index import IndexChoice, has_keys
@@ -102,7 +103,7 @@ def _index_needs(log: LogView, choice: IndexChoice, start: int) -> int | None:
     return None
 
 
-def hole_start(store: StoreView, tracks: Sequence[QueueTrack], start: Start) -> Start:
+def hole_start(store: StoreView, tracks: Sequence[QueueTrack | BatchTrack], start: Start) -> Start:
     """`start`, or the beginning of the file that holds the newest record before a hole in a queue."""
     starts = [_before_hole(store, track, start[0]) for track in tracks if track.has_hole]
     earlier = [place for place in starts if place < start[0]]
@@ -111,8 +112,8 @@ def hole_start(store: StoreView, tracks: Sequence[QueueTrack], start: Start) -> 
     return min(earlier), f"older messages are missing in {len(earlier)} {'queue' if len(earlier) == 1 else 'queues'}"
 
 
-def _before_hole(store: StoreView, track: QueueTrack, start: int) -> int:
-    queue = store.queues.get(track.key)
+def _before_hole(store: StoreView, track: QueueTrack | BatchTrack, start: int) -> int:
+    queue = store.queue_of(track.key, isinstance(track, BatchTrack))
     if queue is None:
         return store.log.start
     kept = queue.slot_at(start)

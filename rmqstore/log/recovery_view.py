@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
@@ -12,6 +12,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.formats.message import BLANK
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -153,9 +154,19 @@ class StoreView:
     has_checkpoint: bool
     abort_present: bool
     known_topics: frozenset[str] | None
+    batch_topics: frozenset[str] = frozenset()
+    batch_queues: Mapping[QueueKey, QueueView] = field(default_factory=dict)
+    batch_file_size: int = 0
+    kinds: QueueKinds = PLAIN_ONLY
+
+    def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
+        """The queue, of whole batches or a plain one; None if there are no files."""
+        return (self.batch_queues if is_batch else self.queues).get(key)
 
 
-def open_view(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()) -> StoreView:
+def open_view(
+    disk: ReadableDisk, root: str, log_paths: Sequence[str] = (), kinds: QueueKinds = PLAIN_ONLY
+) -> StoreView:
     """Looks at the store at `root`.  Raises NotAStore, UnsupportedLayout, OSError."""
     directories = log_directories(disk, root, log_paths)
     refuse_other_layouts(disk, root, directories)
@@ -165,35 +176,55 @@ def open_view(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()) -> S
         found, others = numbered_files(disk, directory)
         files += found
         strays += others
-    queues, empty = _queues(disk, root)
-    size = usual_size([queue.files for queue in queues.values()], lambda file: any(_first_entry(disk, file)))
-    for queue in queues.values():
-        queue.settle(size)
+    queues, empty, size = _queues(disk, root, "consumequeue")
+    batch_queues, empty_batches, batch_size = _queues(disk, root, "batchconsumequeue", is_batch=True)
+    known, batch_topics = _known_topics(disk, root)
     data = _small_file(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
     return StoreView(
         disk, root, LogView(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
-        tuple(empty), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
-        _known_topics(disk, root),
+        (*empty, *empty_batches), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
+        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues),
     )  # fmt: skip
 
 
-def _queues(disk: ReadableDisk, root: str) -> tuple[dict[QueueKey, QueueView], list[str]]:
-    """Every queue directory with a readable name, and the queue directories that hold nothing at all."""
+def _present_kinds(
+    disk: ReadableDisk, root: str, kinds: QueueKinds, queues: Mapping[QueueKey, QueueView]
+) -> QueueKinds:
+    """`kinds`, and those that the store has already, with the size of its extension files."""
+    series = [numbered_files(disk, path)[0] for _, topic in directories(disk, join(root, "consumequeue_ext"))
+              for _, path in directories(disk, topic)]  # fmt: skip
+    size = usual_size(series, lambda file: any(_first_entry(disk, file)))
+    return replace(
+        kinds,
+        multi_dispatch=kinds.multi_dispatch or any(queue.is_multi_dispatch for queue in queues.values()),
+        extension=kinds.extension or size > 0,
+        extension_file_size=size or kinds.extension_file_size,
+    )
+
+
+def _queues(
+    disk: ReadableDisk, root: str, room: str, *, is_batch: bool = False
+) -> tuple[dict[QueueKey, QueueView], list[str], int]:
+    """Every queue directory with a readable name, the queue directories that hold nothing at all, and a file's size."""
     queues: dict[QueueKey, QueueView] = {}
     empty: list[str] = []
-    for topic, directory in _directories(disk, join(root, "consumequeue")):
-        for name, path in _directories(disk, directory):
+    for topic, directory in directories(disk, join(root, room)):
+        for name, path in directories(disk, directory):
             queue_id = names.parse_queue_id(name)
             if queue_id is None or not names.is_topic_name(topic):
                 continue
             files, strays = numbered_files(disk, path)
             if not files and not strays:
                 empty.append(path)
-            queues[topic, queue_id] = QueueView(disk, path, topic, queue_id, files)
-    return queues, empty
+            queues[topic, queue_id] = QueueView(disk, path, topic, queue_id, files, is_batch=is_batch)
+    size = usual_size([queue.files for queue in queues.values()], lambda file: any(_first_entry(disk, file)))
+    for queue in queues.values():
+        queue.settle(size)
+    return queues, empty, size
 
 
-def _directories(disk: ReadableDisk, directory: str) -> Iterator[tuple[str, str]]:
+def directories(disk: ReadableDisk, directory: str) -> Iterator[tuple[str, str]]:
+    """Name and path of the directories in a directory."""
     for entry in disk.entries(directory):
         if entry.is_directory:
             yield entry.name, join(directory, entry.name)
@@ -217,12 +248,15 @@ def _small_file(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:
         file.close()
 
 
-def _known_topics(disk: ReadableDisk, root: str) -> frozenset[str] | None:
-    """The topics that the broker's configuration names; None where there is none, or none that can be read."""
+def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """The topics that the broker's configuration names, None where there is none, or none that can be read; and those
+    of them whose batches are stored whole."""
     data = _small_file(disk, join(root, "config", "topics.json"), _CONFIG_SIZE_MAX)
     if data is None:
-        return None
+        return None, frozenset()
     try:
-        return frozenset(broker_json.topic_configs(broker_json.parse(data)))
+        topics = broker_json.topic_configs(broker_json.parse(data))
     except (Corrupt, ValueError):
-        return None
+        return None, frozenset()
+    batch_topics = (name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
+    return frozenset(topics), frozenset(batch_topics)

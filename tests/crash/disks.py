@@ -264,6 +264,7 @@ class MemoryDisk:
         self.open_count = 0
         self.now_ms = 1_700_000_000_000
         self.free = free
+        self.used = 0.0
         self.locks: set[str] = set()
         self.lock_of_state = threading.RLock()
         self._root = _Directory()
@@ -423,6 +424,9 @@ class MemoryDisk:
     def free_bytes(self, path: str) -> int:
         return self.free
 
+    def used_ratio(self, path: str) -> float:
+        return self.used
+
     def lock(self, path: str) -> HeldLock:
         with self.lock_of_state:
             if path in self.locks:
@@ -568,6 +572,10 @@ class WatchedDisk:
     def free_bytes(self, path: str) -> int:
         self.before_reading(path)
         return self.inner.free_bytes(path)
+
+    def used_ratio(self, path: str) -> float:
+        self.before_reading(path)
+        return self.inner.used_ratio(path)
 
     def lock(self, path: str) -> HeldLock:
         self.before(self.note("lock", path))

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.broker.delay import DelayLevels
 from rmqstore.errors import Rejected
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log import columns
+from rmqstore.log.column_values import REPLACED_BY_DELAY
 from rmqstore.log.columns import EncodedColumns, record_blocks, record_columns
 from rmqstore.message import Message
 from tests.formats.test_record_frame import MESSAGES
@@ -266,6 +268,57 @@ def test_too_much_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "ENCODED_SIZE_MAX", 100)
     with pytest.raises(Rejected, match="fewer rows"):
         record_columns(pa.table(MINIMAL), FORM, NOW_MS)
+
+
+LEVEL_COUNT = 5
+DELAYS = st.tuples(PLAIN, st.none() | st.integers(0, 9), st.sampled_from([0, 0, 4, 8]))
+
+
+@settings(max_examples=30)
+@given(st.lists(DELAYS, min_size=1, max_size=8), st.sampled_from(FORMS), st.booleans())
+def test_rows_with_a_delay_level_are_messages_that_wait(rows, form: RecordForm, has_others: bool) -> None:
+    """The same bytes as by the hook for single messages, DELAY being the last of their properties."""
+    levels = DelayLevels((1000,) * LEVEL_COUNT)
+    messages, waiting = [], []
+    for message, level, kind in rows:
+        more = {"DELAY": "2", "REAL_TOPIC": "old", "TIMER_OUT_MS": "1"} if has_others else {}
+        plain = replace(message, sys_flag=message.sys_flag & ~0xC | kind, properties={**message.properties, **more})
+        messages.append(plain)
+        if level:
+            kept = {name: value for name, value in plain.properties.items() if name not in REPLACED_BY_DELAY}
+            answer = levels(replace(plain, properties={**kept, "DELAY": str(level)}))
+            assert isinstance(answer, Message)
+            waiting.append(answer)
+        else:
+            waiting.append(plain)
+    column = pa.array([level for _, level, _ in rows], pa.int64())
+    table = table_of(messages).append_column("delayLevel", column)
+    encoded = record_columns(table, form, NOW_MS, LEVEL_COUNT)
+    frames = frames_of(waiting, form)
+    assert encoded.data.tobytes() == b"".join(bytes(frame.data) for frame in frames)
+    assert bytes(encoded.stamp(0, encoded.count, {}, 5000, STORE_MS)) == stamped(frames, {}, 5000)
+
+
+def test_what_stands_in_the_schedule_topic_already_is_left_there() -> None:
+    messages = [Message("SCHEDULE_TOPIC_XXXX", b"x", queue_id=3), Message("T", b"y", queue_id=3)]
+    table = table_of([replace(message, born_timestamp_ms=1) for message in messages])
+    encoded = record_columns(table.append_column("delayLevel", [[7, 7]]), FORM, NOW_MS)
+    assert [encoded.queues[number] for number in encoded.queue_numbers] == [
+        (messages[0].topic, 3),
+        (messages[0].topic, 6),
+    ]
+
+
+def test_levels_that_no_message_can_have_are_refused() -> None:
+    table = pa.table(MINIMAL | {"delayLevel": [1, -1]})
+    with pytest.raises(Rejected, match="delayLevel is negative: row 1;"):
+        record_columns(table, FORM, NOW_MS)
+    with pytest.raises(Rejected, match="has no delay levels: row 0;"):
+        record_columns(pa.table(MINIMAL | {"delayLevel": [1, None]}), FORM, NOW_MS, 0)
+    with pytest.raises(Rejected, match="topic may not be stored: row 1;"):
+        record_columns(pa.table(MINIMAL | {"topic": ["T", "../x"], "delayLevel": [1, 1]}), FORM, NOW_MS)
+    with pytest.raises(Rejected, match="delayLevel: string"):
+        record_columns(pa.table(MINIMAL | {"delayLevel": ["1", "2"]}), FORM, NOW_MS)
 
 
 def test_queues_of_many_numbers() -> None:

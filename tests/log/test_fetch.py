@@ -77,6 +77,9 @@ class FakeQueue:
         self.reads.append((first, last))
         return read_entries(b"" if first in self.missing else bytes(self.entries[first * 20 : last * 20]))
 
+    def tags_codes(self, entries: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+        return entries["tags_code"].astype(np.int64)
+
 
 @dataclass
 class FakeStore:

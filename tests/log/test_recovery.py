@@ -636,7 +636,7 @@ def test_light_queues_are_only_held_against_the_end() -> None:
     lay_queue(disk, "%LMQ%x", 0, entry(store.offsets[3], 100, 0) + entry(store.end + 5, 100, 0))
     found = recover(disk)
     assert found.entries("%LMQ%x", 0) == [(0, store.offsets[3])]
-    assert found.plan.warnings == ("light queues (%LMQ%) are cut, but not built again",)
+    assert found.plan.warnings == ()
 
 
 def test_sizes_come_from_the_files() -> None:

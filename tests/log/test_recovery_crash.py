@@ -182,6 +182,24 @@ def test_a_lost_sector_is_a_tear_and_cut() -> None:
     all_there(found, store, kept)
 
 
+@pytest.mark.parametrize("shared", range(4))
+def test_a_lost_sector_may_end_in_the_zeros_that_the_next_record_begins_with(shared: int) -> None:
+    store = keyed_store(20, file_size=8192)
+    disk = killed(settled(keyed_store(20, file_size=8192)))
+    low, high = store.end, 3072
+    empty = SmallStore()
+    empty.add("T", 0, body=b"")
+    store.add("T", 0, body=b"x" * (high - shared - low - empty.end))
+    store.add("T", 1, body=b"next")
+    assert store.offsets[-1] == high - shared
+    assert not any(store.data[0][high - shared : high])
+    store.data[0][low:high] = bytes(high - low)
+    lay_log(disk, store)
+    found = recover(disk)
+    assert (found.plan.log_end, found.plan.dropped_from) == (low, high - shared)
+    assert "torn by a power cut" in found.plan.end_reason
+
+
 @pytest.mark.parametrize("zeros", [slice(3600, 3700), slice(3590, 4090)])
 def test_zeros_that_are_no_sector_are_damage(zeros: slice) -> None:
     _, disk = torn_store(zeros)
@@ -211,7 +229,8 @@ def test_where_a_sector_is_missing() -> None:
     assert has_lost_sector(log, base + 900, base + 1024)
     assert has_lost_sector(log, base + 2000, base + 4096 + 1024) is False  # 700 to 1024 is not all of a sector
     assert not has_lost_sector(log, base + 699, base + 1100)
-    assert not has_lost_sector(log, base + 700, base + 1023)
+    assert has_lost_sector(log, base + 700, base + 1021)  # a record there begins with up to three zeros
+    assert not has_lost_sector(log, base + 700, base + 1020)
     assert not has_lost_sector(log, base + 1024, base + 4096 + 600)
     disk.put_file(join(LOG, format_start(8192)), bytes(data[:512]))
     assert has_lost_sector(log, base + 2000, base + 4096 + 1024)

@@ -26,8 +26,8 @@ T  issue        where
 
 T-24 (289) is of replication, its part here is tests/log/test_dispatch.py:
 test_t24_bytes_that_are_no_record_are_waited_at_and_never_skipped.  T-20, 34 to 39 are of replication and DLedger, T-42
-is of mapped readers (tests/snapshot/test_store_changes.py); 4, 14, 15, 18, 21, 23 and 26 to 30 belong to the broker's
-storage features.
+is of mapped readers (tests/snapshot/test_store_changes.py).  Beside this file: 4, 14, 28, 29 and 30 in
+test_retention_issues.py, 15 in test_queue_extension_issues.py, 18, 21, 23, 26 and 27 in test_broker_issues.py.
 """
 
 import errno

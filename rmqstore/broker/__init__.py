@@ -1,0 +1,1 @@
+"""What a broker keeps beside the log: topics, groups, committed offsets, delays, transactions, retries."""

@@ -1,0 +1,127 @@
+"""One JSON file under config/ with its .bak: read whichever of the two is sound, replaced as a whole and durably."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rmqstore.clock import Clock
+from rmqstore.errors import Corrupt
+from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.files.replace import replace_file
+from rmqstore.formats import broker_json
+from rmqstore.formats.broker_json import DataVersion
+from rmqstore.formats.broker_json_text import delay_offsets_text
+
+CONFIG_DIRECTORY = "config"
+_OLD = ".bak"
+
+Content = TypeVar("Content")
+
+
+class ConfigFile(Generic[Content]):
+    """The file at `path`; not for several threads at once.
+
+    `parse` makes its content of the plain JSON value and raises Corrupt; `text` is the way back.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, parse: Callable[[Any], Content], text: Callable[[Content], str]
+    ) -> None:
+        self.path = path
+        self._fs = fs
+        self._parse = parse
+        self._text = text
+        self._keeps_old = True  # whether a save may put the present file in place of the .bak
+        self._is_known = False  # whether that was looked at
+        self._has_directory = False
+
+    def load(self) -> tuple[Content | None, list[str]]:
+        """The content, None where neither the file nor its .bak can be used, and what is to be said about that.
+
+        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises OSError only as the disk
+        fails to read what is there.
+        """
+        self._is_known = True
+        content, reason = self._read(self.path)
+        if content is not None:
+            self._keeps_old = True
+            return content, []
+        old, old_reason = self._read(self.path + _OLD)
+        # The .bak is the only sound copy until the next save is through: it must not give way to a torn file.
+        self._keeps_old = old is None
+        if old is not None:
+            return old, [f"{self.path} {reason or 'is missing'}: {self.path}{_OLD} is used, which may be older"]
+        reasons = [f"{path} {why}" for path, why in ((self.path, reason), (self.path + _OLD, old_reason)) if why]
+        return None, [f"{' and '.join(reasons)}: an empty table is used"] if reasons else []
+
+    def save(self, content: Content) -> None:
+        """Makes `content` the file's content, durably, and what it had the .bak's.
+
+        After a crash at any moment one of the two is sound, if one was.  Raises OSError; the old content is still there
+        then, or the new.
+        """
+        if not self._is_known:
+            self.load()
+        data = self._text(content).encode(errors="replace")
+        if not self._has_directory:
+            self._fs.make_directories(directory_of(self.path))
+            self._has_directory = True
+        replace_file(self._fs, self.path, data, backup=self._keeps_old)
+        self._keeps_old = True
+
+    def _read(self, path: str) -> tuple[Content | None, str]:
+        """The content of one file, or why there is none; no reason for a file that does not exist."""
+        try:
+            file = self._fs.open(path)
+        except FileNotFoundError:
+            return None, ""
+        data = file.read(0, broker_json.TEXT_SIZE_MAX + 1)
+        if not data.strip():
+            return None, "is empty"
+        try:
+            return self._parse(broker_json.parse(data)), ""
+        except Corrupt as damage:
+            return None, f"cannot be read ({damage.reason})"
+
+
+@dataclass(frozen=True)
+class _DelayDocument:
+    """What delayOffset.json holds."""
+
+    offsets: Mapping[int, int]
+    version: DataVersion | None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DelayOffsetsFile:
+    """config/delayOffset.json: next queue offset to deliver by delay level.  Not for several threads at once."""
+
+    def __init__(self, fs: FileSystem, root: str, clock: Clock) -> None:
+        self._clock = clock
+        self._present = _DelayDocument({}, DataVersion(0, clock.now_ms()))
+        self._file = ConfigFile(
+            fs,
+            join(root, CONFIG_DIRECTORY, "delayOffset.json"),
+            lambda document: _DelayDocument(
+                broker_json.delay_offsets(document),
+                broker_json.data_version(document),
+                broker_json.others_of(document, ("dataVersion", "offsetTable")),
+            ),
+            lambda present: delay_offsets_text(present.offsets, present.version, present.others),
+        )
+
+    def load(self) -> tuple[dict[int, int], list[str]]:
+        """The offsets by level, and what is to be said about the file."""
+        found, warnings = self._file.load()
+        self._present = found or self._present
+        return dict(self._present.offsets), warnings
+
+    def save(self, offsets: Mapping[int, int]) -> None:
+        """Writes the offsets, durably, if they are not what the file holds.  Raises OSError."""
+        before = self._present
+        if offsets == before.offsets:
+            return
+        version = before.version and before.version.next(self._clock.now_ms())
+        after = _DelayDocument(dict(offsets), version, before.others)
+        self._file.save(after)
+        self._present = after

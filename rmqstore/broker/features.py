@@ -1,0 +1,188 @@
+"""What makes a log a broker's storage, put together: topics, groups, offsets, delays, transactions, retries.
+
+Made before the store takes messages, as its hooks are among those that every put asks; `begin` adds what works on the
+open store.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmqstore.broker.config_file import DelayOffsetsFile
+from rmqstore.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.broker.delay import DelayLevels
+from rmqstore.broker.delay_delivery import DelayDelivery, Progress
+from rmqstore.broker.retry import Retries
+from rmqstore.broker.subscription_groups import SubscriptionGroups
+from rmqstore.broker.topics import Topics
+from rmqstore.broker.transaction_check import Check, CheckLimits
+from rmqstore.broker.transactions import Transactions
+from rmqstore.clock import Clock
+from rmqstore.config import StoreConfig
+from rmqstore.files.filesystem import FileSystem
+from rmqstore.log.appender import Appender, PutHook
+from rmqstore.log.commitlog import CommitLog
+from rmqstore.log.fetch import Fetch
+from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
+from rmqstore.log.queue_table import QueueTable
+from rmqstore.log.stored_record import StoredMessage
+from rmqstore.message import GetResult, Message, PutResult, PutStatus
+
+QueueKey = tuple[str, int]
+_HOUR_MS = 3_600_000
+_EVERY_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """The parts of an open store that the features work on.
+
+    `put` is the store's own, which asks all hooks; `sync` makes the log durable as far as it goes (raises
+    DurabilityLost, NotNow).
+    """
+
+    log: CommitLog
+    queues: QueueTable
+    fetch: Fetch
+    appender: Appender
+    put: Callable[[Message], PutResult]
+    sync: Callable[[], None]
+    has_index: bool
+
+
+class Features:
+    """The features of the store at `root`, whose lock the caller holds.  `hooks` are to be asked last of all.
+
+    Offsets and progress are saved only after the log is durable as far as they speak of it.  Without `check` no
+    transaction is asked after by itself.
+    """
+
+    def __init__(
+        self, fs: FileSystem, root: str, config: StoreConfig, clock: Clock, check: Check | None = None
+    ) -> None:
+        self._fs, self._root, self._config, self._clock, self._check = fs, root, config, clock, check
+        self.groups = SubscriptionGroups(fs, root, clock)
+        self.topics = Topics(
+            fs, root, clock, auto_create=config.auto_create_topics, default_queue_nums=config.default_queue_nums,
+            retry_queue_nums=lambda group: self.groups.find(group).retry_queue_nums,
+        )  # fmt: skip
+        self.offsets = ConsumerOffsets(fs, root, clock)
+        self.levels = DelayLevels(config.delay_ms())
+        self._delay_file = DelayOffsetsFile(fs, root, clock)
+        self._transactions: Transactions | None = None
+
+    @property
+    def hooks(self) -> Sequence[PutHook]:
+        """A topic's permission first, then its delay."""
+        return (self.topics, self.levels)
+
+    def queue_kinds(self) -> QueueKinds:
+        """The kinds of queues that are switched on; which topics have batch queues is asked later."""
+        return configured_kinds(self._config, self.topics.is_batch_topic)
+
+    def begin(self, opened: OpenLog) -> list[str]:
+        """Reads what is stored in config/ and takes up work on the open store; returns warnings.
+
+        Everything that the log holds is dispatched by now.  Raises OSError.
+        """
+        warnings = [*self.groups.load(), *self.topics.load(), *self.offsets.load()]
+        progress, more = self._delay_file.load()
+        self._opened = opened
+        next_offsets = opened.queues.next_offsets()
+        self.topics.adopt(next_offsets)
+        opened.appender.admit = self._admit
+        self.offsets.sync_log = opened.sync
+        self.retries = Retries(opened.put, self.groups.find)
+        self.delay = DelayDelivery(
+            opened.log, opened.queues, opened.appender.put_records, opened.appender.form, self.levels, self._clock,
+            Progress(progress, self._delay_file.save, opened.sync),
+        )  # fmt: skip
+        return [*warnings, *more]
+
+    def steps(self) -> Mapping[str, Callable[[], float]]:
+        """What the store's workers are to do, by name."""
+        steps = {"delay": self.delay.step, "offsets": self.offsets.step}
+        if self._check is not None:
+            steps["transactions"] = self.transactions.check_step
+        return steps
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions; what is open is looked for when they are first asked for."""
+        if self._transactions is None:
+            config = self._config
+            limits = CheckLimits(
+                check_max=config.transaction_check_max,
+                immunity_ms=config.transaction_timeout_ms,
+                interval_ms=config.transaction_check_interval_ms,
+                reserved_ms=config.file_reserved_hours * _HOUR_MS,
+            )
+            log = _TransactionLog(self._opened, self.topics)
+            transactions = Transactions(log, self.offsets, self._clock, check=self._check, limits=limits)
+            transactions.load()
+            self._transactions = transactions
+        return self._transactions
+
+    def persist(self) -> None:
+        """Saves progress and offsets.  Raises OSError, DurabilityLost, NotNow."""
+        self.delay.persist()
+        self.offsets.persist()
+
+    def failures(self) -> list[str]:
+        """What does not go well, but is tried again."""
+        found = [
+            ("the committed offsets are not saved", self.offsets.last_failure),
+            ("a topic could not be made", self.topics.last_failure),
+            ("delayed messages wait on", self.delay.last_failure),
+            ("a transaction check failed", self._transactions and self._transactions.cycle.failure),
+        ]
+        return [f"{what}: {why}" for what, why in found if why]
+
+    def _admit(self, queues: Sequence[QueueKey]) -> PutStatus | None:
+        return self.topics.admit_columns([topic for topic, _ in queues], [queue_id for _, queue_id in queues])
+
+
+@dataclass(frozen=True, slots=True)
+class _TransactionLog:
+    """A store as transactions see it: their messages ask no hook but that for topics."""
+
+    opened: OpenLog
+    topics: Topics
+
+    def admit(self, message: Message) -> Message | PutStatus:
+        """Asks for the topic."""
+        return self.topics(message)
+
+    def put(self, message: Message) -> PutResult:
+        """Stores a message, and waits for the disk as the store and its WAIT say."""
+        return self.opened.appender.put_past_hooks(message)
+
+    def put_copy(self, message: Message) -> PutResult:
+        """Stores a message without waiting for the disk."""
+        return self.opened.appender.put_past_hooks(message, waits=False)
+
+    def sync(self) -> None:
+        """Makes the log durable as far as it goes."""
+        self.opened.sync()
+
+    def get(self, topic: str, queue_id: int, offset: int, max_count: int) -> GetResult:
+        """As Store.get."""
+        return self.opened.fetch.get(topic, queue_id, offset, max_count, None, "*")
+
+    def message_at(self, physical_offset: int) -> StoredMessage:
+        """As Store.message_at."""
+        return self.opened.fetch.message_at(physical_offset)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """As Store.bounds."""
+        queue = self.opened.queues.find(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
+    def query(self, topic: str, key: str, max_count: int) -> list[StoredMessage] | None:
+        """As Store.query; None where the store has no index."""
+        if not self.opened.has_index:
+            return None
+        return self.opened.fetch.query(topic, key, max_count, 0, _EVERY_MS)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """As Store.offset_at, the lower boundary."""
+        return self.opened.fetch.offset_at(topic, queue_id, timestamp_ms, "lower")

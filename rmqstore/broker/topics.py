@@ -1,0 +1,252 @@
+"""The topics of a store, config/topics.json: what may be put where, and topics made on demand."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
+from rmqstore.clock import Clock
+from rmqstore.errors import Rejected
+from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.formats import broker_json, names
+from rmqstore.formats.broker_json import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from rmqstore.formats.broker_json_text import topics_text
+from rmqstore.message import Message, PutStatus
+
+_I32_MAX = 2**31 - 1
+_ANY_QUEUE = _I32_MAX + 1
+# Users' topics; those of retries and dead letters may be longer (Java: TopicValidator).
+_TOPIC_SIZE_MAX = 127
+_PERM_MAX = 15
+
+# Queues of the topics that a broker makes for itself (Java: TopicConfigManager); all others have one.
+_OWN_QUEUE_NUMS = {names.SCHEDULE_TOPIC: 18, names.BENCHMARK_TOPIC: 1024, names.AUTO_CREATE_TOPIC: 8}
+_REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+_REVIVE_QUEUE_NUMS = 8
+_OWN_PERMS = {names.AUTO_CREATE_TOPIC: PERM_READ | PERM_WRITE | PERM_INHERIT}
+_SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+@dataclass(frozen=True)
+class _Document:
+    """What topics.json holds."""
+
+    configs: Mapping[str, TopicConfig]
+    version: DataVersion
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Topics:
+    """The table of topics; a PutHook; any thread.
+
+    `auto_create` False refuses messages for topics that are not in it, but those of a broker's own: system topics,
+    %RETRY%, %DLQ% and %LMQ% may always be put to, into any queue, and are made when first seen (%LMQ% topics stand in
+    no table, as in RocketMQ).  With it a topic also gets more queues when a message asks for one, where RocketMQ
+    refuses it: a program that embeds a store has nobody else to ask.  `retry_queue_nums` says how many queues the retry
+    topic of a group gets, else it is one.
+    `last_failure` is why the last topic on demand could not be saved, None since one could.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        clock: Clock,
+        *,
+        auto_create: bool = True,
+        default_queue_nums: int = 8,
+        retry_queue_nums: Callable[[str], int] | None = None,
+    ) -> None:
+        self.last_failure: OSError | None = None
+        self._clock = clock
+        self._auto_create = auto_create
+        self._default_queue_nums = default_queue_nums
+        self._retry_queue_nums = retry_queue_nums
+        self._lock = threading.Lock()  # guards what follows; _limits is read without it
+        self._configs: dict[str, TopicConfig] = {}
+        self._limits: dict[str, int] = {}  # topic -> queue ids below this take messages
+        self._batch_topics: set[str] = set()  # read without it too
+        self._version = DataVersion(0, clock.now_ms())
+        self._others: Mapping[str, Any] = {}
+        self._file = ConfigFile(fs, join(root, CONFIG_DIRECTORY, "topics.json"), _parse, _text)
+
+    def load(self) -> list[str]:
+        """Reads the file; what is to be said about it.  Raises OSError as the disk fails to read what is there."""
+        with self._lock:
+            found, warnings = self._file.load()
+            if found is not None:
+                self._configs = dict(found.configs)
+                for config in found.configs.values():
+                    self._know(config)
+                self._version = found.version
+                self._others = found.others
+        return warnings
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """A topic's configuration."""
+        config = self._configs.get(topic)
+        if config is None and topic.startswith(names.LMQ_PREFIX):
+            return TopicConfig(topic, 1, 1)
+        return config
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether batches for a topic are stored whole (queue.type=BatchCQ)."""
+        return topic in self._batch_topics
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Every topic's configuration, as it is at this moment."""
+        with self._lock:
+            return dict(self._configs)
+
+    def put(self, config: TopicConfig) -> None:
+        """Adds or changes a topic; durable when it returns.  Members of the file that `TopicConfig` does not know are
+        kept, unless it brings its own.  Raises Rejected, OSError with nothing changed.
+        """
+        _check(config)
+        with self._lock:
+            before = self._configs.get(config.topic)
+            if before is not None and not config.unknown_fields:
+                config = replace(config, unknown_fields=before.unknown_fields)
+            self._save(self._configs | {config.topic: config})
+            self._know(config)
+
+    def remove(self, topic: str) -> bool:
+        """Takes a topic out; durable when it returns.  False if there is none.  Raises OSError with nothing changed."""
+        with self._lock:
+            if topic not in self._configs:
+                return False
+            self._save({name: config for name, config in self._configs.items() if name != topic})
+            del self._configs[topic]
+            del self._limits[topic]
+            self._batch_topics.discard(topic)
+        return True
+
+    def adopt(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Knows the topics of these queues (topic, queue id) that are not in the table, with as many queues as there
+        are: a store written without a broker has no table.  Only in memory, until something else is saved.
+        """
+        counts: dict[str, int] = {}
+        for topic, queue_id in queues:
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        with self._lock:
+            for topic, count in counts.items():
+                if topic not in self._configs and _is_listed(topic):
+                    self._know(self._with_queues(topic, count))
+
+    def __call__(self, message: Message) -> Message | PutStatus:
+        """The message, if its topic takes messages in its queue; otherwise a refusal (PutHook)."""
+        if 0 <= message.queue_id < self._limits.get(message.topic, 0):
+            return message
+        return self._admit([(message.topic, message.queue_id)]) or message
+
+    def admit_columns(self, topics: Sequence[str], queue_id_max: Sequence[int]) -> PutStatus | None:
+        """Asks for several topics at once, each with its highest queue id; the topics to be made are saved together.
+        None if all are admitted, otherwise a refusal, with none made.
+        """
+        limits = self._limits
+        places = [place for place in zip(topics, queue_id_max, strict=True)
+                  if not 0 <= place[1] < limits.get(place[0], 0)]  # fmt: skip
+        return self._admit(places) if places else None
+
+    def _admit(self, places: Iterable[tuple[str, int]]) -> PutStatus | None:
+        """Makes the topics that are missing and may be made."""
+        with self._lock:
+            made: dict[str, TopicConfig] = {}
+            for topic, queue_id in places:
+                if not self._may_go(topic, queue_id):
+                    return PutStatus.MESSAGE_ILLEGAL
+                known = made.get(topic) or self._configs.get(topic)
+                if known is None and _is_listed(topic):
+                    made[topic] = self._made(topic, queue_id + 1)
+                elif known is not None and _limit(known) <= queue_id:
+                    made[topic] = _widened(known, queue_id + 1)
+            if not made:
+                return None
+            try:
+                self._save(self._configs | made)
+            except OSError as failure:
+                self.last_failure = failure
+                return PutStatus.SERVICE_NOT_AVAILABLE
+            self.last_failure = None
+            for config in made.values():
+                self._know(config)
+        return None
+
+    def _may_go(self, topic: str, queue_id: int) -> bool:
+        limit = self._limits.get(topic)
+        if limit is not None and (0 <= queue_id < limit or not self._auto_create or not limit):
+            return 0 <= queue_id < limit
+        if not 0 <= queue_id < _I32_MAX or not names.is_topic_name(topic):
+            return False
+        return names.is_system_topic(topic) or (self._auto_create and len(topic) <= _TOPIC_SIZE_MAX)
+
+    def _made(self, topic: str, queue_nums: int) -> TopicConfig:
+        """A topic made on demand."""
+        if not names.is_system_topic(topic):
+            queue_nums = max(queue_nums, self._default_queue_nums)
+        return self._with_queues(topic, queue_nums)
+
+    def _with_queues(self, topic: str, queue_nums: int) -> TopicConfig:
+        """A topic with at least so many queues, and as many as RocketMQ gives it if it is one of its own."""
+        if topic.startswith(names.RETRY_PREFIX) and self._retry_queue_nums is not None:
+            own = self._retry_queue_nums(topic.removeprefix(names.RETRY_PREFIX))
+        else:
+            own = _REVIVE_QUEUE_NUMS if topic.startswith(_REVIVE_PREFIX) else _OWN_QUEUE_NUMS.get(topic, 1)
+        queue_nums = min(max(queue_nums, own), _I32_MAX)
+        perm = PERM_INHERIT if topic.startswith(_SYNC_MEMBER_PREFIX) else _OWN_PERMS.get(topic, PERM_READ | PERM_WRITE)
+        return TopicConfig(topic, queue_nums, queue_nums, perm)
+
+    def _save(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Writes a table, under the lock."""
+        version = self._version.next(self._clock.now_ms())
+        self._file.save(_Document(configs, version, self._others))
+        self._version = version
+
+    def _know(self, config: TopicConfig) -> None:
+        self._configs[config.topic] = config
+        self._limits[config.topic] = _limit(config)
+        is_batch = config.attributes.get("queue.type", "").upper() == "BATCHCQ"
+        (self._batch_topics.add if is_batch else self._batch_topics.discard)(config.topic)
+
+
+def _parse(document: Any) -> _Document:
+    others = broker_json.others_of(document, ("dataVersion", "topicConfigTable"))
+    version = broker_json.data_version(document) or DataVersion()
+    return _Document(broker_json.topic_configs(document), version, others)
+
+
+def _text(document: _Document) -> str:
+    return topics_text(document.configs, document.version, document.others)
+
+
+def _limit(config: TopicConfig) -> int:
+    if names.is_system_topic(config.topic):
+        return _ANY_QUEUE
+    return config.write_queue_nums if config.perm & PERM_WRITE else 0
+
+
+def _widened(config: TopicConfig, queue_nums: int) -> TopicConfig:
+    """The topic with at least so many queues."""
+    read, write = max(config.read_queue_nums, queue_nums), max(config.write_queue_nums, queue_nums)
+    return replace(config, read_queue_nums=read, write_queue_nums=write)
+
+
+def _is_listed(topic: str) -> bool:
+    """Whether a topic has a place in the table."""
+    return not topic.startswith(names.LMQ_PREFIX) and names.is_topic_name(topic)
+
+
+def _check(config: TopicConfig) -> None:
+    """Raises Rejected for a topic that no broker could read back or hold."""
+    mistakes = []
+    if not names.is_topic_name(config.topic):
+        mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
+    if config.topic.startswith(names.LMQ_PREFIX):
+        mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
+    numbers = {name: getattr(config, name) for name in ("read_queue_nums", "write_queue_nums", "sys_flag")}
+    mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
+    if not 0 <= config.perm <= _PERM_MAX:
+        mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
+    if mistakes:
+        raise Rejected("; ".join(mistakes))

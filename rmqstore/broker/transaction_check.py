@@ -1,0 +1,133 @@
+"""Asking producers after transactions that they left open, a limited number of times, and giving up then.
+
+Java: TransactionalMessageServiceImpl.check.  Here a transaction that is too young does not hold up those behind it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqstore.broker.transaction_messages import (
+    TransactionState,
+    checked_message,
+    given_up_message,
+    immunity_ms,
+)
+from rmqstore.broker.transaction_table import OpenTransaction
+from rmqstore.clock import Clock
+from rmqstore.log.stored_record import StoredMessage
+
+if TYPE_CHECKING:
+    from rmqstore.broker.transactions import TransactionLog, Transactions
+
+Check = Callable[[StoredMessage], TransactionState]
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLimits:
+    """RocketMQ's transactionCheckMax, transactionTimeOut, transactionCheckInterval and fileReservedTime."""
+
+    check_max: int = 15
+    immunity_ms: int = 6000
+    interval_ms: int = 30_000
+    reserved_ms: int = 72 * _HOUR_MS
+
+
+class CheckCycle:
+    """One cycle each `interval_ms`; counts what it does.
+
+    `check` gets the half message that stands for the transaction now.  An exception from it counts as UNKNOWN and is
+    kept in `failure`; the next cycle asks again.
+    """
+
+    def __init__(
+        self, transactions: "Transactions", log: "TransactionLog", clock: Clock, check: Check | None,
+        limits: CheckLimits,
+    ) -> None:  # fmt: skip
+        self._transactions, self._log, self._clock = transactions, log, clock
+        self._check = check
+        self.limits = limits
+        self._due_s = clock.monotonic_s() + limits.interval_ms / 1000
+        self.failure: Exception | None = None
+        self.checked_count = self.given_up_count = 0
+
+    def step(self) -> float:
+        """Runs the cycle when it is due; seconds until the next one.  Raises DurabilityLost, NotNow."""
+        left_s = self._due_s - self._clock.monotonic_s()
+        if left_s > 0:
+            return left_s
+        self.run()
+        interval_s = self.limits.interval_ms / 1000
+        self._due_s = self._clock.monotonic_s() + interval_s
+        return interval_s
+
+    def run(self) -> None:
+        """One cycle, now: every open transaction that is old enough is asked after, copied on, or given up."""
+        began_ms = self._clock.now_ms()
+        for transaction in self._transactions.known():
+            if self._check is None:
+                break
+            self._visit(transaction, self._check, began_ms)
+        self._transactions.commit_offsets()
+
+    def _visit(self, transaction: OpenTransaction, check: Check, began_ms: int) -> None:
+        if self._is_young(transaction, began_ms):
+            return
+        half = self._transactions.claim_next(transaction)
+        if half is None:
+            return
+        try:
+            if self._transactions.is_committed(transaction, half):  # an earlier run did not come to its op message
+                self._transactions.decide(transaction, half, is_commit=True, put_op=self._log.put_copy)
+            elif transaction.check_times >= self.limits.check_max or self._is_expired(transaction, began_ms):
+                self._give_up(transaction, half)
+            else:
+                self._ask(transaction, half, check, began_ms)
+        finally:
+            self._transactions.release(transaction)
+
+    def _is_young(self, transaction: OpenTransaction, now_ms: int) -> bool:
+        """Whether it was born less than the usual immunity ago, and has none of its own; a birth in the future is old
+        (Java)."""
+        return (
+            not transaction.has_own_immunity
+            and 0 <= now_ms - transaction.prepared.born_timestamp_ms < self.limits.immunity_ms
+        )
+
+    def _is_expired(self, transaction: OpenTransaction, now_ms: int) -> bool:
+        return now_ms - transaction.prepared.born_timestamp_ms > self.limits.reserved_ms
+
+    def _give_up(self, transaction: OpenTransaction, half: StoredMessage) -> None:
+        """Moves it to the topic for that.  The op message, which RocketMQ does not write here, makes it last."""
+        if self._log.put_copy(given_up_message(half)).is_stored:
+            self._transactions.settle(transaction, self._log.put_copy)
+            self.given_up_count += 1
+
+    def _ask(self, transaction: OpenTransaction, half: StoredMessage, check: Check, began_ms: int) -> None:
+        """Puts the copy, so that this check counts whatever becomes of it, and asks, unless it is immune yet.
+
+        Immune ones are copied too, and their checks counted, as in RocketMQ: so the half queue is done with up to here.
+        """
+        own_ms = immunity_ms(half.properties, self.limits.immunity_ms)
+        is_immune = own_ms is not None and began_ms - half.born_timestamp_ms < own_ms
+        copy = checked_message(half, is_immune)
+        result = self._log.put_copy(copy)
+        if not result.is_stored:
+            return
+        self._transactions.continued(transaction, copy, result)
+        if is_immune:
+            return
+        self.checked_count += 1
+        newest = self._transactions.half_at(result.physical_offset)
+        state = self._answer(check, newest)
+        if state is not TransactionState.UNKNOWN:
+            is_commit = state is TransactionState.COMMIT
+            self._transactions.decide(transaction, newest, is_commit=is_commit, put_op=self._log.put_copy)
+
+    def _answer(self, check: Check, half: StoredMessage) -> TransactionState:
+        try:
+            return check(half)
+        except Exception as failure:  # noqa: BLE001  a caller's own mistake must not end the worker, and decides nothing
+            self.failure = failure
+            return TransactionState.UNKNOWN

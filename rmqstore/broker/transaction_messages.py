@@ -1,0 +1,172 @@
+"""The messages of which a transaction consists: half, copies of it, committed, given up, and op; pure forms, no state.
+
+Java: TransactionalMessageBridge, EndTransactionProcessor, DefaultTransactionalMessageCheckListener (store-format 6.6).
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rmqstore.formats import names, properties, sys_flag
+from rmqstore.log.stored_record import StoredMessage
+from rmqstore.message import Message
+
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+OP_TAG = "d"
+OP_SEPARATOR = ","
+# What a client calls a producer that was given no name; without any, a broker cannot ask back.
+DEFAULT_GROUP = "DEFAULT_PRODUCER"
+_OP_OFFSET_DIGITS_MAX = 19
+
+
+class TransactionState(enum.Enum):
+    """What a producer knows of its own transaction (Java: LocalTransactionState)."""
+
+    COMMIT = "COMMIT_MESSAGE"
+    ROLLBACK = "ROLLBACK_MESSAGE"
+    UNKNOWN = "UNKNOW"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The name of a half message: with it a transaction is committed or rolled back, also after the store was closed.
+
+    `topic` is the real one; `transaction_id` the unique key.  `queue_offset` and `physical_offset` are the half
+    message's own; every check makes a copy with new ones, and the names of the older ones stay good.
+    """
+
+    topic: str
+    group: str
+    transaction_id: str
+    queue_offset: int
+    physical_offset: int
+    born_timestamp_ms: int
+
+
+def prepared_of(half: StoredMessage) -> Prepared:
+    """The name of a stored half message."""
+    found = half.properties
+    return Prepared(
+        found.get(properties.REAL_TOPIC, ""),
+        found.get(properties.PRODUCER_GROUP, ""),
+        found.get(properties.UNIQUE_KEY, ""),
+        half.queue_offset,
+        half.physical_offset,
+        half.born_timestamp_ms,
+    )
+
+
+def half_message(message: Message, group: str, new_key: str, now_ms: int) -> Message:
+    """The half message of a message: out of sight, in queue 0 of the half topic.
+
+    `group` "" stands for PGROUP of the message, else DEFAULT_GROUP; `new_key` becomes UNIQ_KEY where there is none, as
+    5.x does.  DELAY is dropped, as clients drop it: a delayed half message would never come back.
+    """
+    kept = {name: value for name, value in message.properties.items() if name != properties.DELAY}
+    key = kept.get(properties.UNIQUE_KEY) or new_key
+    kept |= {
+        properties.TRANSACTION_PREPARED: "true",
+        properties.PRODUCER_GROUP: group or kept.get(properties.PRODUCER_GROUP) or DEFAULT_GROUP,
+        properties.UNIQUE_KEY: key,
+        properties.TRANSACTION_ID: key,
+        properties.REAL_TOPIC: message.topic,
+        properties.REAL_QUEUE_ID: str(message.queue_id),
+    }
+    return Message(
+        names.HALF_TOPIC,
+        message.body,
+        tags=message.tags,
+        keys=message.keys,
+        properties=kept,
+        flag=message.flag,
+        sys_flag=message.sys_flag & ~sys_flag.TRANSACTION_MASK,
+        born_timestamp_ms=now_ms if message.born_timestamp_ms is None else message.born_timestamp_ms,
+        born_host=message.born_host,
+        reconsume_times=message.reconsume_times,
+        wait_store_ok=message.wait_store_ok,
+    )
+
+
+def committed_message(half: StoredMessage) -> Message:
+    """What consumers get of a half message.  All its properties stay; raises ValueError where REAL_QID is no number."""
+    found = half.properties
+    message = copy_of(half, found.get(properties.REAL_TOPIC, ""), found)
+    message.queue_id = int(found.get(properties.REAL_QUEUE_ID, ""))
+    message.sys_flag = half.sys_flag & ~sys_flag.TRANSACTION_MASK | sys_flag.COMMIT
+    message.prepared_transaction_offset = half.physical_offset
+    return message
+
+
+def checked_message(half: StoredMessage, is_immune: bool) -> Message:
+    """The copy of a half message that stands for it from a check on, with one more TRANSACTION_CHECK_TIMES.
+
+    That of an immune one says where the first stood, as its producer knows no other place, and WAIT=false (quirk of
+    RocketMQ).  Flag and reconsumeTimes are kept, which RocketMQ loses here.
+    """
+    found = half.properties | {CHECK_TIMES: str(check_times(half.properties) + 1)}
+    if is_immune:
+        found[properties.WAIT] = "false"
+        found.setdefault(PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+    return copy_of(half, names.HALF_TOPIC, found)
+
+
+def given_up_message(half: StoredMessage) -> Message:
+    """Where a half message ends that nobody decided."""
+    return copy_of(half, names.TRANSACTION_CHECK_TOPIC, half.properties)
+
+
+def copy_of(stored: StoredMessage, topic: str, found: Mapping[str, str]) -> Message:
+    """A stored message once more, with these properties, in queue 0 of a topic: its body stays as it is stored."""
+    return Message(
+        topic,
+        stored.stored_body,
+        properties=found,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host,
+        reconsume_times=stored.reconsume_times,
+    )
+
+
+def op_message(half_offsets: Iterable[int], now_ms: int) -> Message:
+    """The message that says of half messages, by queue offset, that they are decided; the dialect of 5.1 and later."""
+    body = "".join(f"{offset}{OP_SEPARATOR}" for offset in half_offsets).encode()
+    wait = {properties.WAIT: "true"}
+    return Message(names.OP_HALF_TOPIC, body, tags=OP_TAG, properties=wait, born_timestamp_ms=now_ms)
+
+
+def op_offsets(op: StoredMessage) -> list[int]:
+    """The half messages that an op message of any version names: `17`, or `17,18,`; pieces that are no number are
+    left out."""
+    if op.tags != OP_TAG:
+        return []
+    pieces = (op.body or b"").split(OP_SEPARATOR.encode())
+    return [int(piece) for piece in pieces if piece.isdigit() and len(piece) <= _OP_OFFSET_DIGITS_MAX]
+
+
+def check_times(found: Mapping[str, str]) -> int:
+    """How often a half message with these properties was checked."""
+    return max(number(found.get(CHECK_TIMES)) or 0, 0)
+
+
+def immunity_ms(found: Mapping[str, str], default_ms: int) -> int | None:
+    """For how long after its birth a half message is not checked by its own wish; None where it has none.
+
+    A wish that makes no sense is `default_ms` (Java: getImmunityTime).
+    """
+    text = found.get(IMMUNITY_SECONDS)
+    if text is None:
+        return None
+    seconds = number(text)
+    return default_ms if seconds is None or seconds == -1 else seconds * 1000
+
+
+def number(text: str | None) -> int | None:
+    """A decimal number of at most 19 digits; None for anything else."""
+    if text is None or len(text) > _OP_OFFSET_DIGITS_MAX + 1 or not text.isascii():
+        return None
+    return int(text) if text.removeprefix("-").isdigit() else None

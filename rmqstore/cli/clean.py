@@ -1,0 +1,71 @@
+"""`rmqstore clean`: delete the oldest log files of a store that nobody has open, and what leads to them only."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from rmqstore.cli.output import debug_option, print_json, printable
+from rmqstore.config import StoreConfig
+from rmqstore.log.offline_retention import clean_offline, plan_offline
+from rmqstore.log.retention_plan import RetentionPolicy
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """The milliseconds of an age as `72h`."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no number with s, m, h or d, such as 72h")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+@click.command()
+@click.argument("store", metavar="STORE", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Only show the plan; nothing is deleted.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=_age_ms,
+    help="Delete log files that were not changed for so long, such as 72h, which is the default.",
+)
+@click.option("--force", is_flag=True, help="Delete log files of any age, all but the newest one.")
+@click.option("--broker-conf", metavar="FILE", help="The broker's configuration: log paths, fileReservedTime.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@debug_option
+def clean(
+    store: str, dry_run: bool, older_than: int | None, force: bool, broker_conf: str | None, as_json: bool
+) -> None:
+    """Delete the oldest log files of a store, and the queue and index files that led only to them.
+
+    What a broker does by itself every night, at once and for all files that are old enough, however full the disk is.
+    The newest log file always stays. Without --dry-run the store is locked, and recovered first if it was not closed
+    cleanly: its broker must be stopped.
+    """
+    config, policy = _settings(broker_conf, older_than)
+    if dry_run:
+        plan, was_closed = plan_offline(store, config, policy, force)
+    else:
+        plan, was_closed = clean_offline(store, config, policy, force), True
+    if as_json:
+        print_json(plan.as_dict() | {"isApplied": not dry_run})
+        return
+    for line in plan.lines():
+        click.echo(printable(line))
+    if not was_closed:
+        click.echo("the store was not closed cleanly: it is recovered first (rmqstore recover --dry-run)")
+    if not plan.changes_nothing:
+        click.echo("nothing was deleted; without --dry-run this is done" if dry_run else "deleted")
+
+
+def _settings(broker_conf: str | None, older_than: int | None) -> tuple[StoreConfig, RetentionPolicy]:
+    """The store's configuration and the policy.  Raises Rejected."""
+    config, policy = StoreConfig(preallocate=False), RetentionPolicy()
+    if broker_conf is not None:
+        config = StoreConfig.from_broker_conf(broker_conf, preallocate=False)
+        policy = RetentionPolicy.from_broker_conf(Path(broker_conf).read_text(encoding="utf-8"))
+    return config, policy if older_than is None else replace(policy, reserved_ms=older_than)

@@ -1,0 +1,274 @@
+"""A consumer group's view of a store: what is to be consumed next, what is done, what comes again, what is given up.
+
+A consumer lives in its caller's thread and has none of its own:
+
+    with store.consumer("billing", "orders", tags="paid || sent") as consumer:
+        while messages := consumer.poll():
+            for message in messages:
+                if not charge(message):
+                    consumer.send_back(message)
+            consumer.commit()
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from rmqstore.errors import NotNow, Rejected
+from rmqstore.formats import names, properties
+from rmqstore.log.stored_record import StoredMessage
+from rmqstore.message import GetResult, GetStatus, PutResult, PutStatus
+
+STARTS = ("earliest", "latest")
+
+QueueKey = tuple[str, int]
+
+# How many polls that bring messages go by before new queues are looked for; one that brings none always looks.
+_POLLS_PER_LOOK = 64
+_MOVES_KEPT = 100
+# Answers that say where to go on instead of where one is: PULL_OFFSET_MOVED of Java's client, and what cannot be read.
+_MOVED = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.MESSAGE_WAS_REMOVING,
+)
+
+
+class Source(Protocol):
+    """What is asked of a store."""
+
+    def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, *, tags: str = "*") -> GetResult:
+        """The next messages of a queue that have one of the tags: exactly, not by hash only."""
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """First queue offset that can be read and the one behind the last; (0, 0) where there is no such queue."""
+
+    def queues(self) -> Sequence[QueueKey]:
+        """Topic and queue id of every queue."""
+
+
+class Offsets(Protocol):
+    """What is asked of the table of consumer offsets."""
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a group goes on in a queue; None if it never was there."""
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Notes it, in memory."""
+
+    def persist(self) -> None:
+        """Makes all that was noted durable."""
+
+
+class Retries(Protocol):
+    """What is asked of retry and dead letters."""
+
+    def send_back(self, group: str, message: StoredMessage, delay_level: int = 0) -> PutResult:
+        """Has a group get a message again, later; or puts it to the dead letters."""
+
+
+class RetriedMessage(StoredMessage):
+    """A message that comes again, under the topic that it was first sent to, as RocketMQ's client shows it.
+
+    Queue and offsets are those of the retry queue, `stored_topic` the topic that the record names.
+    """
+
+    __slots__ = ()
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was first sent to."""
+        return self.properties.get(properties.RETRY_TOPIC) or self.stored_topic
+
+    @property
+    def stored_topic(self) -> str:
+        """%RETRY% and the group."""
+        return super().topic
+
+    def __reduce__(self) -> tuple[type[StoredMessage], tuple[object, ...]]:
+        return RetriedMessage, (self.stored_record, 0, self.store_size, self.physical_offset, self.broker_name)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """The store did not hold what came next in a queue, and consumption goes on at another offset.
+
+    What was in [wanted, moved_to) was deleted before the group read it.  Moved back: the queue ends earlier than it
+    did, after a crash.
+    """
+
+    topic: str
+    queue_id: int
+    wanted: int
+    moved_to: int
+    status: GetStatus
+
+
+class Consumer:
+    """Reads the topics of `subscriptions` (topic → tags, "a || b" or "*") and what comes again to `group`; one thread.
+
+    It starts where the group committed.  In a queue where it never did, it starts at the first message ("earliest"), or
+    behind those that are there when the consumer is made ("latest"); retries always at the first.  The default is what
+    RocketMQ's CONSUME_FROM_LAST_OFFSET does with a topic that was never cleaned, and it loses nothing.
+
+    Every message is delivered at least once: what was polled and not committed comes again to the next consumer.
+    RocketMQ shares queues out among the consumers of a group; this does not: have one of a group at a time.
+    Raises Rejected.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        offsets: Offsets,
+        retries: Retries,
+        group: str,
+        subscriptions: Mapping[str, str],
+        consume_from: str = "earliest",
+    ) -> None:
+        if consume_from not in STARTS:
+            raise Rejected(f"consume_from={consume_from!r}: one of {', '.join(STARTS)}")
+        if not group or not names.is_topic_name(names.RETRY_PREFIX + group):
+            raise Rejected(
+                f"group={group!r}: letters, digits, % | _ -, at most {255 - len(names.RETRY_PREFIX)} of them"
+            )
+        if not subscriptions:
+            raise Rejected("a consumer needs a topic")
+        self.group = group
+        self.retry_topic = names.RETRY_PREFIX + group
+        self.moves: deque[OffsetMove] = deque(maxlen=_MOVES_KEPT)  # the newest last
+        self._source, self._offsets, self._retries = source, offsets, retries
+        # Whoever sent it back wants it again, whatever its tags (Java: SubscriptionData.SUB_ALL).
+        self._tags = {**subscriptions, self.retry_topic: "*"}
+        self._positions: dict[QueueKey, int] = {}
+        self._order: deque[QueueKey] = deque()  # the queue whose turn it is comes first
+        self._polls_to_look = 0
+        self._look(from_latest=consume_from == "latest")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commits, unless the block failed: what it did not finish comes again."""
+        if kind is None:
+            self.commit()
+
+    def poll(self, max_count: int = 32) -> list[StoredMessage]:
+        """The next messages, at most `max_count`, in the order of each queue; empty only when there are none.
+
+        Queues take turns.  Messages without one of the tags are passed over, however many.  A damaged message is
+        delivered and says so (`corrupt_reason`).  Raises Rejected for a `max_count` below 1, StoreClosed.
+        """
+        if max_count < 1:
+            raise Rejected(f"max_count={max_count}: at least 1")
+        if self._polls_to_look <= 0:
+            self._look()
+        self._polls_to_look -= 1
+        found = self._turns(list(self._order), max_count)
+        if not found:
+            found = self._turns(self._look(), max_count)
+        return found
+
+    def commit(self) -> None:
+        """Declares all that was polled as done, durably: the next consumer of the group goes on behind it.
+
+        Raises what `persist` of the offsets raises: OSError.
+        """
+        for (topic, queue_id), position in self._positions.items():
+            if self._offsets.committed(self.group, topic, queue_id) != position:
+                self._offsets.commit(self.group, topic, queue_id, position)
+        self._offsets.persist()
+
+    def send_back(self, message: StoredMessage, delay_level: int = 0) -> PutResult:
+        """Has the group get a polled message again: after the time of a delay level, by default one that grows with
+        each time; after the group's limit, or at once with a level below 0, it is a dead letter instead.
+
+        Nothing is stored for a group that has no retry queues.  Raises NotNow when the store refuses it: the message is
+        not to be committed then.
+        """
+        result = self._retries.send_back(self.group, message, delay_level)
+        if not result.is_stored and result.status is not PutStatus.PUT_OK:
+            raise NotNow(f"{message!r} could not be sent back: {result.status.value}; do not commit it")
+        return result
+
+    def dead_letters(self, max_count: int = 32, offset: int = 0) -> list[StoredMessage]:
+        """Messages that the group gave up, from offset `offset` of their queue on, oldest first."""
+        topic, found = names.DLQ_PREFIX + self.group, list[StoredMessage]()
+        low, high = self._source.bounds(topic, 0)
+        offset = max(offset, low)
+        while offset < high and len(found) < max_count:
+            result = self._source.get(topic, 0, offset, max_count - len(found))
+            if result.next_offset <= offset:
+                break
+            found += result.messages
+            offset = result.next_offset
+        return found
+
+    def position(self, topic: str, queue_id: int) -> int | None:
+        """The queue offset of the next message that is polled; None for a queue that this consumer does not read."""
+        return self._positions.get((topic, queue_id))
+
+    def seek(self, topic: str, queue_id: int, offset: int) -> None:
+        """Goes on at another offset of a queue; committed with the next `commit`.  Raises Rejected."""
+        if topic not in self._tags:
+            raise Rejected(f"{topic!r} is not consumed: one of {', '.join(self._tags)}")
+        if offset < 0:
+            raise Rejected(f"offset={offset}: at least 0")
+        if (topic, queue_id) not in self._positions:
+            self._order.append((topic, queue_id))
+        self._positions[topic, queue_id] = offset
+
+    def lag(self) -> dict[QueueKey, int]:
+        """By topic and queue id, how many messages are not polled yet, tags aside."""
+        self._look()
+        ends = {key: self._source.bounds(*key)[1] for key in self._positions}
+        return {key: max(ends[key] - position, 0) for key, position in self._positions.items()}
+
+    def _look(self, from_latest: bool = False) -> list[QueueKey]:
+        """Queues that were not there before; they have their turn first."""
+        self._polls_to_look = _POLLS_PER_LOOK
+        new = [key for key in self._source.queues() if key[0] in self._tags and key not in self._positions]
+        for key in new:
+            committed = self._offsets.committed(self.group, *key)
+            low, high = self._source.bounds(*key)
+            start = high if from_latest and key[0] != self.retry_topic else low
+            self._positions[key] = start if committed is None else committed
+        self._order.extendleft(reversed(new))
+        return new
+
+    def _turns(self, queues: Sequence[QueueKey], max_count: int) -> list[StoredMessage]:
+        """What some queues have, one after the other; each that was asked goes to the end of the order."""
+        found: list[StoredMessage] = []
+        for key in queues:
+            if len(found) >= max_count:
+                break
+            self._order.remove(key)
+            self._order.append(key)
+            found += self._read(key, max_count - len(found))
+        return found
+
+    def _read(self, key: QueueKey, max_count: int) -> list[StoredMessage]:
+        """The next messages of a queue; moves its position as RocketMQ's client does, and asks again until some come or
+        nothing changes.
+        """
+        topic, queue_id = key
+        while True:
+            before = self._positions[key]
+            result = self._source.get(topic, queue_id, before, max_count, tags=self._tags[topic])
+            after = min(result.next_offset, max(result.max_offset, result.min_offset))
+            self._positions[key] = after
+            if after == before or result.messages:
+                return self._shown(topic, result.messages)
+            if result.status in _MOVED:
+                self.moves.append(OffsetMove(topic, queue_id, before, after, result.status))
+
+    def _shown(self, topic: str, messages: list[StoredMessage]) -> list[StoredMessage]:
+        if topic != self.retry_topic:
+            return messages
+        return [
+            RetriedMessage(one.stored_record, 0, one.store_size, one.physical_offset, one.broker_name)
+            for one in messages
+        ]

@@ -1,0 +1,112 @@
+"""Puts whose records tell queue offsets in their properties: inner batches, and messages for light queues.
+
+What the record says, and how long it is, is known only under the put lock.
+"""
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore.errors import Rejected
+from rmqstore.formats import sys_flag
+from rmqstore.formats.late_frame import LateFrame, late_frame_of
+from rmqstore.formats.properties import INNER_BASE, MULTI_DISPATCH
+from rmqstore.formats.record_frame import RecordForm
+from rmqstore.log.inner_batches import BOTH_FLAGS, inner_batch_of, message_count
+from rmqstore.log.multi_dispatch import LightQueues, is_light_message
+from rmqstore.log.queue_kinds import QueueKinds
+from rmqstore.message import Message, PutStatus
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LatePut:
+    """One put: `complete` and `advance` are called under the put lock, before and after the record is appended."""
+
+    frame: LateFrame
+    message: Message
+    message_count: int
+    light: LightQueues | None  # None: an inner batch
+
+    @property
+    def key(self) -> QueueKey:
+        """Topic and queue id."""
+        return self.frame.frame.topic, self.frame.frame.queue_id
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it takes numbers in its own queue: of no transaction, or committed."""
+        return self.frame.frame.is_counted
+
+    def complete(self, queue_offset: int) -> PutStatus | None:
+        """Makes the record whole but for its place; why it may not be stored, if so."""
+        if self.light is None:
+            return self.frame.complete(str(queue_offset))
+        offsets = self.light.offsets_of(self.message)
+        return offsets if isinstance(offsets, PutStatus) else self.frame.complete(offsets)
+
+    def advance(self) -> None:
+        """The record was appended: the light queues go on."""
+        if self.light is not None:
+            self.light.advance(self.message)
+
+
+class LatePuts:
+    """Tells which messages are put late.  `next_offsets` is the store's table of queue offsets."""
+
+    def __init__(self, next_offsets: MutableMapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
+        self._kinds = kinds
+        self._form = form
+        self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None
+
+    def put_of(self, message: Message, now_ms: int) -> LatePut | PutStatus | None:
+        """The late put of a message, why it may not be stored, or None where it is an ordinary put.
+
+        MESSAGE_ILLEGAL for an inner batch that goes to no such topic, or does not say how many messages it holds
+        (Java: HookUtils.checkInnerBatch).
+        """
+        if message.sys_flag & sys_flag.INNER_BATCH:
+            return self._batch_put(message, now_ms)
+        if self._light is None or not is_light_message(message):
+            return None
+        frame = self._light.frame_of(message, self._form, now_ms)
+        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, 1, self._light)
+
+    def batch_put_of(self, messages: Sequence[Message], now_ms: int) -> LatePut | PutStatus | None:
+        """The messages of a batch that is stored whole as one late put; None where they are stored one by one.
+
+        MESSAGE_ILLEGAL for messages for light queues, which RocketMQ would not bring there either.  RocketMQ stores a
+        batch without a UNIQ_KEY one by one also for such a topic, where nobody finds it; here it is stored whole.
+        """
+        if self._light is not None and any(map(is_light_message, messages)):
+            return PutStatus.MESSAGE_ILLEGAL
+        if not messages or not self.is_batch_topic(messages[0].topic):
+            return None
+        whole = inner_batch_of(messages, self._form)
+        return whole if isinstance(whole, PutStatus) else self._batch_put(whole, now_ms)
+
+    def check_columns(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Raises Rejected for rows that would have to be put late."""
+        if self._light is None or "properties" not in table.schema.names:
+            return
+        column = table.column("properties")
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            if pa.types.is_null(chunk.type):
+                continue
+            names = chunk.keys if isinstance(chunk, pa.MapArray) else chunk.flatten().field(0)
+            if MULTI_DISPATCH in names.unique().to_pylist():
+                raise Rejected(f"{MULTI_DISPATCH}: put messages for light queues one by one")
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether batches of a topic are stored whole."""
+        return self._kinds.is_batch_topic is not None and self._kinds.is_batch_topic(topic)
+
+    def _batch_put(self, message: Message, now_ms: int) -> LatePut | PutStatus:
+        count = message_count(message)
+        is_whole = message.sys_flag & BOTH_FLAGS == BOTH_FLAGS
+        if count is None or not is_whole or not self.is_batch_topic(message.topic):
+            return PutStatus.MESSAGE_ILLEGAL
+        frame = late_frame_of(message, INNER_BASE, self._form, now_ms, self._form.record_size_max)
+        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, count, None)

@@ -1,0 +1,57 @@
+"""Which kinds of queues beyond the plain one a store has, and their sizes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import Rejected
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.formats.queue_extension import BLANK_SIZE, EXTENSION_HEAD
+
+if TYPE_CHECKING:
+    from rmqstore.log.record_batch import RecordBatch
+
+# The bitmap of each record of a batch, b"" for none; see formats.queue_extension.
+Bitmaps = Callable[["RecordBatch"], Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueKinds:
+    """What is switched on; a store that has queues of a kind goes on with them whatever is said here.
+
+    `multi_dispatch`: light queues (RocketMQ: enableMultiDispatch and enableLmq), at most `light_queue_max` of them.
+    `extension`: entries point to extension units (enableConsumeQueueExt), `bitmaps` fills in theirs.  `is_batch_topic`
+    tells the topics whose batches are stored whole (queue.type=BatchCQ).  Sizes are bytes of a file.  Raises Rejected.
+    """
+
+    multi_dispatch: bool = False
+    light_queue_max: int = 20_000
+    extension: bool = False
+    extension_file_size: int = 1024 * 1024
+    bitmaps: Bitmaps | None = None
+    is_batch_topic: Callable[[str], bool] | None = None
+    batch_file_size: int = 10_000 * BATCH_QUEUE_ENTRY.size
+
+    def __post_init__(self) -> None:
+        if self.batch_file_size < BATCH_QUEUE_ENTRY.size or self.batch_file_size % BATCH_QUEUE_ENTRY.size:
+            raise Rejected(f"batch_file_size={self.batch_file_size}: a multiple of {BATCH_QUEUE_ENTRY.size}")
+        if self.extension_file_size < EXTENSION_HEAD.size + BLANK_SIZE:
+            raise Rejected(
+                f"extension_file_size={self.extension_file_size}: at least {EXTENSION_HEAD.size + BLANK_SIZE}"
+            )
+
+
+PLAIN_ONLY = QueueKinds()
+
+
+def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] | None = None) -> QueueKinds:
+    """The kinds that a configuration switches on, and the sizes that it gives their files."""
+    return QueueKinds(
+        multi_dispatch=config.multi_dispatch,
+        light_queue_max=config.light_queue_max,
+        extension=config.queue_extension,
+        extension_file_size=config.extension_file_size,
+        is_batch_topic=is_batch_topic,
+        batch_file_size=config.batch_queue_file_size,
+    )

@@ -1,0 +1,143 @@
+"""The queues of whole batches along the scan of a recovery: which units stay, and what the queues hold then.
+
+Units name their own queue offsets, so a hole in them shifts nothing; what counts is that each record has its unit.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.files.filesystem import join
+from rmqstore.log.inner_batches import inner_batches, is_inner_batch_rows
+from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.recovery_coverage import is_deleted_topic
+from rmqstore.log.recovery_outcome import has_rest
+from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
+from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_view import StoreView
+
+
+@dataclass(slots=True)
+class BatchTrack:
+    """One queue along the scan: the units below slot `kept` stay, `next` is the queue offset behind the records seen.
+
+    `slot` is that of the unit which the next record should have; None once units are to be written again.  Records
+    before `begin` of the log belong to an older queue of its name; `anew` is the queue offset with which it begins
+    where no unit stays.
+    """
+
+    key: QueueKey
+    kept: int
+    slot: int | None
+    next: int
+    begin: int = 0
+    anew: int | None = None
+    first_missing: int | None = None
+    has_hole: bool = False
+
+
+@dataclass(slots=True)
+class BatchScan:
+    """Follows the inner batches of a scan of the log from `start` on; `compare` and `is_whole` as in QueueScan."""
+
+    store: StoreView
+    start: int
+    compare: bool
+    is_whole: bool
+    tracks: dict[QueueKey, BatchTrack] = field(default_factory=dict)
+
+    def add(self, batch: RecordBatch) -> None:
+        """Takes the next records of the log."""
+        rows = np.flatnonzero(is_inner_batch_rows(batch))
+        if not len(rows):
+            return
+        keys, units = inner_batches(batch, rows, np.zeros(len(batch), np.int64))
+        fields = ("physical_offset", "size", "base_queue_offset", "message_count")
+        columns = zip(*(units[name].tolist() for name in fields), strict=True)
+        for key, unit in zip(keys, columns, strict=True):
+            track = self.tracks.get(key)
+            if track is None:
+                track = self.tracks[key] = self._track(key)
+            self._take(track, unit)
+
+    def _track(self, key: QueueKey) -> BatchTrack:
+        queue = self.store.batch_queues.get(key)
+        if queue is None or queue.end <= queue.first:
+            return BatchTrack(key, 0, None, 0)
+        kept = queue.slot_at(self.start)
+        return BatchTrack(key, kept, kept if self.compare else None, _end_of(queue, kept))
+
+    def _take(self, track: BatchTrack, unit: tuple[int, int, int, int]) -> None:
+        offset, _, base, count = unit
+        if track.slot is not None:
+            queue = self.store.batch_queues[track.key]
+            if _unit_at(queue, track.slot) == unit:
+                track.slot += 1
+                track.kept = track.slot
+                track.next = base + count
+                return
+            if track.slot == queue.first and offset < _unit_at(queue, track.slot)[0] and base < track.next:
+                return  # of an older queue of that name
+            track.slot = None
+        if base < track.next:
+            if base:
+                return  # the queue has these numbers already; what comes first has the place
+            track.kept, track.begin, track.first_missing, track.next = 0, offset, None, 0
+        elif base > track.next and track.first_missing is None and not self.is_whole:
+            track.has_hole |= not is_deleted_topic(self.store, track.key[0])
+        if track.first_missing is None:
+            track.first_missing = offset
+            track.anew = base
+        track.next = base + count
+
+
+def _unit_at(queue: QueueView, slot: int) -> tuple[int, int, int, int]:
+    units = queue.read(slot, slot + 1)
+    if not len(units):
+        return -1, 0, 0, 0
+    offset, size, _, _, base, count, _, _ = units[0].tolist()
+    return offset, size, base, count
+
+
+def _end_of(queue: QueueView, slot: int) -> int:
+    """The queue offset behind the units below a slot; that of the first one where there are none."""
+    if slot > queue.first:
+        _, _, base, count = _unit_at(queue, slot - 1)
+        return base + count
+    return _unit_at(queue, slot)[2]
+
+
+def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log_end: int) -> tuple[PlannedQueue, ...]:
+    """Every queue of batches that has files or records, by name: what stays of it, and what it holds then."""
+    planned = []
+    for key in sorted({*store.batch_queues, *scan.tracks}):
+        queue, track = store.batch_queues.get(key), scan.tracks.get(key)
+        if queue is None:
+            assert track is not None
+            directory = join(store.root, "batchconsumequeue", key[0], str(key[1]))
+            planned.append(PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next))
+            continue
+        kept = queue.slot_at(log_end if scan.compare else scan_start)
+        if track is not None and track.slot is None:
+            kept = min(kept, track.kept)
+        planned.append(_planned(store, queue, track, kept if kept > queue.first else None))
+    return tuple(planned)
+
+
+def _planned(store: StoreView, queue: QueueView, track: BatchTrack | None, keep: int | None) -> PlannedQueue:
+    removed = tuple(PlannedFile(file.path, why) for file, why in queue.bad_files)
+    behind = _end_of(queue, keep) if keep is not None else 0
+    low = behind
+    if keep is not None:
+        slot = queue.slot_at(store.log.start)
+        low = _unit_at(queue, slot)[2] if slot < keep else behind
+    if track is not None and track.first_missing is not None:
+        behind = track.next
+        if keep is None:
+            low = track.anew or 0
+    must_cut = bool(queue.files) and (keep is None or queue.end > keep)
+    must_cut = must_cut or (store.abort_present and keep is not None and has_rest(queue, keep))
+    begin = 0 if track is None else track.begin
+    return PlannedQueue(
+        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, behind, removed, must_cut
+    )

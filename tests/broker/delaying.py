@@ -1,0 +1,79 @@
+"""Delay delivery put together with a real store, as the store does it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rmqstore.broker.delay import DelayLevels
+from rmqstore.broker.delay_delivery import DelayDelivery, Progress
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
+from rmqstore.files.filesystem import FileSystem
+from rmqstore.log.columns import EncodedColumns
+from rmqstore.message import PutResult
+from rmqstore.store import Store, open_store
+
+Put = Callable[[EncodedColumns], PutResult]
+
+
+def put_records(store: Store) -> Put:
+    """Appends ready-made records to a store, past its hooks, without a wait for the disk."""
+    return store._appender.put_records
+
+
+@dataclass
+class Saved:
+    """Stands for config/delayOffset.json: what was saved, and how often the log was synced before."""
+
+    table: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    synced_count: int = 0
+
+    def save(self, offsets: dict[int, int]) -> None:
+        assert self.synced_count > self.count, "saved before the log was synced"
+        self.table, self.count = offsets, self.count + 1
+
+
+class Delaying:
+    """A store without threads whose messages are delayed, and the delivery."""
+
+    def __init__(
+        self, path: str, config: StoreConfig, clock: ManualClock, *,
+        fs: FileSystem | None = None, saved: Saved | None = None, wrap: Callable[[Put], Put] = lambda put: put,
+    ) -> None:  # fmt: skip
+        levels = DelayLevels(config.delay_ms())
+        self.clock = clock
+        self.store = open_store(path, config, clock=clock, filesystem=fs, workers=False)
+        # The delivery is this one, with a put and a progress of the test's.
+        self.store._workers = [worker for worker in self.store._workers if worker.name != "delay"]
+        self.saved = saved or Saved()
+        self.delivery = self.new_delivery(levels, wrap(put_records(self.store)))
+
+    def new_delivery(self, levels: DelayLevels, put: Put) -> DelayDelivery:
+        """A delivery that begins with what was saved."""
+        store = self.store
+        return DelayDelivery(
+            store._log, store._parts.queues, put, store._appender.form, levels, self.clock,
+            Progress(self.saved.table, self.saved.save, self._sync),
+        )  # fmt: skip
+
+    def _sync(self) -> None:
+        self.store._sync_log()
+        self.saved.synced_count = self.saved.count + 1
+
+    def run(self) -> None:
+        """Dispatches what was put, delivers what is due, and dispatches that."""
+        self.store._catch_up()
+        while self.delivery.step() == 0:
+            self.store._catch_up()
+        self.store._catch_up()
+
+    def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
+        """The bodies of a queue's messages."""
+        found: list[bytes] = []
+        while (answer := self.store.get(topic, queue_id, len(found))).messages:
+            found += [message.body or b"" for message in answer.messages]
+        return found
+
+    def close(self) -> None:
+        self.delivery.persist()
+        self.store.close()

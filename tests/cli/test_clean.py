@@ -1,0 +1,137 @@
+"""`rmqstore clean`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.store import open_store
+from tests.cli.conftest import Run, document_of, last_line
+from tests.golden.cases import unpack
+from tests.golden.rows import fingerprint
+from tests.log.retaining import CONFIG, check_against_log, fill, filled
+
+HOUR_S = 3600
+NOW_S = 1_900_000_000
+
+
+def made(tmp_path: Path, is_clean: bool = True) -> tuple[Path, dict[int, bytes]]:
+    """A store of seven log files, the three oldest of which are four days old; the oldest first."""
+    root = tmp_path / "store"
+    store = filled(RealFileSystem(), 0, CONFIG, str(root))
+    stored = fill(store, 60)
+    store.flush()
+    if is_clean:
+        store.close()
+    else:
+        store._lock.release()
+    files = sorted((root / "commitlog").iterdir())
+    assert len(files) == 6
+    for number, file in enumerate(files):
+        age_s = (96 - number) * HOUR_S if number < 3 else 0
+        now_s = file.stat().st_mtime
+        os.utime(file, (now_s - age_s, now_s - age_s))
+    return root, stored
+
+
+def names_of(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} - {"lock", "checkpoint"}
+
+
+@pytest.mark.parametrize("options", [[], ["--force"], ["--older-than", "95h"], ["--older-than", "9d"]], ids=str)
+def test_what_a_dry_run_shows_is_what_then_goes(options: list[str], run: Run, tmp_path: Path) -> None:
+    root, stored = made(tmp_path)
+    before = fingerprint(root)
+    planned = document_of(run("clean", root, "--dry-run", "--json", *options))
+    assert fingerprint(root) == before
+    there = names_of(root)
+    done = document_of(run("clean", root, "--json", *options))
+    assert done == planned | {"isApplied": True}
+    count = {"[]": 3, "['--force']": 5, "['--older-than', '95h']": 2}.get(str(options), 0)
+    assert len(done["logFiles"]) == count
+    gone = [file["path"] for file in (*done["logFiles"], *done["indexFiles"])]
+    gone += [path for queue in done["queues"] for path in queue["paths"]]
+    assert {str(root / name) for name in there - names_of(root)} == set(gone)
+    assert len(gone) == done["fileCount"]
+    assert not (root / "abort").exists()
+    assert run("verify", root).exit_code == 0
+    again = document_of(run("clean", root, "--json", *options))
+    assert again["changesNothing"]
+    with open_store(str(root), CONFIG, workers=False) as store:
+        assert store._log.start == done["minOffset"]
+        check_against_log(store, stored)
+
+
+def test_the_plan_for_people(run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    result = run("clean", root, "--dry-run")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert max(len(line) for line in lines if str(root) not in line) <= 80
+    assert "commitlog/00000000000000008192: 4096 bytes, its time is over" in result.stdout
+    assert last_line(result.stdout) == "nothing was deleted; without --dry-run this is done"
+    assert last_line(run("clean", root).stdout) == "deleted"
+    assert last_line(run("clean", root).stdout).endswith("nothing to do")
+
+
+def test_a_store_that_was_killed_is_recovered_first(run: Run, tmp_path: Path) -> None:
+    root, stored = made(tmp_path, is_clean=False)
+    assert "recovered first" in run("clean", root, "--dry-run").stdout
+    done = document_of(run("clean", root, "--json"))
+    assert len(done["logFiles"]) == 3
+    assert not (root / "abort").exists()
+    with open_store(str(root), CONFIG, workers=False) as store:
+        check_against_log(store, stored)
+
+
+def test_a_broker_s_configuration(run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=95\n")
+    arguments = ("clean", root, "--dry-run", "--json", "--broker-conf", conf)
+    assert len(document_of(run(*arguments))["logFiles"]) == 2
+    assert len(document_of(run(*arguments, "--older-than", "90m"))["logFiles"]) == 3
+    conf.write_text("fileReservedTime=soon\n")
+    assert "fileReservedTime" in run(*arguments).stderr
+    assert run("clean", root, "--broker-conf", tmp_path / "none").exit_code == 1
+
+
+def test_a_broker_s_own_store(run: Run, tmp_path: Path) -> None:
+    """Files of several sizes and of real queues: only what leads to nothing goes."""
+    root = unpack("multipath", tmp_path)
+    conf = tmp_path / "broker.conf"
+    paths = ",".join(str(path) for path in sorted(root.glob("log-*")))
+    assert paths
+    conf.write_text(f"storePathCommitLog={paths}\n")
+    options = ("--force", "--json", "--broker-conf", conf)
+    planned = document_of(run("clean", root, "--dry-run", *options))
+    assert len(planned["logFiles"]) > 1
+    assert document_of(run("clean", root, *options)) == planned | {"isApplied": True}
+    assert len([file for path in root.glob("log-*") for file in path.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("age", ["72", "h", "-3h", "3w", "1.5h"])
+def test_an_age_that_makes_no_sense(age: str, run: Run, tmp_path: Path) -> None:
+    result = run("clean", tmp_path, "--older-than", age)
+    assert result.exit_code == 2
+    assert "72h" in result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_what_is_no_store_does_not_become_one(options: list[str], run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for path in (tmp_path / "nowhere", tmp_path):
+        before = sorted(tmp_path.rglob("*"))
+        assert run("clean", path, *options).exit_code == 1
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_that_somebody_writes_to_is_left_alone(run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    with open_store(str(root), CONFIG, workers=False):
+        before = names_of(root)
+        result = run("clean", root, "--force")
+        assert result.exit_code == 1
+        assert "stop the other writer" in result.stderr
+        assert names_of(root) == before
