@@ -8,6 +8,7 @@ UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
 STORE_TESTS := tests/golden tests/mutation tests/crash
 ORACLE_VERSIONS := 5.3.3 4.9.8
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
+BROKER := tests/oracle/target/broker-5.3.3
 
 # Spark's workers run the same Python, not the first one on PATH; and a machine whose name does not resolve can run Spark.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -18,7 +19,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark lint format conformance bench mutation crash wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark lint format conformance bench bench-kafka mutation crash wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -66,7 +67,16 @@ tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracl
 	@mvn -q -B -f tests/oracle/pom.xml -Drmq=$* process-classes
 	@touch $@
 
-conformance: $(READY) $(ORACLES)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8 (needs Maven)
+$(BROKER)/classpath.txt: tests/oracle/broker/pom-5.3.3.xml tests/oracle/broker/BrokerClient.java
+	$(call need,java)
+	$(call need,mvn)
+	@echo "building the client of a whole broker"
+	@mkdir -p $(BROKER)/classes
+	@mvn -q -B -f $< org.apache.maven.plugins:maven-dependency-plugin:2.8:build-classpath -Dmdep.outputFile=$(CURDIR)/$(BROKER)/dependencies.txt
+	@javac -nowarn -XDsuppressNotes -d $(BROKER)/classes -cp "$$(cat $(BROKER)/dependencies.txt)" tests/oracle/broker/BrokerClient.java
+	@mv $(BROKER)/dependencies.txt $@
+
+conformance: $(READY) $(ORACLES) $(BROKER)/classpath.txt  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and a real broker (needs Maven)
 	$(call need,java)
 	$(call need,mvn)
 	@$(PYTEST) -q tests/conformance $(ARGS)
@@ -74,6 +84,11 @@ conformance: $(READY) $(ORACLES)  ## compare with RocketMQ's own Java code, 5.3.
 bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, a few GiB of disk)
 	$(call need,java)
 	@$(PY) -m tests.bench $(ARGS)
+
+bench-kafka: $(READY)  ## long: Spark's Kafka source beside ours, same messages, one node here (Maven, 10 minutes, 4 GiB)
+	$(call need,java)
+	$(call need,mvn)
+	@$(PY) -m tests.bench.bench_kafka $(ARGS)
 
 mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
 	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
@@ -87,5 +102,5 @@ wheel: $(READY)  ## build the wheel into dist/
 	@ls dist/rmqstore-*.whl
 
 clean:  ## remove what was built, except .venv
-	@rm -rf build dist tests/oracle/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist tests/oracle/target tests/bench/kafka/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

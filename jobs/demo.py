@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs import engine_demo, to_parquet
+from jobs import broker_demo, engine_demo, to_parquet
 from jobs.printing import code, facts, heading, paragraph, table
 
 ARCHIVE = Path(__file__).parents[1] / "examples" / "orders-store.tar.gz"
@@ -207,8 +207,8 @@ def write_parquet(spark: SparkSession, store: Path, output: Path) -> None:
 
 
 def show_next(store: Path) -> None:
-    """Part 7: commands to go on with."""
-    print(heading("7. What to try next"))
+    """Part 8: commands to go on with."""
+    print(heading("8. What to try next"))
     print(
         code(
             f"""
@@ -257,6 +257,7 @@ def show_all(output: Path) -> None:
         show_history(spark, store)
         write_parquet(spark, store, output / PARQUET)
         engine_demo.show_engine(spark, store, output)
+        broker_demo.show_broker(spark, output)
     finally:
         spark.stop()
     show_next(store)
@@ -269,8 +270,8 @@ def main(argv: Sequence[str]) -> int:
         "--output",
         type=Path,
         default=Path("build/demo"),
-        help=f"directory for {STORE}/, {PARQUET}/ and {engine_demo.STORE}/ (both replaced), {SPARK_LOG};"
-        " default: %(default)s",
+        help=f"directory for {STORE}/, {PARQUET}/, {engine_demo.STORE}/ and {broker_demo.STORE}/ (the last three are"
+        f" replaced), {SPARK_LOG}; default: %(default)s",
     )
     output = parser.parse_args(argv).output
     if not ARCHIVE.exists():

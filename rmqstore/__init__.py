@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     Corrupt,
@@ -17,6 +18,7 @@ from rmqstore.errors import (
     UnknownTopic,
     UnsupportedLayout,
 )
+from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.snapshot import Snapshot, StoredMessage, open_snapshot
 from rmqstore.store import Health, Store, open_store
@@ -46,6 +48,9 @@ __all__ = [
     "StoreError",
     "StoreInUse",
     "StoredMessage",
+    "SubscriptionGroup",
+    "TopicConfig",
+    "TransactionState",
     "UnknownColumn",
     "UnknownTopic",
     "UnsupportedLayout",

@@ -19,7 +19,7 @@ from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import DiskFile, FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.preallocation import Preallocator
 from rmqstore.files.reading import canonical_path
-from rmqstore.files.residency import lock_memory, warm_up
+from rmqstore.files.residency import make_resident
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names, sys_flag
 from rmqstore.log.appender import Appender, PutHook
@@ -31,6 +31,7 @@ from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.log.retention import RetainedParts, Retention
 from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
+from rmqstore.log.store_swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.stats import Statistics, StoreGauges, StoreStatistics
 from rmqstore.worker import Step, Worker
@@ -72,6 +73,7 @@ class Store:
         self._is_released = False
         self._has_threads = workers
         self._dispatchers = tuple(dispatchers)
+        finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self._lock = fs.lock(join(self.path, names.LOCK_FILE))
         try:
@@ -294,6 +296,7 @@ class Store:
                 self._parts.index.close()
             self._parts.handles.close()
             self._is_released = True
+            self._features.close()
             self._lock.release()
 
     def _sync_log(self) -> None:
@@ -406,20 +409,17 @@ class Store:
             unsynced_bytes=marks.appended - marks.flushed,
             log_disks={path: self._fs.used_ratio(path) for path in self._parts.log.directories},
             queue_disk=self._fs.used_ratio(self.path),
-            delay=self._delay_progress(),
+            delay=self._features.delay_progress(),
         )
 
-    def _delay_progress(self) -> dict[int, tuple[int, int]]:
-        offsets = self._features.delay.offsets
-        return {level: (offset, self.bounds(names.SCHEDULE_TOPIC, level - 1)[1]) for level, offset in offsets.items()}
-
     def _made_retention(self) -> Retention:
-        parts, config = self._parts, self.config
+        parts = self._parts
         retained = RetainedParts(
             self._fs, self.path, parts.log, parts.queues, parts.index, lambda: self._log.marks.flushed,
             lambda: self._dispatch.position, self._flush_for_retention,
         )  # fmt: skip
-        return Retention(retained, RetentionPolicy.of(config), self._clock, self._fs.used_ratio)
+        policy = RetentionPolicy.of(self.config)
+        return Retention(retained, policy, self._clock, self._fs.used_ratio, self._features.delayed_from)
 
     def _flush_for_retention(self) -> bool:
         if not self._log_flush.flush():
@@ -466,13 +466,10 @@ class Store:
 
     def _prepare(self, file: DiskFile, size: int) -> None:
         """Warm-up and locking of a new file, as far as configured; what the system refuses is a warning."""
-        refusals = []
-        if self.config.warm_up:
-            sync_pages = 4096 if self.config.flush == "SYNC" else 0
-            refusals.append(warm_up(file, size, sync_every_pages=sync_pages))
-        if self.config.lock_memory:
-            refusals.append(lock_memory(file))
-        self.warnings += [refusal for refusal in refusals if refusal is not None]
+        sync_pages = 4096 if self.config.flush == "SYNC" else 0
+        self.warnings += make_resident(
+            file, size, warms=self.config.warm_up, locks=self.config.lock_memory, sync_every_pages=sync_pages
+        )
 
 
 def open_store(

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.names import is_topic_name
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024
@@ -23,6 +24,10 @@ _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OFFSET_NUMBER = {"earliest": -2, "latest": -1}
+GROUP_PREFIX = "group:"
+_DURATION = re.compile(r"(\d{1,15})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONG_UNIT_MS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 
 def flag(text: str) -> bool:
@@ -70,6 +75,16 @@ def byte_size(most: int) -> Callable[[str], int]:
     return size
 
 
+def duration(text: str) -> int:
+    """A span of time in ms, as Spark writes them: 500ms, 30s, 15m, 1h, 2 minutes."""
+    match = _DURATION.fullmatch(text.strip())
+    unit = match[2].lower() if match else ""
+    unit_ms = _UNIT_MS.get(unit) or _LONG_UNIT_MS.get(unit.removesuffix("s"))
+    if match is None or unit_ms is None:
+        raise Rejected("write a time with its unit, such as 500ms, 30s, 15m or 1h")
+    return int(match[1]) * unit_ms
+
+
 def comma_list(text: str) -> tuple[str, ...]:
     """Names between commas, trimmed; a doubled name counts once."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -109,8 +124,15 @@ def pattern(text: str) -> str:
     return text
 
 
+def group_name(text: str) -> str:
+    """The name of a consumer group."""
+    if not is_topic_name(text.strip()):
+        raise Rejected("write a group name of letters, digits, %, |, _ and -, at most 255")
+    return text.strip()
+
+
 def local_path(text: str) -> str:
-    """A directory on this machine or a mount, as a path or a file: URI."""
+    """A directory or file on this machine or a mount, as a path or a file: URI."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     if scheme and scheme[1].lower() != "file":
         raise Rejected(f"{scheme[1]}: is not a file system path; mount or copy the store and give its directory")
@@ -156,18 +178,50 @@ def offsets(refused_word: str) -> Callable[[str], str | dict[str, Any]]:
             raise Rejected(
                 f"a batch read cannot use {refused_word} here; write {other}, offset JSON, or use a timestamp"
             )
-        shape = """{"orders": {"broker-a": {"0": 12}}}"""
-        if not word.startswith("{"):
-            raise Rejected(f"write {other} or offset JSON such as {shape}")
-        value = parse_json(text)
-        if not isinstance(value, dict) or not value:
-            raise Rejected(f"write {other} or offset JSON such as {shape}")
+        value = _offset_json(text, other)
         for leaf in _leaves(value):
             if leaf == refused_word or (leaf == _OFFSET_NUMBER[refused_word] and not isinstance(leaf, bool)):
                 raise Rejected(f"a batch read cannot use {refused_word} ({leaf!r}) here; write {other} or an offset")
         return value
 
     return bound
+
+
+def batch_start(text: str) -> str | dict[str, Any]:
+    """Where a batch read starts: earliest, offset JSON, or group:<name>."""
+    return group_start(text) if _is_group(text) else offsets("latest")(text)
+
+
+def stream_start(text: str) -> str | dict[str, Any]:
+    """Where a stream starts: earliest, latest, offset JSON in which -2 and -1 mean them, or group:<name>."""
+    word = text.strip().lower()
+    if word in _OFFSET_NUMBER:
+        return word
+    return group_start(text) if _is_group(text) else _offset_json(text, "earliest, latest, group:<name>")
+
+
+def group_start(text: str) -> str:
+    """`group:` and the name of a consumer group, whose committed offsets are the start."""
+    name = text.strip()[len(GROUP_PREFIX) :].strip()
+    if not name:
+        raise Rejected("write the consumer group behind group:, such as group:billing")
+    return GROUP_PREFIX + name
+
+
+def _is_group(text: str) -> bool:
+    return text.strip().lower().startswith(GROUP_PREFIX)
+
+
+def _offset_json(text: str, words: str) -> dict[str, Any]:
+    """Offset JSON as it stands in options, checkpoints and progress; what begins with $ is a stream's own note."""
+    advice = f"""write {words} or offset JSON such as {{"orders": {{"broker-a": {{"0": 12}}}}}}"""
+    if not text.strip().startswith("{"):
+        raise Rejected(advice)
+    value = parse_json(text)
+    kept = {topic: inner for topic, inner in value.items() if not topic.startswith("$")} if value else {}
+    if not kept:
+        raise Rejected(advice)
+    return kept
 
 
 def instant(text: str) -> int:

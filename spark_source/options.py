@@ -1,13 +1,16 @@
-"""The options of `spark.read.format("rmqstore")`: one table, checked whole, every mistake in one message."""
+"""The options of `format("rmqstore")`, batch and stream: a table each, checked whole, every mistake in one message."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.errors import Rejected
+from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
+from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from spark_source import option_values as values
+from spark_source.stream_limits import TriggerLimits
 
 Parser = Callable[[str], Any]
 
@@ -16,6 +19,8 @@ BATCH_BYTES_MAX = 1 << 30
 BATCH_ROWS_MAX = 1 << 20
 PARTITIONS_MAX = 1_000_000
 TEXT_SHOWN_MAX = 80
+# In whose name progress is exported: lag tools list it as a consumer group.
+PROGRESS_GROUP = "rmqstore"
 
 PARSERS: dict[str, Parser] = {
     "path": values.local_path,
@@ -24,7 +29,7 @@ PARSERS: dict[str, Parser] = {
     "subscribe": values.comma_list,
     "subscribePattern": values.pattern,
     "assign": values.assignment,
-    "startingOffsets": values.offsets("latest"),
+    "startingOffsets": values.batch_start,
     "endingOffsets": values.offsets("earliest"),
     "startingTimestamp": values.instant,
     "endingTimestamp": values.instant,
@@ -48,14 +53,31 @@ PARSERS: dict[str, Parser] = {
     "maxRecordsPerPartition": values.count(1, values.INT64_MAX),
     "maxBytesPerPartition": values.byte_size(values.INT64_MAX),
     "mergePartitions": values.flag,
+    "pushdown": values.one_of("off", "true", "auto"),
+    "table": values.one_of("messages"),  # the others are spark_source.tables
 }
 
-_NAMES = {name.lower(): name for name in PARSERS}
+# What only a stream can honour; those of the Kafka source have its names.
+STREAM_PARSERS: dict[str, Parser] = {
+    "maxOffsetsPerTrigger": values.count(1, values.INT64_MAX),
+    "minOffsetsPerTrigger": values.count(1, values.INT64_MAX),
+    "maxTriggerDelay": values.duration,
+    "maxBytesPerTrigger": values.byte_size(values.INT64_MAX),
+    "progressFile": values.local_path,
+    "progressGroup": values.group_name,
+}
+STREAM_ONLY = {name.lower(): name for name in STREAM_PARSERS}
 
-# Names of the Kafka source that only a stream can honour.
-STREAM_ONLY = {
-    name.lower(): name
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+# What only a batch read can honour, and what a stream has instead.
+BATCH_ONLY = {
+    name.lower(): (name, instead)
+    for name, instead in {
+        "endingOffsets": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
+        "endingTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
+        "endingOffsetsByTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
+        "pushdown": "filters are not pushed down to a stream; prune by tags, keys or assign",
+        "table": "the tables on the side are read by spark.read",
+    }.items()
 }
 
 # What the same thing is called by Kafka's source, by rocketmq-spark and by RocketMQ's clients.
@@ -109,6 +131,14 @@ _BUDGET_FIELDS = {
 }
 
 
+_LIMIT_FIELDS = {
+    "maxOffsetsPerTrigger": "rows_max",
+    "minOffsetsPerTrigger": "rows_min",
+    "maxBytesPerTrigger": "bytes_max",
+    "maxTriggerDelay": "delay_ms",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRead:
     """One `load()`, understood: which stores, which rows (arguments of `Snapshot.select`), how made, how cut."""
@@ -117,35 +147,100 @@ class BatchRead:
     selection: dict[str, Any]
     request: ScanRequest
     budget: SplitBudget
+    pushdown: str = "off"
 
     def with_columns(self, columns: tuple[str, ...]) -> "BatchRead":
         """The same read of other columns."""
         return replace(self, request=replace(self.request, columns=columns))
 
+    def with_group_resolved(self) -> "BatchRead":
+        """The same read with the present offsets of a consumer group where it starts at `group:<name>`.
+
+        Raises as `open_snapshot` and `group_start` do.
+        """
+        start = self.selection.get("start")
+        if not isinstance(start, str) or not start.startswith(values.GROUP_PREFIX):
+            return self
+        group = start.removeprefix(values.GROUP_PREFIX)
+        offsets = group_start(open_snapshot(self.stores, access=self.request.access), group, self.selection)
+        return replace(self, selection=self.selection | {"start": offsets})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRead:
+    """One stream, understood: what a batch read of the same rows would be, how much a trigger takes, and where progress
+    is exported to (in whose name): no file where `progress_file` is None.
+    """
+
+    rows: BatchRead
+    limits: TriggerLimits
+    progress_file: str | None
+    progress_group: str
+
+    def with_columns(self, columns: tuple[str, ...]) -> "StreamRead":
+        """The same stream of other columns."""
+        return replace(self, rows=self.rows.with_columns(columns))
+
 
 def parse_options(options: Mapping[str, str]) -> BatchRead:
-    """The read that `options` ask for; names in any case.
+    """The batch read that `options` ask for; names in any case.
 
     Raises Rejected with every mistake in one line: unknown names, values that do not parse, options that exclude
     each other.
     """
+    return _batch_read(_values(options, PARSERS, _unknown))
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamRead:
+    """The stream that `options` ask for; without startingOffsets it starts at the latest.
+
+    Raises as `parse_options`.
+    """
+    parsers = PARSERS | STREAM_PARSERS | {"startingOffsets": values.stream_start}
+    given = _values(options, {name: parsers[name] for name in parsers if name.lower() not in BATCH_ONLY}, _unknown_here)
+    return StreamRead(
+        rows=_batch_read({"startingOffsets": "latest"} | given),
+        limits=TriggerLimits(**_renamed(given, _LIMIT_FIELDS)),
+        progress_file=given.get("progressFile"),
+        progress_group=given.get("progressGroup", PROGRESS_GROUP),
+    )
+
+
+def parse_for_schema(options: Mapping[str, str]) -> BatchRead:
+    """What decides about the schema, where it is not known yet whether a batch read or a stream is meant.
+
+    Raises Rejected for options that neither of them takes.
+    """
+    is_stream = not STREAM_ONLY.keys().isdisjoint(name.lower() for name in options)
+    try:
+        return parse_stream_options(options).rows if is_stream else parse_options(options)
+    except Rejected as mistake:
+        try:
+            return parse_options(options) if is_stream else parse_stream_options(options).rows
+        except Rejected:
+            raise mistake from None
+
+
+def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: Callable[[str], str]) -> dict[str, Any]:
+    """The values of `options` by the names of `parsers`; `unknown` says what to say about other names."""
+    names = {name.lower(): name for name in parsers}
     given: dict[str, Any] = {}
     mistakes: list[str] = []
     for key, text in options.items():
-        name = _NAMES.get(key.lower())
+        name = names.get(key.lower())
         if name is None:
-            mistakes.append(_unknown(key))
+            mistakes.append(unknown(key))
             continue
         given[name] = None
         try:
-            given[name] = PARSERS[name](text)
+            given[name] = parsers[name](text)
         except Rejected as mistake:
             shown = text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "…"
             mistakes.append(f"{name}={shown!r}: {mistake}")
     mistakes += _contradictions(given)
     if mistakes:
         raise Rejected(_in_one_line(mistakes))
-    return _batch_read(given)
+    return given
 
 
 def _unknown(key: str) -> str:
@@ -155,9 +250,22 @@ def _unknown(key: str) -> str:
         return (
             f"{STREAM_ONLY[folded]} is for streams and this is a batch read: leave it out, or bound it by endingOffsets"
         )
+    return _unknown_name(key, PARSERS)
+
+
+def _unknown_here(key: str) -> str:
+    """What to say about an option that a stream does not have."""
+    if key.lower() in BATCH_ONLY:
+        name, instead = BATCH_ONLY[key.lower()]
+        return f"{name} is for batch reads and this is a stream: {instead}"
+    return _unknown_name(key, PARSERS | STREAM_PARSERS)
+
+
+def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
+    folded = key.lower()
     if folded in _CATALOG_PROPERTIES:
         return "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (...)"
-    near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, PARSERS))
+    near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, known))
     return f"unknown option {key!r}: " + (
         f"did you mean {near}?" if near else "leave it out; the README lists all options"
     )
@@ -179,6 +287,11 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
     start_ms, end_ms = given.get("startingTimestamp"), given.get("endingTimestamp")
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         mistakes.append("startingTimestamp is after endingTimestamp: swap them")
+    least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        mistakes.append("minOffsetsPerTrigger is above maxOffsetsPerTrigger: swap them")
+    if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
+        mistakes.append("maxTriggerDelay bounds the wait for minOffsetsPerTrigger: give that too, or leave it out")
     return mistakes
 
 
@@ -207,7 +320,11 @@ def _batch_read(given: Mapping[str, Any]) -> BatchRead:
         **_renamed(given, _REQUEST_FIELDS),
     )
     return BatchRead(
-        stores=stores, selection=selection, request=request, budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS))
+        stores=stores,
+        selection=selection,
+        request=request,
+        budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS)),
+        pushdown=given.get("pushdown", "off"),
     )
 
 

@@ -10,18 +10,23 @@ pyarrow are missing, the user then reads that in a traceback, and not that no so
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
 class RmqStoreDataSource(DataSource):
-    """A RocketMQ store as a Spark table.  Options are checked here, so that `load()` itself tells of mistakes."""
+    """A RocketMQ store as a Spark table.  Options are checked in `schema()`, so that `load()` itself tells of mistakes,
+    and again, then for what is really meant, in `reader()` and `streamReader()`; Spark's writers start here as well.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from spark_source.options import parse_options
-
         super().__init__(options)
-        self._batch_read = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -29,12 +34,22 @@ class RmqStoreDataSource(DataSource):
         return "rmqstore"
 
     def schema(self) -> StructType:
-        """The schema when the user gives none.  Raises NotAStore, UnsupportedLayout, so that `load()` itself does."""
-        from rmqstore.snapshot import require_stores
-        from spark_source.schema import spark_schema
+        """The schema when the user gives none.
 
-        require_stores(self._batch_read.stores)
-        return spark_schema(self._batch_read.request.columns)
+        Raises Rejected for options that neither a batch read nor a stream takes, NotAStore, UnsupportedLayout.
+        """
+        from rmqstore.snapshot import require_stores
+        from spark_source.options import parse_for_schema
+        from spark_source.schema import spark_schema
+        from spark_source.tables import parse_table, spark_table_schema
+
+        table = parse_table(self.options)
+        if table is not None:
+            require_stores(table.stores)
+            return spark_table_schema(table.schema)
+        read = parse_for_schema(self.options)
+        require_stores(read.stores)
+        return spark_schema(read.request.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which is the user's where one was given.  Raises as `schema`, which
@@ -42,14 +57,48 @@ class RmqStoreDataSource(DataSource):
         """
         from rmqstore.snapshot import require_stores
         from spark_source.batch_reader import BatchReader
+        from spark_source.options import parse_options
+        from spark_source.pushdown_reader import PushdownReader, pushes_filters
         from spark_source.schema import shape_for
+        from spark_source.tables import TableReader, parse_table
 
-        require_stores(self._batch_read.stores)
+        table = parse_table(self.options)
+        if table is not None:
+            require_stores(table.stores)
+            return TableReader(table.with_schema(schema))
+        read = parse_options(self.options)
+        require_stores(read.stores)
         shape = shape_for(schema)
-        return BatchReader(self._batch_read.with_columns(shape.columns), shape)
+        kind = PushdownReader if pushes_filters(read.pushdown) else BatchReader
+        return kind(read.with_columns(shape.columns).with_group_resolved(), shape)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 (Spark's signature)
-        """Raises Rejected: this version reads batches."""
-        from rmqstore.errors import Rejected
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """A stream of the columns of `schema`.  Raises as `reader`."""
+        from rmqstore.snapshot import require_stores
+        from spark_source.options import parse_stream_options
+        from spark_source.schema import shape_for
+        from spark_source.stream_reader import StreamReader
 
-        raise Rejected("rmqstore has no streams in this version: use spark.read instead of spark.readStream")
+        read = parse_stream_options(self.options)
+        require_stores(read.rows.stores)
+        shape = shape_for(schema)
+        return StreamReader(read.with_columns(shape.columns), shape)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of the rows of a DataFrame with this schema.
+
+        Raises Rejected for all that is wrong with options and columns, StoreInUse.
+        """
+        from spark_source.sink import BatchSink, open_sink
+        from spark_source.sink_options import parse_sink_options
+
+        request = parse_sink_options(self.options, is_stream=False)
+        return BatchSink(open_sink(request, schema, overwrite), request.writer_id, request.batch_id)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        """A writer of one micro-batch of a stream, `overwrite` in output mode complete.  Raises as `writer`."""
+        from spark_source.sink import StreamSink, open_sink
+        from spark_source.sink_options import parse_sink_options
+
+        request = parse_sink_options(self.options, is_stream=True)
+        return StreamSink(open_sink(request, schema, overwrite))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rmqstore.clock import Clock
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, StoreClosed
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.replace import replace_file
 from rmqstore.formats import broker_json
@@ -34,6 +34,11 @@ class ConfigFile(Generic[Content]):
         self._keeps_old = True  # whether a save may put the present file in place of the .bak
         self._is_known = False  # whether that was looked at
         self._has_directory = False
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Has every later save raise StoreClosed: the directory may be somebody else's from now on."""
+        self._is_closed = True
 
     def load(self) -> tuple[Content | None, list[str]]:
         """The content, None where neither the file nor its .bak can be used, and what is to be said about that.
@@ -58,8 +63,10 @@ class ConfigFile(Generic[Content]):
         """Makes `content` the file's content, durably, and what it had the .bak's.
 
         After a crash at any moment one of the two is sound, if one was.  Raises OSError; the old content is still there
-        then, or the new.
+        then, or the new; and StoreClosed.
         """
+        if self._is_closed:
+            raise StoreClosed(f"{self.path} is not written any more: its store is closed")
         if not self._is_known:
             self.load()
         data = self._text(content).encode(errors="replace")
@@ -115,6 +122,10 @@ class DelayOffsetsFile:
         found, warnings = self._file.load()
         self._present = found or self._present
         return dict(self._present.offsets), warnings
+
+    def close(self) -> None:
+        """As ConfigFile.close."""
+        self._file.close()
 
     def save(self, offsets: Mapping[int, int]) -> None:
         """Writes the offsets, durably, if they are not what the file holds.  Raises OSError."""

@@ -79,6 +79,12 @@ class ConsumerOffsets:
                     self._table.setdefault(key, {}).update(offsets)
         return warnings + more_warnings
 
+    def close(self) -> None:
+        """Ends writing: a later `persist` of something new raises StoreClosed."""
+        with self._persist_lock:
+            self._file.close()
+            self._light_file.close()
+
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next queue offset to consume; None if the group never committed one."""
         offsets = self._table.get((group, topic))

@@ -19,11 +19,13 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
+from rmqstore.formats import names
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
 from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
 from rmqstore.log.queue_table import QueueTable
+from rmqstore.log.retention import unconsumed_from
 from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
@@ -126,6 +128,23 @@ class Features:
         """Saves progress and offsets.  Raises OSError, DurabilityLost, NotNow."""
         self.delay.persist()
         self.offsets.persist()
+
+    def close(self) -> None:
+        """Ends writing to config/, before the store's lock is given back."""
+        for each in (self.topics, self.groups, self.offsets, self._delay_file):
+            each.close()
+
+    def delay_progress(self) -> dict[int, tuple[int, int]]:
+        """By level, how far it is delivered and where its queue ends."""
+        queues = {level: self._opened.queues.find(names.SCHEDULE_TOPIC, level - 1) for level in self.delay.offsets}
+        return {
+            level: (offset, getattr(queues[level], "max_offset", 0)) for level, offset in self.delay.offsets.items()
+        }
+
+    def delayed_from(self) -> int | None:
+        """From where on the log holds messages that wait for their delay: they are not to expire before they come."""
+        offsets = {level - 1: offset for level, offset in self.delay.offsets.items()}
+        return unconsumed_from(self._opened.queues, {("", names.SCHEDULE_TOPIC): offsets})
 
     def failures(self) -> list[str]:
         """What does not go well, but is tried again."""

@@ -41,6 +41,11 @@ class SubscriptionGroups:
             self._present = found or self._present
         return warnings
 
+    def close(self) -> None:
+        """Ends writing: later changes raise StoreClosed."""
+        with self._lock:
+            self._file.close()
+
     def find(self, group: str) -> SubscriptionGroup:
         """A group's settings; those of a new group, which is not saved, for one that is not in the table."""
         return self._present.groups.get(group) or SubscriptionGroup(group)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
-from rmqstore.errors import Rejected
+from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
@@ -82,6 +82,11 @@ class Topics:
                 self._version = found.version
                 self._others = found.others
         return warnings
+
+    def close(self) -> None:
+        """Ends writing: later changes raise StoreClosed, and topics on demand are refused."""
+        with self._lock:
+            self._file.close()
 
     def find(self, topic: str) -> TopicConfig | None:
         """A topic's configuration."""
@@ -165,6 +170,8 @@ class Topics:
                 return None
             try:
                 self._save(self._configs | made)
+            except StoreClosed:
+                return PutStatus.SERVICE_NOT_AVAILABLE
             except OSError as failure:
                 self.last_failure = failure
                 return PutStatus.SERVICE_NOT_AVAILABLE

@@ -75,3 +75,10 @@ def _call(name: str, file: DiskFile) -> str | None:
     except (AttributeError, OSError, ValueError) as error:
         return f"{file.path}: no {name} ({error})"
     return None
+
+
+def make_resident(file: DiskFile, size: int, *, warms: bool, locks: bool, sync_every_pages: int = 0) -> list[str]:
+    """Warms up and locks a file as far as it is asked for; what the system refuses."""
+    refusals = [warm_up(file, size, sync_every_pages=sync_every_pages)] if warms else []
+    refusals += [lock_memory(file)] if locks else []
+    return [refusal for refusal in refusals if refusal is not None]

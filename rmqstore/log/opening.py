@@ -8,6 +8,7 @@ from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
+from rmqstore.log.committed_batches import settle_batches
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import Dispatcher
 from rmqstore.log.recovery import plan_recovery
@@ -36,6 +37,10 @@ def recovered(
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:
         _write_again(fs, plan, parts)
+        while settle_batches(fs, plan, parts):  # the log was cut back: look again
+            parts.handles.close()
+            plan = plan_recovery(fs, root, config, kinds)
+            parts = open_parts(fs, plan, config, clock, further, kinds)
         warnings = apply(plan, parts)
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)

@@ -1,5 +1,6 @@
 """The reader of one or several store directories that somebody else may be writing."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, path_list
 from rmqstore.formats.message_columns import locate
-from rmqstore.snapshot import broker_config, key_lookup, time_lookup
+from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
 from rmqstore.snapshot.decode import Decoder
 from rmqstore.snapshot.extents import (
@@ -19,6 +20,7 @@ from rmqstore.snapshot.extents import (
     is_log_directory,
     refuse_unread_layouts,
 )
+from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.log_view import corrupt_at
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.rows import Rows
@@ -104,6 +106,15 @@ class Snapshot:
             }
         )
 
+    def table(self, name: str, columns: Sequence[str] | str | None = None, now_ms: int | None = None) -> pa.Table:
+        """A table beside the messages: queues, topics, groups, files, transactions or delayed; see tables.SCHEMAS.
+
+        `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, DataLost.
+        """
+        return tables.make_table(
+            self.stores, name, columns, self._access, int(time.time() * 1000) if now_ms is None else now_ms
+        )
+
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
         rows = [
@@ -182,7 +193,7 @@ class Snapshot:
             own = [span for span in ranges if span.broker == store.broker_name]
             if request.on_corrupt_record == "fail":
                 _refuse_unreachable_damage(store, {span.topic for span in own if span.start < span.end})
-            splits += plan_splits(store, own, request, budget)
+            splits += plan_splits(store, prune_by_keys(store, own, request), request, budget)
         return splits
 
     def scan(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rmqstore.errors import DataLost, StoreError
 from rmqstore.files import reading
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.snapshot.decode import Decoder
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
 from rmqstore.snapshot.extents import find_log_files, mapped_below, refuse_unread_layouts
@@ -21,6 +21,7 @@ from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.tag_pruning import TagHashes
 from rmqstore.snapshot.undispatched import QueueKey
 
 _FIRST_ROWS = 256
@@ -53,6 +54,7 @@ class _SplitReader:
         self._view = view
         self._decoder = Decoder(request, split.broker_name, self._corrupt_at)
         self._check = RecordCheck(split.path, split.spans, request.verify_crc, split.crc_from)
+        self._tags = TagHashes(split, request)
         self._rows_next = min(_FIRST_ROWS, request.batch_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -143,6 +145,9 @@ class _SplitReader:
     def _record_batches(self, entries: Entries, numbers: Ints, span: Span | None) -> Iterator[pa.RecordBatch]:
         """Batches of the records of entries; `numbers` are their spans.  An inner batch is clipped to `span`."""
         clip = (span[3], span[4]) if span is not None and span[2] == BATCH else None
+        keep = self._tags.keep(entries, numbers)
+        if keep is not None:
+            entries, numbers = take_rows(entries, keep), numbers[keep]
         ends = np.cumsum(entries["size"], dtype=np.int64)
         first = 0
         while first < len(entries):

@@ -1,6 +1,7 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from rmqstore.files import reading
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
+from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
@@ -33,6 +35,20 @@ _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
 
 
+def batch_start(root: str) -> int:
+    """Where a batch begins that a sink is just adding, or could not end: all of it may be cut off again, so that nobody
+    is to see it yet.  The highest number without one.
+    """
+    start = 2**63 - 1
+    directory = reading.join(root, SINK_DIRECTORY)
+    for writer in reading.list_directories(directory):
+        data = reading.read_small_file(reading.join(directory, writer, INTENT_FILE), JSON_SIZE_MAX)
+        if data is not None:
+            with suppress(ValueError):
+                start = min(start, BatchIntent.from_json(data).start)
+    return start
+
+
 def survey(
     path: str, broker_name: str | None = None, access: str = "auto", extra_logs: tuple[str, ...] = ()
 ) -> StoreExtent:
@@ -49,7 +65,7 @@ def survey(
     rocksdb = extents.is_rocksdb(root)
     queues = {(queue.topic, queue.queue_id): queue for queue in (() if rocksdb else find_queues(root))}
     is_still = not abort_present and not lock_held
-    end = log_files[-1].end if log_files else 0
+    end = min(log_files[-1].end, batch_start(root)) if log_files else 0
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
     with LogView(log_files, mapped, end) as view:
         start = extents.recovery_start(view, checkpoint, abort_present)
@@ -58,6 +74,8 @@ def survey(
             start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
         found.run()
+    if batch_start(root) < found.log_end:  # it began while this looked
+        return survey(path, broker_name, access, extra_logs)
     crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
     return StoreExtent(
         path=root,

@@ -1,6 +1,7 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
-Benches: scan, spark, memory, plan (reading a store's files); put, recovery, get (the engine).
+Benches: scan, spark, sink, memory, plan (reading a store's files); put, recovery, get, delay,
+transactions, retention (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -13,12 +14,38 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import bench_get, bench_memory, bench_plan, bench_put, bench_recovery, bench_scan, bench_spark
+from tests.bench import (
+    bench_delay,
+    bench_get,
+    bench_memory,
+    bench_plan,
+    bench_prune,
+    bench_put,
+    bench_recovery,
+    bench_retention,
+    bench_scan,
+    bench_sink,
+    bench_spark,
+    bench_transactions,
+)
 from tests.bench.figures import Figure, table, write_json
 from tests.bench.synth import MIB, StoreShape, write_store
 
 BODY_SIZES = (100, 1024)
-BENCHES = ("scan", "memory", "plan", "spark", "put", "recovery", "get")
+BENCHES = (
+    "scan",
+    "memory",
+    "plan",
+    "spark",
+    "prune",
+    "sink",
+    "put",
+    "recovery",
+    "get",
+    "delay",
+    "transactions",
+    "retention",
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +88,10 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps.append(("planning", lambda: bench_plan.measure(scratch)))
     if "spark" in benches:
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
+    if "prune" in benches:
+        steps.append(("reading less", lambda: bench_prune.measure(scratch, is_small=store_bytes < 1024 * MIB)))
+    if "sink" in benches:
+        steps.append(("Spark sink", lambda: bench_sink.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     return steps + _engine_plan(scratch, store_bytes, benches)
 
 
@@ -73,6 +104,9 @@ def _engine_plan(
         "put": lambda: bench_put.measure(scratch, is_small=is_small),
         "recovery": lambda: bench_recovery.measure(scratch, store_bytes),
         "get": lambda: bench_get.measure(scratch, is_small=is_small),
+        "retention": lambda: bench_retention.measure(scratch, is_small=is_small),
+        "delay": lambda: bench_delay.measure(scratch, is_small=is_small),
+        "transactions": lambda: bench_transactions.measure(scratch, is_small=is_small),
     }
     return [(name, step) for name, step in steps.items() if name in benches]
 

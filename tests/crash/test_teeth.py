@@ -15,7 +15,7 @@ from rmqstore.log.consume_queue import ConsumeQueue
 from rmqstore.log.flush import DerivedFlush
 from rmqstore.log.index_log import IndexLog
 from rmqstore.log.watermarks import Watermarks
-from rmqstore.message import Message, PutStatus
+from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.crash.test_sweep import sweep_crashes, sweep_failures
@@ -33,7 +33,7 @@ def skip_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Appender, "_settled", lambda self, end, waits: PutStatus.PUT_OK)
+    patch.setattr(Appender, "_synced", lambda self: True)
 
 
 def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def not_written_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def queues_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery_apply, "_cut_queue", lambda queue, parts: None)
+    patch.setattr(recovery_apply, "_cut_files", lambda planned, end, parts, file_size: None)
 
 
 def no_look_back(patch: pytest.MonkeyPatch) -> None:

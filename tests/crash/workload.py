@@ -145,6 +145,12 @@ class Workload:
         self.clock.advance(self._clock_step_ms)
         self._opened().step()
 
+    def lose_the_pool(self) -> None:
+        """What was acknowledged while it was in the write pool's memory only: a disk that takes no more loses it."""
+        if self._config.pool_buffers:
+            for each in self.ledger.sent[self.ledger.durable_count :]:
+                each.fate = Fate.UNKNOWN if each.fate is Fate.STORED else each.fate
+
     def _put(self, batch: list[Sent], put: Callable[[], PutResult], waits: bool) -> None:
         self.clock.advance(self._clock_step_ms)
         try:
@@ -214,6 +220,8 @@ def run(load: Workload, script: Sequence[Action]) -> None:
             action(load)
         except (DurabilityLost, NotNow) as error:
             load.errors.append(error)
+            if isinstance(error, DurabilityLost):
+                load.lose_the_pool()
         except OSError as error:
             if load.store is not None:
                 raise AssertionError(f"a bare {error!r} came out of a store") from error

@@ -177,6 +177,7 @@ def test_a_person_sees_only_the_demo_at_80_columns(run):
         "last exit  not clean: the file abort is there",
         "recovered, and closed cleanly",
         "Acknowledged and found are the same.",
+        "The reminder came late, paid was sent, cancelled never was, and poison was given",
         "    rmqstore inspect build/demo/store",
     ],
 )
@@ -189,6 +190,7 @@ def test_every_part_is_shown(run, line):
 def test_the_files_are_where_the_demo_says(run):
     _, directory = run
     assert [path.name for path in sorted((directory / "build" / "demo").iterdir())] == [
+        "broker-store",
         "engine-store",
         "orders.parquet",
         "spark.log",

@@ -29,8 +29,6 @@ def advice_of(action) -> str:
         ({"minPartitions": "many"}, "minPartitions='many': write a whole number"),
         ({"assign": '{"a": [0]}'}, "subscribe and assign are given: keep one of them"),
         ({"subscribe": None}, "no topic: give one of subscribe"),
-        ({"startingOffsets": "latest"}, "a batch read cannot use latest here"),
-        ({"maxOffsetsPerTrigger": "10"}, "maxOffsetsPerTrigger is for streams and this is a batch read"),
         ({"columns": "bodi"}, "no column 'bodi': did you mean body"),
         ({"tags": "*||", "scanMode": "fast"}, "2 mistakes: (1) "),
     ],
@@ -39,6 +37,17 @@ def test_load_itself_tells_of_wrong_options(load, options, advice):
     line = advice_of(lambda: load(**options))
     assert line.startswith("rmqstore.errors.")
     assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"startingOffsets": "latest"}, "a batch read cannot use latest here"),
+        ({"maxOffsetsPerTrigger": "10"}, "maxOffsetsPerTrigger is for streams and this is a batch read"),
+    ],
+)
+def test_what_only_a_stream_can_do_is_refused_when_rows_are_asked_for(load, options, advice):
+    assert advice in advice_of(load(**options).count)
 
 
 def test_load_without_a_path(load):
@@ -115,10 +124,3 @@ def test_a_time_after_the_newest_message(load):
 def test_a_schema_that_no_message_has(spark, store, topic, schema, advice):
     frame = spark.read.format("rmqstore").schema(schema).option("subscribe", topic).load(str(store))
     assert advice in advice_of(frame.count)
-
-
-def test_a_stream_is_refused_in_words(spark, store, topic, tmp_path):
-    stream = spark.readStream.format("rmqstore").option("subscribe", topic).load(str(store))
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(PySparkException, match=r"use spark\.read instead of spark\.readStream"):
-        query.awaitTermination()

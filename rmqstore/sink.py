@@ -1,0 +1,282 @@
+"""Batches of messages added to a store exactly once: tasks stage parts in parallel, one process commits them.
+
+    writer = stage_part(path, "job-1", 7, 0, 0, config)      # in each task
+    writer.add(arrow_batch)
+    part = writer.finish()
+    append_once(path, Batch("job-1", 7, (part,)), config)    # once they are done; and again, if need be
+
+A batch is named by its writer and a number that rises; a batch that is in, or one of a lower number, is not added
+again.  The store belongs to this engine meanwhile: one that a broker or another writer holds is refused.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.config import StoreConfig
+from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
+from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.reading import canonical_path, is_locked
+from rmqstore.formats import names
+from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
+from rmqstore.log.appender import record_form
+from rmqstore.log.columns import EncodedColumns, record_blocks
+from rmqstore.log.committed_batches import (
+    Batch,
+    BatchInDoubt,
+    commit_batch,
+    committed_batch,
+    covers,
+    has_intent,
+    pending_intents,
+    record_committed,
+    settle_batches,
+    staging_directory,
+    writers,
+)
+from rmqstore.log.opening import mark_open
+from rmqstore.log.queue_choice import QueueChoice
+from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery_apply import open_parts
+from rmqstore.log.sink_sweep import sweep
+from rmqstore.log.staged_parts import PartWriter, read_part
+from rmqstore.log.store_swap import clear_new, finish_swap, swap
+from rmqstore.message import PutStatus
+from rmqstore.store import Store, open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Batch", "BatchInDoubt", "StagedPart", "StagingTask", "append_once", "discard", "overwrite_once", "require_free",
+    "settle_store", "stage_part",
+]  # fmt: skip
+
+
+class StagingTask:
+    """The rows of one task on their way into its staged part; one thread.
+
+    `add` takes them as `Store.put_columns` does; rows without a queue get one of `queue_count`, by their keys or in
+    turn.
+    """
+
+    def __init__(self, part: PartWriter, config: StoreConfig, choice: QueueChoice, clock: Clock) -> None:
+        self._part = part
+        self._form = record_form(config)
+        self._level_count = len(config.delay_ms())
+        self._choice = choice
+        self._clock = clock
+
+    def add(self, rows: "pa.RecordBatch") -> None:
+        """Encodes and writes rows.  Raises Rejected for what makes no messages, OSError."""
+        chosen = self._choice.queued(rows)
+        for block in record_blocks(chosen, self._form, self._clock.now_ms(), level_count=self._level_count):
+            self._part.add(block)
+
+    def finish(self) -> StagedPart:
+        """Makes the part durable, and says what it is.  Raises OSError."""
+        return self._part.finish()
+
+    def discard(self) -> None:
+        """Takes everything back."""
+        self._part.discard()
+
+
+def stage_part(
+    path: str,
+    batch: tuple[str, int],
+    task: tuple[int, int],
+    config: StoreConfig,
+    queue_count: int,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+) -> StagingTask:
+    """Begins the part of one task: `batch` is writer and number, `task` partition and attempt.  Raises Rejected."""
+    writer_id, batch_id = _checked(*batch)
+    directory = staging_directory(canonical_path(path), writer_id, batch_id)
+    part = PartWriter(filesystem or RealFileSystem(), directory, *task)
+    return StagingTask(part, config, QueueChoice(queue_count, task[0]), clock)
+
+
+def append_once(
+    path: str,
+    batch: Batch,
+    config: StoreConfig | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+) -> bool:
+    """Adds a batch behind what the store holds, unless it is in; whether it was added.
+
+    Raises StoreInUse, NotNow (no room on the disk, say), BatchInDoubt, StoreError as `open_store`, OSError: then the
+    batch is not in, or the next call finds that it is.
+    """
+    _checked(batch.writer_id, batch.batch_id)
+    fs, root, config = filesystem or RealFileSystem(), canonical_path(path), _quiet(config)
+    settle_store(root, config, clock=clock, filesystem=fs)
+    store = open_store(root, config, clock=clock, filesystem=fs, workers=False)
+    try:
+        added = commit_batch(fs, root, batch, _StoreLog(store), has_crc=config.append_property_crc)
+    except (StoreError, OSError):
+        _abandon(store)
+        with suppress(StoreError, OSError):
+            settle_store(root, config, clock=clock, filesystem=fs)
+        raise
+    store.close()
+    _sweep(fs, root, batch, clock)
+    return added
+
+
+def overwrite_once(
+    path: str,
+    batch: Batch,
+    config: StoreConfig | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+) -> bool:
+    """Puts a new store with nothing but the batch in the place of the one at `path`, unless the batch is in; whether
+    it did.
+
+    There is the old store or the new one, after a crash at any moment.  Raises as `append_once`.
+    """
+    _checked(batch.writer_id, batch.batch_id)
+    fs, root, config = filesystem or RealFileSystem(), canonical_path(path), _quiet(config)
+    settle_store(root, config, clock=clock, filesystem=fs)
+    fs.make_directories(root)
+    lock = fs.lock(join(root, names.LOCK_FILE))
+    try:
+        if covers(committed_batch(fs, root, batch.writer_id), batch.batch_id):
+            return False
+        new = clear_new(fs, root)
+        with open_store(new, config, clock=clock, filesystem=fs, workers=False) as store:
+            log = _StoreLog(store)
+            for part in batch.parts:
+                for encoded in read_part(fs, staging_directory(root, batch.writer_id, batch.batch_id), part):
+                    log.append(encoded)
+        for committed in _carried_over(fs, root, batch):
+            record_committed(fs, new, committed)
+        swap(fs, root)
+    finally:
+        lock.release()
+    return True
+
+
+def discard(
+    path: str, batch: tuple[str, int], parts: Sequence[StagedPart], *, filesystem: FileSystem | None = None
+) -> None:
+    """Removes the parts of a batch that was given up, as far as that is possible; not while an intent names them, which
+    may have to be compared with the log.
+    """
+    fs, root, (writer_id, batch_id) = filesystem or RealFileSystem(), canonical_path(path), _checked(*batch)
+    if has_intent(fs, root, writer_id):
+        return
+    directory = staging_directory(root, writer_id, batch_id)
+    for part in parts:
+        with suppress(OSError):
+            fs.remove(join(directory, part.name))
+    with suppress(OSError):
+        fs.remove_directory(directory)
+
+
+def require_free(path: str) -> None:
+    """Raises StoreInUse for a store that somebody of this host writes to, before work is done in vain."""
+    lock = join(canonical_path(path), names.LOCK_FILE)
+    if is_locked(lock):
+        raise StoreInUse(lock, "a broker or another writer has the store open")
+
+
+def settle_store(
+    path: str,
+    config: StoreConfig | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+) -> None:
+    """Ends what a commit that was cut short began: its batch is in as a whole afterwards, or not at all.
+
+    Does nothing for a store where nothing is open.  Raises StoreInUse, BatchInDoubt, Corrupt, OSError.
+    """
+    fs, root, config = filesystem or RealFileSystem(), canonical_path(path), config or StoreConfig()
+    finish_swap(fs, root)
+    if not pending_intents(fs, root):
+        return
+    lock = fs.lock(join(root, names.LOCK_FILE))
+    try:
+        plan = plan_recovery(fs, root, config)
+        mark_open(fs, root)
+        parts = open_parts(fs, plan, config, clock)
+        try:
+            settle_batches(fs, plan, parts)
+        finally:
+            parts.handles.close()
+    finally:
+        lock.release()
+
+
+class _StoreLog:
+    """The log of a store without threads, as a commit needs it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes."""
+        return self._store._log.marks.appended
+
+    def append(self, encoded: EncodedColumns) -> None:
+        """Puts all rows, and makes topics that are new known.  Raises Rejected, NotNow, DurabilityLost."""
+        appender = self._store._appender
+        refused = appender.admit(encoded.queues) if appender.admit is not None else None
+        if refused is PutStatus.MESSAGE_ILLEGAL:
+            raise Rejected("the store's table of topics (config/topics.json) does not take messages into these queues")
+        result = appender.put_records(encoded) if refused is None else None
+        if result is None or result.message_count < encoded.count:
+            status = refused if result is None else result.status
+            raise NotNow(f"{self._store.path}: the batch does not go into the log ({status.name if status else '-'}); "
+                         "nothing of it was added: make room, and bring it again")  # fmt: skip
+
+    def sync(self) -> None:
+        """Makes what was appended durable."""
+        self._store._sync_log()
+
+
+def _abandon(store: Store) -> None:
+    """Ends a store as a crash would: nothing is written any more, and the next opening recovers it."""
+    store._is_open = False
+    store._is_released = True
+    if store._parts.index is not None:
+        store._parts.index.close()
+    store._parts.handles.close()
+    store._lock.release()
+
+
+def _quiet(config: StoreConfig | None) -> StoreConfig:
+    """The configuration for a store that only a commit writes to: nothing happens by itself."""
+    return replace(config or StoreConfig(), flush="ASYNC", pool_buffers=0, preallocate=False, retention=False)
+
+
+def _carried_over(fs: FileSystem, root: str, batch: Batch) -> list[CommittedBatch]:
+    """The records that the new store begins with: the batch's, and those of other writers, whose batches must not come
+    back."""
+    found = [committed_batch(fs, root, writer_id) for writer_id in writers(fs, root) if writer_id != batch.writer_id]
+    row_count = sum(part.row_count for part in batch.parts)
+    own = CommittedBatch(batch.writer_id, batch.batch_id, row_count, batch.is_lasting)
+    return [committed for committed in (*found, own) if committed is not None and committed.is_lasting]
+
+
+def _sweep(fs: FileSystem, root: str, batch: Batch, clock: Clock) -> None:
+    """The batch is in: what cannot be removed now, the next commit removes."""
+    with suppress(OSError):
+        sweep(fs, root, batch.writer_id, batch.batch_id, clock.now_ms())
+
+
+def _checked(writer_id: str, batch_id: int) -> tuple[str, int]:
+    if not is_writer_id(writer_id) or not 0 <= batch_id < 2**63:
+        raise Rejected(f"writer {writer_id[:140]!r}, batch {batch_id}: a writer is called by letters, digits, _, . and "
+                       "-, at most 128, and its batches are numbered from 0")  # fmt: skip
+    return writer_id, batch_id

@@ -1,0 +1,109 @@
+"""The files of a store, how full each is, and when its first and last message were stored."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rmqstore.files import reading
+from rmqstore.formats import index
+from rmqstore.formats.checkpoint import CHECKPOINT
+from rmqstore.snapshot.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.key_lookup import index_files
+from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.queue_files import SIMPLE, first_behind
+from rmqstore.snapshot.soundness import Reason
+from rmqstore.snapshot.time_lookup import stored_time
+from rmqstore.snapshot.undispatched import is_multi_dispatch
+from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+
+# Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
+_QUEUES_ASKED = 16
+_NAMES = ("kind", "path", "start", "size", "used", "firstTimestamp", "lastTimestamp")
+_Row = tuple[str, str, int | None, int, int, int | None, int | None]
+
+
+def file_rows(store: StoreExtent, access: str, wanted: frozenset[str]) -> dict[str, Any]:
+    """The columns of the table `files`; times in ms, None where a file holds none or where nobody asked.
+
+    Reads one record a file and a few entries; for the last message of a commitlog file also the records behind the
+    newest that one of the biggest queues knows of.
+    """
+    timed = bool(wanted & {"firstTimestamp", "lastTimestamp"})
+    rows: list[_Row] = []
+    with store.view(access) as view:
+        rows += _log_rows(store, view, timed)
+        rows += (row for queue in store.queues.values() for row in _queue_rows(queue, view, timed))
+    rows += _index_rows(store)
+    rows += _other_rows(store.path)
+    return {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+
+
+def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:
+    for file in store.log_files:
+        used = min(max(store.log_end - file.start, 0), file.size)
+        first = stored_time(view, file.start) if timed and used else None
+        last = _last_time(store, view, file.start, file.start + used) if timed and used else None
+        yield "commitlog", file.path, file.start, file.size, used, first, last
+
+
+def _last_time(store: StoreExtent, view: LogView, start: int, end: int) -> int | None:
+    """Store time in ms of the last sound record in [start, end) of the log, where `start` begins one."""
+    asked = [queue for queue in store.queues.values() if queue.files.kind == SIMPLE]
+    asked = [queue for queue in asked if not is_multi_dispatch(queue.files.topic)]
+    asked.sort(key=lambda queue: queue.entry_start - queue.entry_end)
+    for queue in asked[:_QUEUES_ASKED]:
+        start = max(start, _entry_before(queue, end))
+    newest: int | None = None
+    for item in walk(view, WalkLimits(start, end, crc_from=end, known_end=end)):
+        if isinstance(item, Stretch):
+            sound = np.flatnonzero(item.reasons == Reason.SOUND)
+            if len(sound):
+                newest = int(item.located.store_timestamp()[sound[-1]])
+    return newest
+
+
+def _entry_before(queue: QueueExtent, end: int) -> int:
+    """Where in the log the last entry of a queue before `end` points; -1 if there is none."""
+    if queue.entry_start >= queue.entry_end:
+        return -1
+    slot = first_behind(queue.files, queue.entry_start, queue.entry_end, end) - 1
+    return int(queue.files.read(slot, slot + 1)["physical_offset"][0]) if slot >= queue.entry_start else -1
+
+
+def _queue_rows(queue: QueueExtent, view: LogView, timed: bool) -> Iterator[_Row]:
+    size = queue.files.layout.size
+    kind = "consumequeue" if queue.files.kind == SIMPLE else "batchconsumequeue"
+    for file in queue.files.files:
+        used = min(max(queue.entry_end * size - file.start, 0), file.size)
+        first = max(file.start // size, queue.entry_start)
+        last = min(file.end // size, queue.entry_end)
+        times: Sequence[int | None] = (None, None)
+        if timed and first < last:
+            times = [_entry_time(queue, view, slot) for slot in (first, last - 1)]
+        yield kind, file.path, file.start, file.size, used, times[0], times[1]
+
+
+def _entry_time(queue: QueueExtent, view: LogView, slot: int) -> int | None:
+    return stored_time(view, int(queue.files.read(slot, slot + 1)["physical_offset"][0]))
+
+
+def _index_rows(store: StoreExtent) -> Iterator[_Row]:
+    for found in index_files(store):
+        header = found.header
+        used = index.file_size(found.slot_count, header.index_count) if found.slot_count else 0
+        times = (header.begin_timestamp_ms or None, header.end_timestamp_ms or None)
+        yield "index", found.file.path, header.begin_offset, found.file.size, min(used, found.file.size), *times
+
+
+def _other_rows(root: str) -> Iterator[_Row]:
+    """The checkpoint, what lies under config/, and the small files and the timer's at the root."""
+    for entry in reading.list_entries(root):
+        if not entry.is_directory:
+            kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
+            used = CHECKPOINT.size if kind == "checkpoint" else entry.size
+            yield kind, reading.join(root, entry.name), None, entry.size, min(used, entry.size), None, None
+    for room, kind in (("config", "config"), ("timerlog", "timerlog")):
+        for entry in reading.list_entries(reading.join(root, room)):
+            if not entry.is_directory:
+                yield kind, reading.join(root, room, entry.name), None, entry.size, entry.size, None, None

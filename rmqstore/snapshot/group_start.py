@@ -1,0 +1,39 @@
+"""Where a consumer group stands, as the start of a read: the offsets that it committed with the broker."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.errors import Rejected
+from rmqstore.snapshot import broker_config
+from rmqstore.snapshot.arrow_schema import near_names
+from rmqstore.snapshot.selection import selected_queues
+
+if TYPE_CHECKING:
+    from rmqstore.snapshot.reader import Snapshot
+
+
+def group_start(snapshot: "Snapshot", group: str, selection: Mapping[str, Any]) -> dict[str, Any]:
+    """Offset JSON {topic: {broker: {queue: offset}}} of the queues of `selection` (arguments of `Snapshot.select`):
+    the next offset that `group` consumes, by config/consumerOffset.json; the earliest where it has none yet.
+
+    Raises Rejected for a group that has committed nothing in any of these queues, UnknownTopic as `select`.
+    """
+    chosen = selected_queues(
+        snapshot.stores, selection.get("topics"), selection.get("pattern"), selection.get("assign"),
+        bool(selection.get("include_system_topics", False)),
+    )  # fmt: skip
+    tables = {store.broker_name: broker_config.consumer_offsets(store.path) for store in snapshot.stores}
+    start: dict[str, Any] = {}
+    known = 0
+    for store, queue in chosen:
+        topic, queue_id = queue.key
+        offset = tables[store.broker_name].get((group, topic), {}).get(queue_id)
+        known += offset is not None
+        by_broker = start.setdefault(topic, {}).setdefault(store.broker_name, {})
+        by_broker[str(queue_id)] = "earliest" if offset is None or offset < 0 else offset
+    if not known:
+        groups = {name for table in tables.values() for name, _ in table}
+        near = near_names(group, groups)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(groups)[:10]) or 'none'}"
+        raise Rejected(f"group {group!r} has committed no offset of these topics: {hint}")
+    return start

@@ -1,0 +1,145 @@
+"""`df.write.format("rmqstore")` and `df.writeStream`: tasks stage their rows, the driver commits them exactly once.
+
+A stream's batch is known by the query's id and its number, which Spark keeps in the checkpoint; a task reads both from
+its local properties, since Spark makes a new writer for every batch, and another one for its commit.  A batch write is
+known by a name of its own, or by what the user calls it (options writerId, batchId), for use in foreachBatch.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rmqstore.errors import Rejected
+from rmqstore.sink import Batch, StagedPart, append_once, discard, overwrite_once, require_free, stage_part
+from spark_source.sink_columns import SinkColumns, sink_columns
+from spark_source.sink_options import SinkRequest
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class PartMessage(WriterCommitMessage):
+    """What a task tells the driver: the part that it staged, and for which batch."""
+
+    writer_id: str
+    batch_id: int
+    part: StagedPart
+
+
+class StoreSink:
+    """What one write does to its store, whoever calls it."""
+
+    def __init__(self, request: SinkRequest, columns: SinkColumns, overwrite: bool) -> None:
+        self._request = request
+        self._columns = columns
+        self._overwrite = overwrite
+
+    def stage(self, writer_id: str, batch_id: int, batches: Iterator[pa.RecordBatch]) -> PartMessage:
+        """Makes the rows of one task ready.  Raises Rejected, OSError; nothing is left behind then."""
+        request, task = self._request, TaskContext.get()
+        # Not Spark's number of the attempt: a driver that starts again counts them anew.
+        attempt = uuid.uuid4().int >> 66
+        partition = task.partitionId() if task is not None else 0
+        staging = stage_part(
+            request.path, (writer_id, batch_id), (partition, attempt), request.config, request.queue_count
+        )
+        try:
+            for batch in batches:
+                staging.add(self._columns.fit(batch))
+            return PartMessage(writer_id, batch_id, staging.finish())
+        except BaseException:
+            staging.discard()
+            raise
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, is_lasting: bool) -> None:
+        """Adds what the tasks staged.  Raises as rmqstore.sink.append_once."""
+        parts = _parts_of(messages)
+        if not parts:
+            return
+        if len(parts) < len(messages) or {message.batch_id for message in parts} != {batch_id}:
+            raise Rejected(f"batch {batch_id} came with parts of {len(parts)} of {len(messages)} tasks: run it again")
+        writer_ids = {message.writer_id for message in parts}
+        staged = sorted((message.part for message in parts), key=lambda part: part.partition)
+        if len(writer_ids) > 1 or len({part.partition for part in staged}) < len(staged):
+            raise Rejected(f"batch {batch_id} came with the same part twice, or with parts of another: run it again")
+        batch = Batch(writer_ids.pop(), batch_id, tuple(staged), is_lasting)
+        add = overwrite_once if self._overwrite else append_once
+        add(self._request.path, batch, self._request.config)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Removes what the tasks staged, as far as Spark knows of it; the next commit sweeps the rest."""
+        for message in _parts_of(messages):
+            discard(self._request.path, (message.writer_id, message.batch_id), [message.part])
+
+
+def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[PartMessage]:
+    """The messages of tasks that came to their end; Spark has None for the others."""
+    return [message for message in messages if isinstance(message, PartMessage)]
+
+
+class BatchSink(DataSourceArrowWriter):
+    """One `df.write…save()`: the same object in all tasks and at the commit."""
+
+    def __init__(self, sink: StoreSink, writer_id: str | None, batch_id: int) -> None:
+        self._sink = sink
+        self._is_lasting = writer_id is not None
+        self._writer_id = writer_id or f"job-{uuid.uuid4()}"
+        self._batch_id = batch_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stages the rows of a task."""
+        return self._sink.stage(self._writer_id, self._batch_id, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Adds all rows to the store."""
+        self._sink.commit(messages, self._batch_id, is_lasting=self._is_lasting)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Removes what was staged."""
+        self._sink.abort(messages)
+
+
+# Spark 4.0 gives Arrow batches to a stream's writer that is a batch's Arrow writer as well.
+_StreamWriters = (
+    (datasource.DataSourceStreamArrowWriter,)
+    if hasattr(datasource, "DataSourceStreamArrowWriter")
+    else (DataSourceArrowWriter, DataSourceStreamWriter)
+)
+
+
+class StreamSink(*_StreamWriters):  # type: ignore[misc]
+    """One micro-batch of a `df.writeStream`; Spark makes another object for its commit."""
+
+    def __init__(self, sink: StoreSink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stages the rows of a task.  Raises Rejected outside of a streaming query."""
+        task = TaskContext.get()
+        query_id, batch_id = (None, None) if task is None else map(task.getLocalProperty, (_QUERY_ID, _BATCH_ID))
+        if query_id is None or batch_id is None:
+            raise Rejected("Spark does not tell which query and batch this task belongs to: use df.write")
+        return self._sink.stage(query_id, int(batch_id), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Adds all rows to the store, unless the batch is in; Spark may call it again for a batch."""
+        self._sink.commit(messages, batchId, is_lasting=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 (Spark's signature)
+        """Removes what was staged."""
+        self._sink.abort(messages)
+
+
+def open_sink(request: SinkRequest, schema: StructType, overwrite: bool) -> StoreSink:
+    """The sink of a DataFrame with this schema.  Raises Rejected for its columns, StoreInUse for a store that somebody
+    of this host writes to."""
+    columns = sink_columns(schema, request.topic)
+    require_free(request.path)
+    return StoreSink(request, columns, overwrite)

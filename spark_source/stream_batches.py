@@ -1,0 +1,155 @@
+"""What one batch of a stream takes: from where every queue stands to where it may be read now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from logging import Logger
+
+from rmqstore.errors import DataLost
+from rmqstore.snapshot import QueueRange
+from rmqstore.snapshot.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.selection import Place
+from rmqstore.snapshot.stream_lag import LostRange, about_bytes, lost_ranges, message_sizes
+from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, shared_rows
+from spark_source.stream_offsets import Offsets
+
+Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
+
+_GONE = "the queue is gone: its topic was deleted, or the store made anew"
+_ADVICE = "the stream goes on behind it with failOnDataLoss=false, or anew with another checkpointLocation"
+
+
+@dataclass(frozen=True, slots=True)
+class NextBatch:
+    """What there is to read in `queues`: from `lows` to `ends`; the other ends are those of `before`.
+
+    `begun` are the lows of queues that `before` does not name.
+    """
+
+    queues: Queues
+    before: Offsets
+    lows: Offsets
+    ends: Offsets
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.lows)
+
+    @property
+    def begun(self) -> Offsets:
+        """Where queues begin that are new to the stream."""
+        return {place: low for place, low in self.lows.items() if place not in self.before}
+
+    @classmethod
+    def of(cls, queues: Queues, before: Offsets, target: Offsets | None, *, fails: bool) -> "NextBatch":
+        """All that there is from `before` on, up to `target` where the ends are frozen: queues that it does not name
+        came later.
+
+        With `fails` raises DataLost for a queue that no longer holds what is to be read, or ends before.
+        """
+        for place, offset in before.items():
+            if fails and place not in queues:
+                raise _gone(place, offset, offset + 1)
+        topics = {place[:2] for place in before}
+        lows: Offsets = {}
+        ends = dict(before)
+        for place, (store, queue) in queues.items():
+            high = queue.max_offset if target is None else min(target.get(place, 0), queue.max_offset)
+            low = before.get(place, queue.min_offset)
+            if fails:
+                # A queue that came while the stream ran is read from its beginning, if that is still there.
+                first = 0 if place not in before and place[:2] in topics and high > low else low
+                _refuse_lost(place, queue, lost_ranges(store, queue, first, max(high, low)))
+                _refuse_lost(place, queue, lost_ranges(store, queue, queue.max_offset, low))
+            low = max(low, queue.min_offset)
+            if high > low:
+                lows[place], ends[place] = low, high
+        return cls(queues, before, lows, ends)
+
+    def limited(self, limits: TriggerLimits, turn: int, *, is_due: bool) -> "NextBatch":
+        """As much of it as the limits allow; nothing if it is less than their least, unless it is due.
+
+        `turn` counts the batches: what is left over after sharing goes to each queue in turn.  Raises DataLost if a
+        file vanishes meanwhile.
+        """
+        places = sorted(self.lows)
+        counts = [self.ends[place] - self.lows[place] for place in places]
+        if not is_due and sum(counts) < (limits.rows_min or 0):
+            counts = [0] * len(counts)
+        if limits.rows_max is not None:
+            counts = shared_rows(counts, limits.rows_max, turn)
+        if limits.bytes_max is not None:
+            waiting = [self._waiting(place, count) for place, count in zip(places, counts, strict=True)]
+            counts = shared_bytes(waiting, limits.bytes_max, turn)
+        taken = {place: count for place, count in zip(places, counts, strict=True) if count}
+        ends = self.before | {place: self.lows[place] + count for place, count in taken.items()}
+        return replace(self, lows={place: self.lows[place] for place in taken}, ends=ends)
+
+    def _waiting(self, place: Place, count: int) -> Waiting:
+        store, queue = self.queues[place]
+        low = self.lows[place]
+        size = about_bytes(queue, low, low + count)
+        return Waiting(count, size, lambda wanted: message_sizes(store, queue, low, low + wanted))
+
+
+def ranges_to_read(
+    queues: Queues, begun: Offsets, ends: Offsets, *, fails: bool
+) -> tuple[list[QueueRange], list[tuple[Place, LostRange]]]:
+    """The ranges of a planned batch that the store still holds, and what of it is lost.
+
+    A queue without a beginning begins where it does now.  With `fails` raises DataLost for what is lost.
+    """
+    ranges, skipped = [], []
+    for place, end in sorted(ends.items()):
+        if place not in queues:
+            low = begun.get(place, 0)
+            if low < end and fails:
+                raise _gone(place, low, end)
+            skipped += [(place, LostRange(low, end, "", _GONE))] if low < end else []
+            continue
+        store, queue = queues[place]
+        low = begun.get(place, queue.min_offset)
+        lost = lost_ranges(store, queue, low, end)
+        if fails:
+            _refuse_lost(place, queue, lost)
+        skipped += [(place, one) for one in lost]
+        low, high = max(low, queue.min_offset), min(end, queue.max_offset)
+        if low < high:
+            ranges.append(QueueRange(*place, low, high))
+    return ranges, skipped
+
+
+class Skipped:
+    """Counts messages that a stream went on without, each once however often its batch is planned."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._reached: Offsets = {}
+
+    def note(self, lost: Sequence[tuple[Place, LostRange]], log: Logger) -> None:
+        """Counts what is new of the lost ranges, and logs a line for each."""
+        for place, found in lost:
+            low = max(found.low, self._reached.get(place, 0))
+            if low < found.high:
+                self.total += found.high - low
+                self._reached[place] = found.high
+                broker, topic, queue_id = place
+                log.warning(
+                    "%s/%d of %s: offsets [%d, %d) are skipped (%s)",
+                    topic, queue_id, broker, low, found.high, found.reason,
+                )  # fmt: skip
+
+
+def _refuse_lost(place: Place, queue: QueueExtent, lost: Sequence[LostRange]) -> None:
+    if lost:
+        first = lost[0]
+        held = (queue.min_offset, queue.max_offset)
+        raise DataLost(_name(place), (first.low, first.high), held, first.path, f"{first.reason}; {_ADVICE}")
+
+
+def _gone(place: Place, low: int, high: int) -> DataLost:
+    return DataLost(_name(place), (low, high), None, f"broker {place[0]}", f"{_GONE}; {_ADVICE}")
+
+
+def _name(place: Place) -> str:
+    return f"{place[1]}/{place[2]}"

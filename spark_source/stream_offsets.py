@@ -1,0 +1,68 @@
+"""Offset JSON: where a stream stands, in one shape everywhere: {"orders": {"broker-a": {"0": 123}}}.
+
+A number is the next offset to read.  Spark compares these as text, so keys are sorted and nothing that changes by
+itself is in them.  Keys that begin with `$` are notes: `$from` stands in an end offset and says where those queues
+begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$metrics`
+stands in reports only.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rmqstore.errors import Rejected
+from rmqstore.snapshot.selection import Place
+from rmqstore.snapshot.stream_selection import Offsets
+
+FROM, METRICS = "$from", "$metrics"
+_INT64_MAX = 2**63 - 1
+
+__all__ = ["FROM", "METRICS", "Offsets", "begun_in", "offset_json", "offsets_in"]
+
+
+def offset_json(offsets: Mapping[Place, int], begun: Mapping[Place, int] | None = None) -> dict[str, Any]:
+    """`offsets` as JSON, sorted; `begun` goes in as `$from`."""
+    shaped: dict[str, Any] = {FROM: offset_json(begun)} if begun else {}
+    for (broker, topic, queue_id), offset in sorted(offsets.items(), key=_sort_key):
+        shaped.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
+    return shaped
+
+
+def _sort_key(item: tuple[Place, int]) -> tuple[str, str, str]:
+    """As json.dumps(sort_keys=True) would have it: also numbers by their digits."""
+    broker, topic, queue_id = item[0]
+    return topic, broker, str(queue_id)
+
+
+def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
+    """The offsets that JSON holds, without its notes.  Raises Rejected for another shape."""
+    offsets: Offsets = {}
+    for topic, brokers in (shaped or {}).items():
+        if topic.startswith("$"):
+            continue
+        for broker, queues in _table(brokers, topic).items():
+            for queue_id, offset in _table(queues, topic).items():
+                whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= _INT64_MAX
+                if not whole or not re.fullmatch(r"\d{1,10}", queue_id, re.ASCII):
+                    raise _wrong(topic)
+                offsets[broker, topic, int(queue_id)] = offset
+    return offsets
+
+
+def begun_in(shaped: Mapping[str, Any]) -> Offsets:
+    """Where queues begin, by the note `$from` of an end offset.  Raises Rejected for another shape."""
+    note = shaped.get(FROM)
+    return {} if note is None else offsets_in(_table(note, FROM))
+
+
+def _table(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong(name)
+    return value
+
+
+def _wrong(name: str) -> Rejected:
+    return Rejected(
+        f"the offset of {name!r} in the checkpoint is not of this source: "
+        'it should read {"topic": {"broker": {"0": 12}}}; start the query with a checkpointLocation of its own'
+    )

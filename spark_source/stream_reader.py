@@ -1,0 +1,210 @@
+"""`spark.readStream.format("rmqstore")`: offsets out of looks at the store, partitions between two of them.
+
+Spark keeps one reader in a process of its own on the driver, which answers everything but `read`; `read` runs on the
+executors, in copies that were made when the query started.  So partitions carry all that a task has to know.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from rmqstore.errors import DataLost, Rejected
+from rmqstore.progress_file import ProgressFile
+from rmqstore.snapshot import Snapshot
+from rmqstore.snapshot.stream_ends import StreamEnds, without_missing_files
+from rmqstore.snapshot.stream_lag import lag_behind
+from rmqstore.snapshot.stream_selection import StreamSelection
+from spark_source.batch_reader import BatchReader
+from spark_source.options import StreamRead
+from spark_source.partitions import StorePartition
+from spark_source.schema import BatchShape
+from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read
+from spark_source.stream_offsets import METRICS, Offsets, begun_in, offset_json, offsets_in
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # Spark 4.0 and 4.1: no limits, and AvailableNow by the engine's own means
+
+        class SupportsTriggerAvailableNow:
+            """Stands for the class of later versions."""
+
+
+HAS_LIMITS = SupportsTriggerAvailableNow.__module__ != __name__
+# What went wrong a moment ago in a store that is being written may be right now.
+_LOOKS_MAX = 3
+_SELECTED = ("topics", "pattern", "assign")
+_STARTED = ("start", "start_time", "missing_time", "fail_on_data_loss")
+
+Answer = TypeVar("Answer")
+
+log = logging.getLogger("rmqstore.stream")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream.  Nothing is asked of the store before the first question."""
+
+    def __init__(self, stream_read: StreamRead, shape: BatchShape, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises Rejected for limits that this version of Spark cannot keep, and for an unusable progress file."""
+        rows, limits = stream_read.rows, stream_read.limits
+        if limits.is_any and not HAS_LIMITS:
+            raise Rejected(
+                "maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later: here a "
+                "limited Trigger.AvailableNow would end with rows left; leave them out"
+            )
+        self._rows = rows
+        self._limits = limits
+        self._selection = StreamSelection(
+            **{name: rows.selection.get(name) for name in _SELECTED},
+            include_system_topics=bool(rows.selection.get("include_system_topics", False)),
+        )
+        self._ends = StreamEnds(rows.stores, rows.request.access)
+        self._tasks = BatchReader(rows, shape)
+        self._clock = clock
+        self._progress: ProgressFile | None = None
+        if stream_read.progress_file is not None:
+            stores = list(rows.stores.values()) if isinstance(rows.stores, dict) else list(rows.stores)
+            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, stores)
+        self._exported: Offsets | None = None
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._reached: Offsets | None = None
+        self._turn = 0
+        self._taken_s: float | None = None
+        self._skipped = Skipped()
+        self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
+        """Where the stream starts if no checkpoint tells; the same answer however often it is asked.
+
+        Raises UnknownTopic, Rejected, DataLost and what opening the stores raises.
+        """
+        if self._initial is None:
+            rows = self._rows.with_group_resolved()
+            wanted = {name: rows.selection[name] for name in _STARTED if name in rows.selection}
+            self._initial = self._selection.start(self._ends.look(), **wanted)
+        return offset_json(self._initial)
+
+    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
+        """What Spark hands back to `latestOffset`: anything but "all" means the limits of the options."""
+        from pyspark.sql.streaming import datasource as spark  # noqa: PLC0415 (not there before 4.2)
+
+        if self._limits.rows_max is not None:
+            return spark.ReadMaxRows(self._limits.rows_max)
+        if self._limits.bytes_max is not None:
+            return spark.ReadMaxBytes(self._limits.bytes_max)
+        return spark.ReadMinRows(self._limits.rows_min) if self._limits.rows_min else spark.ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Freezes the ends, and which queues there are, as they are now."""
+        queues = self._queues(self._ends.look())
+        self._target = {place: queue.max_offset for place, (_, queue) in queues.items()}
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; `start` itself while there is nothing to read.
+
+        Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on.
+        """
+        before = (self._reached or {}) if start is None else offsets_in(start)
+        if start is not None:
+            self._export(before)
+        is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
+        batch = self._looked(lambda snapshot: self._next_batch(snapshot, before, is_limited))
+        self._reached = batch.ends
+        if start is not None and not batch.is_any:
+            return start
+        if batch.is_any:
+            self._turn += 1
+            self._taken_s = self._clock()
+        # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
+        is_first = self._initial is not None and (not before if start is None else before == self._initial)
+        begun = (self._initial or {}) | batch.begun if is_first else batch.begun
+        return offset_json(batch.ends, begun)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """What the store holds, with `$metrics`: how far the stream is behind it, and what it had to leave out."""
+        snapshot = self._ends.look()
+        if self._reported is None or self._reported[0] is not snapshot or self._reported[1] != self._reached:
+            queues = self._queues(snapshot)
+            lag = lag_behind(queues, self._reached or {})
+            report = offset_json({place: queue.max_offset for place, (_, queue) in queues.items()})
+            metrics: dict[str, Any] = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
+            self._reported = snapshot, self._reached, report | {METRICS: metrics}
+        report = self._reported[2]
+        report[METRICS]["skippedMessages"] = self._skipped.total
+        if self._ends.unsettled:
+            report[METRICS]["notWholeAt"] = self._ends.unsettled
+        else:
+            report[METRICS].pop("notWholeAt", None)
+        return report
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits between two offsets, the same rows whenever it is asked.
+
+        Raises DataLost for messages that are gone, unless the stream goes on, and Corrupt as `Snapshot.plan`.
+        """
+        if start == end:
+            return []
+        begun, ends = offsets_in(start) | begun_in(end), offsets_in(end)
+
+        def planned(snapshot: Snapshot) -> list[InputPartition]:
+            wanted = {place: offset for place, offset in ends.items() if self._selection.covers(place)}
+            ranges, skipped = ranges_to_read(self._queues(snapshot), begun, wanted, fails=self._fails)
+            request = self._rows.request
+            whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
+            splits = whole.plan(ranges, request, self._rows.budget)
+            self._skipped.note(skipped, log)
+            return [StorePartition(split) for split in splits]
+
+        return self._looked(planned)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition.  Raises StoreError."""
+        return self._tasks.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Takes note of what is done with; Spark says so one batch later, and of the last one not at all."""
+        self._export(offsets_in(end))
+
+    @property
+    def _fails(self) -> bool:
+        return self._rows.request.fail_on_data_loss
+
+    def _queues(self, snapshot: Snapshot) -> Queues:
+        return self._selection.queues(snapshot)
+
+    def _next_batch(self, snapshot: Snapshot, before: Offsets, is_limited: bool) -> NextBatch:
+        kept = {place: offset for place, offset in before.items() if self._selection.covers(place)}
+        batch = NextBatch.of(self._queues(snapshot), kept, self._target, fails=self._fails)
+        if not is_limited:
+            return batch
+        waited_ms = None if self._taken_s is None else (self._clock() - self._taken_s) * 1000
+        # An end that is frozen is waited for in vain.
+        is_due = self._target is not None or waited_ms is None or waited_ms >= self._limits.delay_ms
+        return batch.limited(self._limits, self._turn, is_due=is_due)
+
+    def _looked(self, ask: Callable[[Snapshot], Answer]) -> Answer:
+        """The answer to what is asked of the store as it is now; a loss counts when it is seen again and again."""
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return ask(self._ends.look())
+            except DataLost:
+                self._ends.forget()
+        return ask(self._ends.look())
+
+    def _export(self, done: Offsets) -> None:
+        if self._progress is None or done == self._exported:
+            return
+        progress: dict[str, dict[str, dict[int, int]]] = {}
+        for (broker, topic, queue_id), offset in done.items():
+            progress.setdefault(broker, {}).setdefault(topic, {})[queue_id] = offset
+        self._progress.write(progress, is_one_store=len(self._ends.look().stores) == 1)
+        self._exported = done

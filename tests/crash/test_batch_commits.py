@@ -1,0 +1,246 @@
+"""Batches added by the sink while the disk's power goes: at every operation of a commit, each batch is in once or not.
+
+`make crash N=20` tries twenty times as many random crash images.
+"""
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
+from rmqstore.errors import StoreError
+from rmqstore.message import GetStatus, Message
+from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
+from rmqstore.store import Store, open_store
+from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.workload import ROOT, SYNC, Ledger, Moments, check_rebuild
+
+pytestmark = pytest.mark.crash
+
+ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+PLAIN = replace(SYNC, preallocate=False)
+CONFIGS = {"plain": PLAIN, "crc": replace(PLAIN, append_property_crc=True, index_enabled=False)}
+WRITER = "query-1"
+# Of the images of one sweep every n-th is looked at; n shares no factor with the number of choices.
+STRIDE = 7 if ROUNDS == 1 else 1
+Commit = Callable[..., bool]
+
+
+def bodies_of(batch_id: int, partition: int, count: int) -> list[bytes]:
+    return [f"<{batch_id}/{partition}/{row}>".encode().ljust(20 + 37 * (row % 5), b".") for row in range(count)]
+
+
+def table(bodies: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "topic": ["orders"] * len(bodies),
+            "body": pa.array(bodies, pa.binary()),
+            "queueId": pa.array(np.arange(len(bodies)) % 2, pa.int32()),
+            "keys": [f"k{row}" for row in range(len(bodies))],
+        }
+    )
+
+
+def staged(
+    fs, batch_id: int, counts: Sequence[int], config: StoreConfig, attempt: int = 0, writer: str = WRITER
+) -> Batch:
+    parts = []
+    for partition, count in enumerate(counts):
+        task = stage_part(ROOT, (writer, batch_id), (partition, attempt), config, 2, clock=later(), filesystem=fs)
+        bodies = bodies_of(batch_id, partition, count)
+        for first in range(0, count, 4):
+            task.add(table(bodies[first : first + 4]))
+        parts.append(task.finish())
+    return Batch(writer, batch_id, tuple(parts))
+
+
+def all_bodies(batch_id: int, counts: Sequence[int]) -> list[bytes]:
+    return [body for partition, count in enumerate(counts) for body in bodies_of(batch_id, partition, count)]
+
+
+def later() -> ManualClock:
+    return ManualClock(ManualClock().ms + 86_400_000)
+
+
+def reopened(fs, config: StoreConfig) -> Store:
+    """The store as any program finds it."""
+    settle_store(ROOT, config, clock=later(), filesystem=fs)
+    return open_store(ROOT, config, clock=later(), filesystem=fs, workers=False)
+
+
+@contextmanager
+def unaware(disk: MemoryDisk) -> Iterator[None]:
+    """As long as a broker has the store, which knows nothing of intents."""
+    for source, target in ((f"{ROOT}/sink", "/aside"), ("/aside", f"{ROOT}/sink")):
+        disk.rename(source, target)
+        disk.sync_directory(ROOT)
+        disk.sync_directory("/")
+        if target == "/aside":
+            yield
+
+
+def stored(store: Store) -> list[bytes]:
+    """Bodies in the order of the log, queues and log agreeing."""
+    found = []
+    for topic, queue_id in store.queues():
+        first, offset = store.bounds(topic, queue_id)[0], 0
+        assert first == 0
+        while (answer := store.get(topic, queue_id, offset)).status is GetStatus.FOUND:
+            for message in answer.messages:
+                assert (message.queue_offset, message.is_whole) == (offset, True)
+                found.append((message.physical_offset, message.body))
+                offset += 1
+        assert offset == store.bounds(topic, queue_id)[1]
+    return [body for _, body in sorted(found)]
+
+
+OLD = [b"old 1", b"old 2" + b"." * 900, b"old 3"]
+
+
+def with_messages(config: StoreConfig) -> MemoryDisk:
+    disk = MemoryDisk()
+    with open_store(ROOT, config, clock=ManualClock(), filesystem=disk, workers=False) as store:
+        for body in OLD:
+            assert store.put(Message("orders", body)).is_stored
+    return disk
+
+
+COUNTS = (9, 0, 30, 5)
+
+
+def check_settled(disk: MemoryDisk, config: StoreConfig, before: list[bytes], batch: list[bytes]) -> bool:
+    """The batch is in as a whole or not at all; then it comes again, and is in once.  Whether it was in."""
+    store = reopened(disk, config)
+    bodies = stored(store)
+    assert bodies in (before, before + batch), [body[:12] for body in bodies]
+    check_rebuild(disk.image(), config)
+    store.close()
+    again = staged(disk, 7, COUNTS, config, attempt=1)
+    assert append_once(ROOT, again, config, clock=later(), filesystem=disk) == (bodies == before)
+    assert not disk.exists(f"{ROOT}/sink/{WRITER}/intent.json")
+    assert not disk.exists(f"{ROOT}/sink/{WRITER}/batch-7")
+    with reopened(disk, config) as store:
+        assert stored(store) == before + batch
+    return bodies != before
+
+
+def choices(seed: int) -> list[Choice]:
+    return ["lost", "kept", "killed", *(random.Random(f"{seed}/{number}") for number in range(2 * ROUNDS))]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("is_new", [False, True], ids=["behind others", "into nothing"])
+def test_a_crash_before_any_operation_of_a_commit(name: str, is_new: bool):
+    config = CONFIGS[name]
+    disk = MemoryDisk() if is_new else with_messages(config)
+    before = [] if is_new else OLD
+    batch = staged(disk, 7, COUNTS, config)
+    moments = Moments(disk, choices(1), Ledger)
+    assert append_once(ROOT, batch, config, clock=later(), filesystem=moments)
+    were_in = set()
+    for operation, choice, image, _ in moments.taken[::STRIDE]:
+        try:
+            were_in.add(check_settled(image, config, before, all_bodies(7, COUNTS)))
+        except Exception as error:
+            error.add_note(f"crash before {operation}, {choice}")
+            raise
+    assert were_in == {False, True}
+    assert len([path for path in disk.image() if "/commitlog/" in path]) >= 2, "the batch rolls no file"
+
+
+def test_a_crash_in_the_middle_of_settling():
+    """Cutting a batch off goes through, however often it is interrupted, also when a broker made queues of it."""
+    disk = with_messages(PLAIN)
+    batch = staged(disk, 7, COUNTS, PLAIN)
+    counter = CrashAt(disk.crash("killed"))
+    append_once(ROOT, batch, PLAIN, clock=later(), filesystem=counter)
+    for at in range(20, counter.operations - 20, 2 * STRIDE):
+        cut = CrashAt(disk.crash("killed"), at)
+        with pytest.raises(PowerCut):
+            append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
+        for dispatched in (False, True):
+            image = cut.inner.crash("killed")
+            if dispatched:
+                with unaware(image):
+                    open_store(ROOT, PLAIN, clock=later(), filesystem=image, workers=False).close()
+            moments = Moments(image.crash("killed"), ["lost", "killed", random.Random(at)], Ledger)
+            settle_store(ROOT, PLAIN, clock=later(), filesystem=moments)
+            for operation, choice, again, _ in moments.taken[::STRIDE]:
+                try:
+                    check_settled(again, PLAIN, OLD, all_bodies(7, COUNTS))
+                except Exception as error:
+                    error.add_note(f"commit cut at {at}, {dispatched=}, then crash before {operation}, {choice}")
+                    raise
+
+
+@pytest.mark.parametrize("error", [5, 28, "short"], ids=["EIO", "ENOSPC", "short"])
+def test_a_disk_that_fails_during_a_commit(error: int | str):
+    """The error comes out, nothing of the batch is seen, and it is added once when it comes again."""
+    disk = with_messages(PLAIN)
+    batch = staged(disk, 7, COUNTS, PLAIN)
+    counter = CrashAt(disk.crash("killed"))
+    append_once(ROOT, batch, PLAIN, clock=later(), filesystem=counter)
+    for at in range(1, counter.operations + 1, STRIDE):
+        for forever in (False, True):
+            image = disk.crash("killed")
+            failing = FailingDisk(image, at, error, forever)
+            with suppress(StoreError, OSError):
+                append_once(ROOT, batch, PLAIN, clock=later(), filesystem=failing)
+            try:
+                check_settled(image, PLAIN, OLD, all_bodies(7, COUNTS))
+            except Exception as problem:
+                problem.add_note(f"{failing.failed} failed, {forever=}")
+                raise
+
+
+def test_a_crash_before_any_operation_of_an_overwrite():
+    """There is the old store or the new one, never neither."""
+    disk = with_messages(PLAIN)
+    batch = staged(disk, 7, COUNTS, PLAIN)
+    moments = Moments(disk, ["lost", "kept", "killed", random.Random(3)], Ledger)
+    assert overwrite_once(ROOT, batch, PLAIN, clock=later(), filesystem=moments)
+    new = all_bodies(7, COUNTS)
+    seen = set()
+    for operation, choice, image, _ in moments.taken[::STRIDE]:
+        try:
+            with reopened(image, PLAIN) as store:
+                bodies = stored(store)
+            assert bodies in (OLD, new)
+            seen.add(bodies == new)
+            again = staged(image, 7, COUNTS, PLAIN, attempt=1)
+            assert overwrite_once(ROOT, again, PLAIN, clock=later(), filesystem=image) == (bodies == OLD)
+            with reopened(image, PLAIN) as store:
+                assert stored(store) == new
+            assert not image.exists(f"{ROOT}.rmqstore-old")
+        except Exception as error:
+            error.add_note(f"crash before {operation}, {choice}")
+            raise
+    assert seen == {False, True}
+
+
+def test_batch_after_batch_with_a_crash_in_each():
+    """A writer that is killed in every commit adds every batch once, in order."""
+    disk, wanted = MemoryDisk(), []
+    chance = random.Random(11)
+    for batch_id in range(12 * ROUNDS):
+        counts = [chance.randrange(12) for _ in range(3)]
+        attempt = 0
+        while True:
+            batch = staged(disk, batch_id, counts, PLAIN, attempt)
+            cut = CrashAt(disk, None if attempt > 2 else chance.randrange(5, 60))
+            try:
+                append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
+                break
+            except PowerCut:
+                attempt += 1
+                disk = disk.crash(chance.choice(["lost", "kept", "killed", chance]))
+        wanted += all_bodies(batch_id, counts)
+    with reopened(disk, PLAIN) as store:
+        assert stored(store) == wanted

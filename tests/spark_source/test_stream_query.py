@@ -1,0 +1,170 @@
+"""`spark.readStream.format("rmqstore")` in real queries."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import rmqstore
+from rmqstore import Message, StoreConfig, open_store
+from rmqstore.snapshot import broker_config
+from tests.snapshot.growing_store import GrowingStore
+
+pytestmark = pytest.mark.spark
+
+PLACE = ["topic", "queueId", "queueOffset"]
+# Seconds after which a query that should have ended is a failure.
+PATIENCE_S = 60
+
+
+class Batches:
+    """What a query brought: rows by batch, later attempts replacing earlier ones."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[tuple[Any, ...]]] = {}
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.rows[number] = [tuple(row) for row in frame.select(*PLACE).collect()]
+
+    @property
+    def all(self) -> list[tuple[Any, ...]]:
+        return sorted(row for rows in self.rows.values() for row in rows)
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a query to the present end, with one checkpoint; what Spark reported of its batches that had rows."""
+
+    def ran(path: Path, sink: Callable[[DataFrame, int], None], **options: str) -> list[Any]:
+        stream = spark.readStream.format("rmqstore").options(**({"startingOffsets": "earliest"} | options))
+        query = (
+            stream.load(str(path))
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(PATIENCE_S)
+        return [progress for progress in query.recentProgress if progress.numInputRows]
+
+    return ran
+
+
+def advice_in(error: Exception) -> str:
+    text = str(error).split("JVM stacktrace:")[0].split("SQLSTATE:")[0]
+    return next(line for line in reversed(text.splitlines()) if line.strip().startswith("rmqstore.errors."))
+
+
+def test_a_broker_s_store_in_limited_batches_is_the_batch_read(run, store, topic):
+    batches = Batches()
+    progress = run(store, batches, subscribe=topic, maxOffsetsPerTrigger="1000")
+    expected = rmqstore.open_snapshot(store).scan([topic], columns=PLACE).read_all()
+    assert batches.all == sorted(tuple(row.values()) for row in expected.to_pylist())
+    assert [one.numInputRows for one in progress][:-1] == [1000] * (expected.num_rows // 1000)
+    report = json.loads(progress[0].sources[0].latestOffset)
+    assert report["$metrics"]["lagMessages"] == expected.num_rows - 1000
+    assert json.loads(progress[-1].sources[0].endOffset)[topic] == report[topic]
+
+
+def test_a_restart_goes_on_where_the_checkpoint_stands(run, tmp_path):
+    store, batches = GrowingStore(tmp_path / "store"), Batches()
+    store.add_many(20)
+    store.publish()
+    progress_file = tmp_path / "progress" / "config" / "consumerOffset.json"
+    progress_file.parent.mkdir(parents=True)
+    options = {"subscribePattern": "T|U", "progressFile": str(progress_file), "maxBytesPerTrigger": "1000"}
+    assert len(run(store.root, batches, **options)) > 2
+    first = dict(batches.rows)
+    store.add_many(60)
+    store.add("U", 3)
+    store.publish()
+    run(store.root, batches, **options)
+    assert {number: batches.rows[number] for number in first} == first
+    expected = [("T", queue, offset) for queue in (0, 1) for offset in range(40)] + [("U", 3, 0)]
+    assert batches.all == expected
+    done = broker_config.consumer_offsets(str(tmp_path / "progress"))
+    assert done == {("rmqstore", "T"): {0: 40, 1: 40}, ("rmqstore", "U"): {3: 1}}
+
+
+def test_a_failed_first_batch_is_read_again_as_planned(run, tmp_path):
+    store, batches = GrowingStore(tmp_path / "store"), Batches()
+    store.add_many(20)
+    store.publish()
+
+    def fails(_frame: DataFrame, number: int) -> None:
+        raise ValueError(f"no room for batch {number}")
+
+    with pytest.raises(PySparkException, match="no room for batch 0"):
+        run(store.root, fails, subscribe="T", startingOffsets='{"T": {"0": 4, "1": 4}}')
+    # The options say something else by now, as "latest" does by itself: what was planned counts.
+    run(store.root, batches, subscribe="T", startingOffsets='{"T": {"0": 9, "1": 9}}')
+    assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(4, 10)]
+
+
+def test_a_running_query_follows_an_engine_that_writes(spark, tmp_path):
+    batches = Batches()
+    with open_store(tmp_path / "store", StoreConfig.embedded(log_file_size=256 * 1024)) as engine:
+        engine.put(Message("T", b"before", queue_id=0))
+        engine.flush()
+        stream = spark.readStream.format("rmqstore").option("subscribe", "T").load(str(tmp_path / "store"))
+        query = stream.writeStream.foreachBatch(batches).option("checkpointLocation", str(tmp_path / "c")).start()
+        try:
+            query.processAllAvailable()
+            for number in range(3000):
+                engine.put(Message("T", bytes(number % 300), queue_id=number % 5))
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        expected = [("T", 0, offset) for offset in range(1, 601)]
+        expected += [("T", queue, offset) for queue in range(1, 5) for offset in range(600)]
+        assert batches.all == expected
+
+
+def test_lost_messages_end_the_query_with_one_line_that_says_what_to_do(run, tmp_path):
+    store, batches = GrowingStore(tmp_path / "store"), Batches()
+    store.add_many(10)
+    store.publish()
+    run(store.root, batches, subscribe="T")
+    store.add_many(90)
+    store.publish()
+    store.delete_log_file(0)
+    with pytest.raises(PySparkException) as caught:
+        run(store.root, batches, subscribe="T")
+    line = advice_in(caught.value)
+    assert line.startswith("rmqstore.errors.DataLost: T/0: offsets [5, ")
+    assert "failOnDataLoss=false" in line
+    run(store.root, batches, subscribe="T", failOnDataLoss="false")
+    assert batches.all[-1] == ("T", 1, 49)
+
+
+def test_a_stream_of_a_schema_of_ones_own(spark, store, topic, tmp_path):
+    seen: list[list[str]] = []
+    stream = spark.readStream.format("rmqstore").schema("body string, queueOffset long").option("subscribe", topic)
+    query = (
+        stream.option("startingOffsets", "earliest")
+        .load(str(store))
+        .writeStream.foreachBatch(lambda frame, _: seen.append([*frame.columns, str(frame.count())]))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(PATIENCE_S)
+    assert seen == [["body", "queueOffset", str(rmqstore.open_snapshot(store).scan([topic]).read_all().num_rows)]]
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets is for batch reads and this is a stream"),
+        ({"subscribe": "Nothing"}, "no topic 'Nothing'"),
+        ({"startingOffsets": "group:nobody"}, "group 'nobody' has committed no offset of these topics"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_told_when_it_starts(run, store, topic, options, advice):
+    with pytest.raises(PySparkException) as caught:
+        run(store, Batches(), **({"subscribe": topic} | options))
+    assert advice in advice_in(caught.value)

@@ -1,0 +1,412 @@
+"""What a program sees of a store's broker features together: topics, delays, a consumer, transactions, cleaning."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from rmqstore.broker.transaction_messages import TransactionState
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
+from rmqstore.errors import Rejected, StoreClosed
+from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
+from rmqstore.log.stored_record import StoredMessage
+from rmqstore.message import GetStatus, Message, PutStatus
+from rmqstore.store import Store, open_store
+from tests.crash.disks import MemoryDisk
+
+SMALL = StoreConfig(
+    flush="SYNC", log_file_size=8192, queue_file_size=400, index_slot_count=50, index_item_count=90,
+    default_queue_nums=4,
+)  # fmt: skip
+UNIQUE = {"UNIQ_KEY": "T1"}
+
+
+class Opened:
+    """A store in memory whose time the test moves; `again` closes it and opens the same disk."""
+
+    def __init__(self, config: StoreConfig = SMALL, **more) -> None:
+        self.disk, self.clock, self.config, self.more = MemoryDisk(), ManualClock(), config, more
+        self.store = self._open()
+
+    def again(self) -> Store:
+        self.store.close()
+        self.store = self._open()
+        return self.store
+
+    def after(self, ms: int) -> Store:
+        self.clock.advance(ms)
+        for _ in range(6):
+            self.store.step()
+        return self.store
+
+    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes | None]:
+        self.after(0)
+        first, _ = self.store.bounds(topic, queue_id)
+        return [message.body for message in self.store.get(topic, queue_id, first).messages]
+
+    def _open(self) -> Store:
+        return open_store(
+            "/store", self.config, clock=self.clock, filesystem=self.disk, workers=False, **self.more
+        )  # fmt: skip
+
+
+# --- topics
+
+
+def test_a_topic_is_made_by_its_first_message_and_stays():
+    opened = Opened()
+    assert opened.store.put(Message("orders", b"one", queue_id=1)).status is PutStatus.PUT_OK
+    found = opened.store.topics.find("orders")
+    assert found is not None
+    assert (found.read_queue_nums, found.write_queue_nums) == (4, 4)
+    assert opened.again().topics.find("orders") == found
+
+
+def test_a_topic_gets_more_queues_when_a_message_asks_for_one():
+    opened = Opened()
+    opened.store.put(Message("orders", b"one", queue_id=9))
+    opened.store.put(Message("orders", b"two", queue_id=2))
+    found = opened.again().topics.find("orders")
+    assert found is not None
+    assert found.write_queue_nums == 10
+
+
+def test_a_policy_refuses_what_nobody_made():
+    opened = Opened(replace(SMALL, auto_create_topics=False))
+    store = opened.store
+    store.topics.put(TopicConfig("orders", 2, 2))
+    table = pa.table({"topic": ["unknown"], "body": [b"x"]})
+    assert store.put(Message("unknown", b"")).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_columns(table).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.transactions.prepare(Message("unknown", b"")).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put(Message("orders", b"", queue_id=2)).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put(Message("orders", b"", queue_id=1)).status is PutStatus.PUT_OK
+    assert store.put(Message("orders", b"", properties={"DELAY": "1"})).status is PutStatus.PUT_OK
+    assert opened.again().put(Message("unknown", b"")).status is PutStatus.MESSAGE_ILLEGAL
+    assert sorted(opened.store.topics.all()) == ["SCHEDULE_TOPIC_XXXX", "orders"]
+
+
+def test_a_topic_without_permission_takes_nothing():
+    opened = Opened()
+    opened.store.topics.put(TopicConfig("orders", 2, 2, perm=4))
+    assert opened.store.put(Message("orders", b"")).status is PutStatus.MESSAGE_ILLEGAL
+    opened.store.topics.put(TopicConfig("orders", 2, 2, perm=6))
+    assert opened.store.put(Message("orders", b"")).status is PutStatus.PUT_OK
+
+
+def test_topics_of_a_store_without_a_table_are_known_by_their_queues():
+    opened = Opened()
+    opened.store.put(Message("orders", b"", queue_id=5))
+    opened.store.close()
+    for name in ("topics.json", "topics.json.bak"):
+        if opened.disk.exists(f"/store/config/{name}"):
+            opened.disk.remove(f"/store/config/{name}")
+    found = opened._open().topics.find("orders")
+    assert found is not None
+    assert found.write_queue_nums == 6
+
+
+def test_deleting_a_topic_forgets_it_and_what_was_consumed_of_it():
+    opened = Opened()
+    store = opened.store
+    for topic in ("orders", "others"):
+        store.put(Message(topic, topic.encode()))
+        opened.after(0)
+        with store.consumer("billing", topic) as consumer:
+            assert [message.body for message in consumer.poll()] == [topic.encode()]
+    assert store.delete_topic("orders")
+    assert not store.delete_topic("orders")
+    assert store.topics.find("orders") is None
+    assert store.bounds("orders", 0) == (0, 0)
+    assert store.get("orders", 0, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.offsets.committed("billing", "orders", 0) is None
+    assert store.offsets.committed("billing", "others", 0) == 1
+    assert store.put(Message("orders", b"new")).queue_offset == 0
+    assert opened.bodies() == [b"new"]
+    assert opened.again().queues() == [("orders", 0), ("others", 0)]
+    assert opened.bodies() == [b"new"]
+    assert store.offsets.committed("billing", "orders", 0) is None
+
+
+# --- delays
+
+
+def test_a_delayed_message_comes_at_its_time_over_a_reopening():
+    opened = Opened()
+    result = opened.store.put(Message("orders", b"late", tags="paid", keys="k", properties={"DELAY": "3"}, queue_id=2))
+    assert result.status is PutStatus.PUT_OK
+    opened.after(5_000)
+    assert opened.store.delay.pending_count == 1
+    assert opened.store.topics.find("orders") is not None
+    store = opened.again()
+    opened.after(4_999)
+    assert store.bounds("orders", 2) == (0, 0)
+    opened.after(1)
+    message = store.get("orders", 2, 0).messages[0]
+    assert (message.body, message.tags, message.keys, message.store_timestamp_ms) == (
+        b"late", "paid", "k", result.store_timestamp_ms + 10_000,
+    )  # fmt: skip
+    assert store.delay.pending_count == 0
+    assert [found.body for found in store.query("orders", "k")] == [b"late"]
+    opened.again()
+    opened.after(60_000)
+    assert opened.bodies(queue_id=2) == [b"late"]
+
+
+def test_delays_of_columns_come_too():
+    opened = Opened()
+    levels = pa.array([2, 0, 1], pa.int32())
+    opened.store.put_columns(
+        pa.table({"topic": ["orders"] * 3, "body": [b"b5s", b"now", b"b1s"], "delayLevel": levels})
+    )
+    assert opened.bodies() == [b"now"]
+    opened.after(1_000)
+    assert opened.bodies() == [b"now", b"b1s"]
+    opened.after(4_000)
+    assert opened.bodies() == [b"now", b"b1s", b"b5s"]
+
+
+# --- a consumer
+
+
+def test_what_is_sent_back_comes_again_and_ends_as_a_dead_letter():
+    opened = Opened()
+    store = opened.store
+    store.groups.put(SubscriptionGroup("billing", retry_max_times=1))
+    for body, tags in ((b"good", "paid"), (b"bad", "sent"), (b"other", "new")):
+        store.put(Message("orders", body, tags=tags))
+    opened.after(0)
+    with store.consumer("billing", "orders", tags="paid || sent") as consumer:
+        good, bad = consumer.poll()
+        assert (good.body, bad.body) == (b"good", b"bad")
+        consumer.send_back(bad)
+    store = opened.again()
+    assert store.groups.find("billing").retry_max_times == 1
+    consumer = store.consumer("billing", "orders", tags="paid || sent")
+    opened.after(9_999)
+    assert consumer.poll() == []
+    opened.after(1)
+    (again,) = consumer.poll()
+    assert (again.body, again.topic, again.reconsume_times) == (b"bad", "orders", 1)
+    consumer.send_back(again)
+    consumer.commit()
+    opened.after(0)
+    (dead,) = consumer.dead_letters()
+    assert (dead.body, dead.topic, dead.reconsume_times) == (b"bad", "%DLQ%billing", 2)
+    assert (consumer.poll(), sum(consumer.lag().values())) == ([], 0)
+
+
+def test_what_was_not_committed_comes_again():
+    opened = Opened()
+    opened.store.put(Message("orders", b"one"))
+    opened.after(0)
+    assert [message.body for message in opened.store.consumer("billing", "orders").poll()] == [b"one"]
+    with opened.again().consumer("billing", "orders") as consumer:
+        assert [message.body for message in consumer.poll()] == [b"one"]
+    assert opened.again().consumer("billing", "orders").poll() == []
+    assert opened.store.consumer("others", "orders").poll() != []
+
+
+# --- transactions
+
+
+def test_a_transaction_is_seen_when_it_is_committed_and_only_then():
+    opened = Opened()
+    transactions = opened.store.transactions
+    sold = transactions.prepared(
+        transactions.prepare(Message("orders", b"sold", properties=UNIQUE, queue_id=1), "shop")
+    )
+    lost = transactions.prepared(transactions.prepare(Message("orders", b"lost", queue_id=1), "shop"))
+    assert opened.bodies(queue_id=1) == []
+    transactions = opened.again().transactions
+    assert transactions.pending() == [sold, lost]
+    assert transactions.commit(sold).status is PutStatus.PUT_OK
+    assert transactions.rollback(lost).status is PutStatus.PUT_OK
+    for prepared, decide in ((sold, transactions.rollback), (lost, transactions.commit)):
+        with pytest.raises(Rejected):
+            decide(prepared)
+    assert opened.bodies(queue_id=1) == [b"sold"]
+    assert opened.again().transactions.pending() == []
+    assert opened.bodies(queue_id=1) == [b"sold"]
+
+
+def test_an_open_transaction_is_asked_after_and_given_up():
+    asked: list[bytes | None] = []
+    answers = {b"yes": TransactionState.COMMIT, b"no": TransactionState.ROLLBACK}
+
+    def check(half: StoredMessage) -> TransactionState:
+        asked.append(half.body)
+        return answers.get(half.body or b"", TransactionState.UNKNOWN)
+
+    opened = Opened(replace(SMALL, transaction_check_max=2), check=check)
+    for body in (b"yes", b"no", b"mute"):
+        assert opened.store.transactions.prepare(Message("orders", body)).is_stored
+    opened.after(5_000)
+    assert asked == []
+    opened.after(25_000)
+    assert sorted(filter(None, asked)) == [b"mute", b"no", b"yes"]
+    assert opened.bodies() == [b"yes"]
+    opened.after(30_000)
+    assert asked.count(b"mute") == 2
+    opened.after(30_000)
+    assert (len(asked), opened.store.transactions.pending()) == (4, [])
+    assert opened.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"mute"]
+    assert opened.bodies() == [b"yes"]
+    assert opened.store.health().warnings == ()
+
+
+def test_a_callback_that_fails_decides_nothing_and_is_told():
+    def check(_: StoredMessage) -> TransactionState:
+        raise ValueError("no answer")
+
+    opened = Opened(check=check)
+    opened.store.transactions.prepare(Message("orders", b"open"))
+    opened.after(0)
+    opened.after(30_000)
+    assert opened.store.health().is_writable
+    assert "no answer" in " ".join(opened.store.health().warnings)
+    assert len(opened.store.transactions.pending()) == 1
+
+
+# --- cleaning
+
+
+def test_what_a_dry_run_says_is_what_happens():
+    opened = Opened(replace(SMALL, queue_file_size=200))
+    store = opened.store
+    for number in range(40):
+        store.put(Message("orders", b"x" * 1000, keys=f"key{number}", queue_id=number % 2))
+    store.flush()
+    before = opened.disk.image()
+    wanted = store.clean(any_age=True, dry_run=True)
+    assert opened.disk.image() == before
+    assert not wanted.changes_nothing
+    done = store.clean(any_age=True)
+    assert (done.as_dict(), done.lines()) == (wanted.as_dict(), wanted.lines())
+    gone = before.keys() - opened.disk.image().keys()
+    assert len(gone) == wanted.file_count
+    assert any("/commitlog/" in path for path in gone)
+    assert any("/consumequeue/" in path for path in gone)
+    assert store.clean(any_age=True).changes_nothing
+    low, high = store.bounds("orders", 0)
+    assert 0 < low < high == 20
+    assert store.get("orders", 0, 0).status is GetStatus.OFFSET_TOO_SMALL
+    assert opened.again().bounds("orders", 0) == (low, high)
+    assert opened.store.put(Message("orders", b"new")).queue_offset == high
+
+
+def test_what_is_young_stays():
+    opened = Opened()
+    for _ in range(20):
+        opened.store.put(Message("orders", b"x" * 1000))
+    opened.store.flush()
+    assert opened.store.clean().changes_nothing
+    opened.clock.advance(72 * 3_600_000 + 1)
+    assert not opened.store.clean(dry_run=True).changes_nothing
+
+
+# --- statistics
+
+
+def test_puts_of_all_kinds_and_gets_are_counted():
+    opened = Opened()
+    store = opened.store
+    one = store.put(Message("orders", b"one"))
+    two = store.put_batch([Message("orders", b"two"), Message("orders", b"three")])
+    columns = store.put_columns(pa.table({"topic": ["orders", "others", "others"], "body": [b"4", b"5", b"6"]}))
+    assert not store.put(Message("no/topic", b"")).is_stored
+    opened.after(0)
+    store.get("orders", 0, 0)
+    store.get("orders", 0, 4)
+    found = store.statistics()
+    assert (found.put_times, found.put_failed) == (6, 1)
+    assert found.put_size == one.size + two.size + columns.size
+    assert {topic: puts.times for topic, puts in found.put_topics.items()} == {"orders": 4, "others": 2}
+    assert (found.get_found, found.get_missed, found.get_messages) == (1, 1, 4)
+    assert found.gauges.log_max_offset == found.put_size
+    assert found.runtime_info()["putMessageTimesTotal"] == "6"
+
+
+def test_delays_stand_in_the_statistics():
+    opened = Opened()
+    for _ in range(2):
+        opened.store.put(Message("orders", b"late", properties={"DELAY": "2"}))
+    opened.after(0)
+    assert opened.store.statistics().gauges.delay[2] == (0, 2)
+    opened.after(5_000)
+    assert opened.store.statistics().gauges.delay[2] == (2, 2)
+
+
+def test_a_store_that_counts_nothing_says_so():
+    opened = Opened(replace(SMALL, statistics=False))
+    assert opened.store.put(Message("orders", b"one")).is_stored
+    with pytest.raises(Rejected, match="statistics=False"):
+        opened.store.statistics()
+
+
+# --- the end
+
+
+def test_after_the_end_everything_says_that_it_is_closed():
+    opened = Opened()
+    store = opened.store
+    transactions, retries = store.transactions, store.retries
+    prepared = transactions.prepared(transactions.prepare(Message("orders", b"open")))
+    store.put(Message("orders", b"one"))
+    opened.after(0)
+    consumer = store.consumer("billing", "orders")
+    (message,) = consumer.poll()
+    store.close()
+    image = opened.disk.image()
+    assert store.put(Message("orders", b"two")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert transactions.prepare(Message("orders", b"two")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert retries.send_back("billing", message).status is PutStatus.SERVICE_NOT_AVAILABLE
+    for asked in (
+        consumer.poll,
+        consumer.commit,
+        store.step,
+        store.flush,
+        lambda: store.consumer("billing", "orders"),
+        lambda: store.transactions,
+        lambda: store.clean(any_age=True),
+        lambda: store.delete_topic("orders"),
+        lambda: store.get("orders", 0, 0),
+    ):
+        with pytest.raises(StoreClosed):
+            asked()
+    assert transactions.commit(prepared).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert transactions.rollback(prepared).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert opened.disk.image() == image
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda store: store.topics.put(TopicConfig("orders", 9, 9)),
+        lambda store: store.topics.remove("orders"),
+        lambda store: store.topics(Message("made", b"")),
+        lambda store: store.groups.put(SubscriptionGroup("billing", retry_max_times=9)),
+        lambda store: store.offsets.persist(),
+        lambda store: store.delay.persist(),
+        lambda store: store._features.transactions.prepare(Message("made", b"")),
+    ],
+    ids=["topics.put", "topics.remove", "a topic on demand", "groups.put", "offsets", "delay", "prepare"],
+)
+def test_after_the_end_nothing_is_written_to_config(asked):
+    """The directory may be somebody else's by then."""
+    opened = Opened()
+    store = opened.store
+    store.put(Message("orders", b"one", properties={"DELAY": "1"}))
+    assert store.transactions.pending() == []
+    store.close()
+    opened._open()
+    store.offsets.commit("billing", "orders", 0, 1)
+    image = opened.disk.image()
+    try:
+        answer = asked(store)
+    except StoreClosed:
+        pass
+    else:
+        assert getattr(answer, "status", answer) in (None, PutStatus.SERVICE_NOT_AVAILABLE)
+    assert opened.disk.image() == image
