@@ -5,8 +5,10 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
-STORE_TESTS := tests/golden tests/mutation tests/crash
+STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/broker tests/store \
+    tests/log/test_retention.py tests/log/test_recovery_crash.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
+PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
 BROKER := tests/oracle/target/broker-5.3.3
 
@@ -19,7 +21,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark lint format conformance bench bench-kafka mutation crash wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format conformance bench bench-kafka mutation crash soak wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -44,12 +46,16 @@ test: test-unit test-stores test-spark  ## all tests but the conformance tests
 test-unit: $(READY)  ## the parts one by one, within a minute
 	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
 
-test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, crashes and failing disks at every operation, kills
+test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, broker features, crashes and failing disks, kills
 	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(STORE_TESTS) $(ARGS)
 
 test-spark: $(READY)  ## the tests that start Spark, and the slow ones, one after the other
 	$(call need,java)
 	@$(PYTEST) -q -m "spark or slow" $(UNIT_TESTS) $(ARGS)
+
+test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (an hour)
+	$(call need,java)
+	@scripts/test_matrix.sh $(PYSPARK_VERSIONS)
 
 lint: $(READY)  ## format, lint and types, changing nothing
 	@$(PY) -m ruff format --check .
@@ -95,6 +101,10 @@ mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 say
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
 	@RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash $(ARGS)
+
+soak: $(READY)  ## streams with random kills and restarts for long; N=200 says how many restarts
+	$(call need,java)
+	@RMQSTORE_SOAK_ROUNDS=$(or $(N),200) $(PYTEST) -q tests/soak $(ARGS)
 
 wheel: $(READY)  ## build the wheel into dist/
 	@rm -f dist/rmqstore-*.whl

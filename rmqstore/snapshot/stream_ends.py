@@ -40,6 +40,8 @@ _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
 _SURVEY_AGE_S = 30.0
 # Bytes before the end of the log that tell whether it is still the log that was looked at.
 _TRACE_SIZE = 4096
+# How a file that is deleted while it is looked for makes itself known.
+_VANISHED = (DataLost, FileNotFoundError)
 _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue")
 
 
@@ -87,7 +89,7 @@ class StreamEnds:
         for _ in range(_SURVEYS_MAX - 1):
             try:
                 return open_snapshot(self._paths, access=self._access)
-            except DataLost:
+            except _VANISHED:
                 continue  # a file vanished meanwhile: its owner deletes old ones
         return open_snapshot(self._paths, access=self._access)
 
@@ -119,6 +121,7 @@ class _Watch:
         self._trace = b""
         self._read_from = store.log_end
         self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros behind it
+        self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
         self.torn_at: int | None = None
         self.broker_name = store.broker_name
 
@@ -126,9 +129,14 @@ class _Watch:
         """The store as it is now, the same object when nothing is new."""
         if self._grow(_state_of(self._store)):
             return self._store
-        for _ in range(_SETTLING_LOOKS):
+        for remaining in reversed(range(_SETTLING_LOOKS)):
             state = _state_of(self._store)  # before the survey: what changes meanwhile is seen by the next look
-            self._settle(self._survey(), state)
+            try:
+                self._settle(self._survey(), state)
+            except _VANISHED:
+                if not remaining:
+                    raise
+                continue
             # What a survey of a busy store took for damage is gone when the log is read on from the last sound place.
             if self._grow(_state_of(self._store)):
                 break
@@ -143,19 +151,20 @@ class _Watch:
         for _ in range(_SURVEYS_MAX - 1):
             try:
                 return survey(store.path, store.broker_name, self._access, store.extra_logs)
-            except DataLost:
+            except _VANISHED:
                 continue
         return survey(store.path, store.broker_name, self._access, store.extra_logs)
 
     def _settle(self, found: StoreExtent, state: _State) -> None:
         """Takes over a survey, without what is not settled yet."""
         before, is_same_log = self._store, self._state is not None and _trace(self._store) == self._trace
-        self.torn_at = _unsettled(found)
+        self.torn_at = _unsettled(found, self._suspected)
+        self._suspected = frozenset(damage.offset for damage in found.damage)
         self._read_from = found.log_end
         if self.torn_at is not None:
             found = _settled_part(found, self.torn_at)
             self._read_from = found.walk_from
-            with suppress(DataLost):
+            with suppress(*_VANISHED):
                 found = _read_on(found, found.log_files, found.walk_from, is_partial=True) or found
             found = _not_below(found, before) if is_same_log else found
         self._state = state
@@ -176,7 +185,7 @@ class _Watch:
         if not is_idle:
             try:
                 grown = _read_on(store, state.log_files, self._read_from)
-            except DataLost:
+            except _VANISHED:
                 return False
             if grown is None:
                 return False
@@ -329,19 +338,28 @@ def _ends_in_zeros(stretch: Stretch) -> bool:
     return not located.page[int(located.properties_at[-1] + located.properties_size[-1]) - 1]
 
 
-def _unsettled(store: StoreExtent) -> int | None:
-    """The first damaged place of a live store with nothing dispatched behind it; None if there is none.
-
-    A reader that is overtaken by the writer sees such places too.
-    """
-    if not store.is_live or not store.damage:
-        return None
+def _known_end(store: StoreExtent) -> int:
+    """The offset of the log behind the last record that a queue entry points at; 0 if there is none."""
     known = 0
     for queue in store.queues.values():
         if queue.entry_start < queue.entry_end:
             last = queue.files.read(queue.entry_end - 1, queue.entry_end)[0]
             known = max(known, int(last["physical_offset"]) + int(last["size"]))
-    return min((damage.offset for damage in store.damage if damage.offset >= known), default=None)
+    return known
+
+
+def _unsettled(store: StoreExtent, seen_before: frozenset[int]) -> int | None:
+    """The first damaged place of a live store that may be whole in a moment; None if there is none.
+
+    A reader that is overtaken by the writer, or by the dispatcher between one queue and the next, sees such places too:
+    damage is what has dispatched messages behind it, and was there in the survey before as well.
+    """
+    if not store.is_live or not store.damage:
+        return None
+    known = _known_end(store)
+    return min(
+        (one.offset for one in store.damage if one.offset >= known or one.offset not in seen_before), default=None
+    )
 
 
 def _settled_part(store: StoreExtent, torn_at: int) -> StoreExtent:
@@ -355,9 +373,8 @@ def _settled_part(store: StoreExtent, torn_at: int) -> StoreExtent:
         elif queue.files.files:
             queues[key] = replace(queue, min_offset=high, max_offset=high, gap=None)
     damage = tuple(one for one in store.damage if one.offset < torn_at)
-    return replace(
-        store, queues=queues, damage=damage, tail=None, log_end=torn_at, walk_from=min(store.walk_from, torn_at)
-    )
+    end = max(torn_at, _known_end(store))
+    return replace(store, queues=queues, damage=damage, tail=None, log_end=end, walk_from=min(store.walk_from, torn_at))
 
 
 def _not_below(store: StoreExtent, before: StoreExtent) -> StoreExtent:

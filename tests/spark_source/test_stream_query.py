@@ -160,7 +160,6 @@ def test_a_stream_of_a_schema_of_ones_own(spark, store, topic, tmp_path):
     ("options", "advice"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets is for batch reads and this is a stream"),
-        ({"subscribe": "Nothing"}, "no topic 'Nothing'"),
         ({"startingOffsets": "group:nobody"}, "group 'nobody' has committed no offset of these topics"),
     ],
 )

@@ -1,0 +1,564 @@
+"""A stream without Spark around it: offsets through JSON as Spark carries them, rows by reading the partitions."""
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
+from rmqstore.snapshot import broker_config, stream_ends
+from spark_source import stream_reader
+from spark_source.options import parse_stream_options
+from spark_source.schema import shape_for, spark_schema
+from spark_source.source import RmqStoreDataSource
+from spark_source.stream_reader import StreamReader
+from tests.snapshot.growing_store import GrowingStore
+
+COLUMNS = ("topic", "queueId", "queueOffset", "body")
+BROKER = "default"
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Stream:
+    """What Spark does with a reader: offsets as text, batches one after the other, restarts from what it wrote down."""
+
+    def __init__(self, root: Path, *, clock: Clock | None = None, **options: str) -> None:
+        chosen = {"path": str(root), "subscribe": "T", "startingOffsets": "earliest"} | options
+        self._options = {name: text for name, text in chosen.items() if text != "-"}
+        self._clock = clock or Clock()
+        self.rows: list[tuple[str, int, int, bytes]] = []
+        self.ends: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new reader process."""
+        read = parse_stream_options(self._options)
+        shape = shape_for(spark_schema(COLUMNS))
+        self.reader = StreamReader(read.with_columns(COLUMNS), shape, self._clock)
+        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read.with_columns(COLUMNS), shape)))
+
+    def begin(self) -> str:
+        return json.dumps(self.reader.initialOffset())
+
+    def plan(self, limit: Any = None) -> tuple[str, str]:
+        """Start and end of the next batch; equal when there is none."""
+        start = self.ends[-1] if self.ends else self.begin()
+        end = self.reader.latestOffset(json.loads(start), limit or self.reader.getDefaultReadLimit())
+        return start, json.dumps(end)
+
+    def run(self, start: str, end: str) -> list[tuple[str, int, int, bytes]]:
+        """The rows of a batch."""
+        parts = self.reader.partitions(json.loads(start), json.loads(end))
+        batches = [batch for part in parts for batch in self._tasks.read(pickle.loads(pickle.dumps(part)))]
+        rows = pa.Table.from_batches(batches, batches[0].schema).to_pylist() if batches else []
+        return [tuple(row.values()) for row in rows]
+
+    def step(self) -> int:
+        """One trigger; how many rows it brought."""
+        start, end = self.plan()
+        if start == end:
+            return 0
+        rows = self.run(start, end)
+        self.rows += rows
+        self.ends.append(end)
+        return len(rows)
+
+
+def places(rows: list[tuple[str, int, int, bytes]]) -> list[tuple[str, int, int]]:
+    return sorted(row[:3] for row in rows)
+
+
+def expected(counts: Mapping[tuple[str, int], range]) -> list[tuple[str, int, int]]:
+    return sorted((topic, queue, offset) for (topic, queue), offsets in counts.items() for offset in offsets)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GrowingStore:
+    grown = GrowingStore(tmp_path / "store")
+    grown.add_many(10)
+    grown.publish()
+    return grown
+
+
+def test_a_stream_reads_what_is_there_and_what_comes(store):
+    stream = Stream(store.root)
+    assert stream.step() == 10
+    assert stream.step() == 0
+    store.add_many(60)
+    store.publish()
+    assert stream.step() == 60
+    assert places(stream.rows) == expected({("T", 0): range(35), ("T", 1): range(35)})
+    assert json.loads(stream.ends[-1]) == {"T": {BROKER: {"0": 35, "1": 35}}}
+
+
+def test_nothing_new_is_the_same_text(store):
+    stream = Stream(store.root)
+    stream.step()
+    start, end = stream.plan()
+    assert start == end == stream.ends[-1]
+    assert stream.reader.partitions(json.loads(start), json.loads(end)) == []
+
+
+def test_latest_is_the_default_and_remembered(store):
+    stream = Stream(store.root, startingOffsets="-")
+    first = stream.begin()
+    assert json.loads(first) == {"T": {BROKER: {"0": 5, "1": 5}}}
+    store.add_many(4)
+    store.publish()
+    assert stream.begin() == first
+    assert stream.step() == 4
+
+
+def test_only_the_first_end_carries_its_start_and_a_replay_reads_what_was_planned(store):
+    stream = Stream(store.root, startingOffsets="latest")
+    stream.begin()
+    store.add_many(4)
+    store.publish()
+    start, end = stream.plan()
+    assert json.loads(end)["$from"] == json.loads(start)
+    store.add_many(20)
+    store.publish()
+    stream.start()  # the driver died in batch 0: Spark asks for the initial offset again, and gets a later one
+    moved = stream.begin()
+    assert moved != start
+    assert places(stream.run(moved, end)) == expected({("T", 0): range(5, 7), ("T", 1): range(5, 7)})
+    stream.ends.append(end)
+    assert stream.step() == 20
+    assert "$from" not in json.loads(stream.ends[-1])
+
+
+def test_a_replay_of_an_empty_first_batch_reads_nothing(store):
+    stream = Stream(store.root, startingOffsets="latest")
+    start, end = stream.plan()
+    assert start == end
+    store.add_many(4)
+    store.publish()
+    stream.start()
+    assert stream.run(stream.begin(), end) == []
+    stream.ends.append(end)
+    assert stream.step() == 4
+
+
+def test_new_queues_and_topics_come_from_their_beginning(store):
+    stream = Stream(store.root, subscribe="-", subscribePattern="T|U.*", startingOffsets="latest")
+    assert stream.step() == 0
+    store.add("T", 7)
+    store.add("U1", 0)
+    store.add("U1", 0)
+    store.add("Other", 0)
+    store.publish()
+    assert stream.step() == 3
+    assert places(stream.rows) == [("T", 7, 0), ("U1", 0, 0), ("U1", 0, 1)]
+
+
+def test_where_a_new_queue_began_is_in_the_end_that_brings_it(store):
+    stream = Stream(store.root)
+    stream.step()
+    store.add("T", 7)
+    store.publish()
+    assert stream.step() == 1
+    assert json.loads(stream.ends[-1])["$from"] == {"T": {BROKER: {"7": 0}}}
+    assert stream.step() == 0
+    store.add("T", 7)
+    store.publish()
+    assert stream.step() == 1
+    assert "$from" not in json.loads(stream.ends[-1])
+
+
+def test_an_assigned_queue_and_no_other(store):
+    stream = Stream(store.root, subscribe="-", assign='{"T": [1]}')
+    assert stream.step() == 5
+    assert {row[1] for row in stream.rows} == {1}
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ('{"T": {"0": 2}}', {"0": 2, "1": 5}),
+        ('{"T": {"default": {"0": -2, "1": 3}}}', {"0": 0, "1": 3}),
+        ('{"T": "earliest"}', {"0": 0, "1": 0}),
+    ],
+)
+def test_a_start_that_names_some_queues_is_the_latest_for_the_others(store, start, first):
+    assert json.loads(Stream(store.root, startingOffsets=start).begin()) == {"T": {BROKER: first}}
+
+
+def test_a_start_by_time(store):
+    stream = Stream(store.root, startingOffsets="-", startingTimestamp=str(1_700_000_000_000 + 4000))
+    assert json.loads(stream.begin()) == {"T": {BROKER: {"0": 2, "1": 2}}}
+
+
+def group_table(store: GrowingStore, table: Mapping[str, Mapping[int, int]]) -> None:
+    (store.root / "config").mkdir(exist_ok=True)
+    (store.root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def test_a_start_where_a_group_stands_batch_and_stream(store):
+    group_table(store, {"T@billing": {"0": 3}})
+    stream = Stream(store.root, startingOffsets="group:billing")
+    assert json.loads(stream.begin()) == {"T": {BROKER: {"0": 3, "1": 0}}}
+    source = RmqStoreDataSource({"path": str(store.root), "subscribe": "T", "startingOffsets": "group:billing"})
+    reader = source.reader(spark_schema(COLUMNS))
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 7
+
+
+def test_a_group_that_is_not_there_is_told(store):
+    group_table(store, {"T@billing": {"0": 3}})
+    with pytest.raises(Rejected, match="group 'biling' has committed no offset of these topics: did you mean billing"):
+        Stream(store.root, startingOffsets="group:biling").begin()
+
+
+def test_a_topic_that_is_not_there_is_told_at_the_start(store):
+    with pytest.raises(UnknownTopic, match="no topic 'Tee'"):
+        Stream(store.root, subscribe="Tee").begin()
+
+
+def test_a_checkpoint_of_something_else_is_told(store):
+    stream = Stream(store.root)
+    with pytest.raises(Rejected, match="is not of this source"):
+        stream.reader.latestOffset({"T": {"0": 12}}, ReadAllAvailable())
+
+
+# What one trigger takes.
+
+
+def test_rows_are_limited_and_all_of_them_come(store):
+    store.add_many(21)
+    store.publish()
+    stream = Stream(store.root, maxOffsetsPerTrigger="4")
+    steps = [stream.step() for _ in range(9)]
+    assert steps == [4] * 7 + [3, 0]
+    assert places(stream.rows) == expected({("T", 0): range(16), ("T", 1): range(15)})
+
+
+def test_once_means_all_whatever_the_limit(store):
+    start, end = (stream := Stream(store.root, maxOffsetsPerTrigger="4")).plan(ReadAllAvailable())
+    assert len(stream.run(start, end)) == 10
+
+
+def test_bytes_are_limited_exactly_and_a_big_message_goes_through(store):
+    sizes = {}
+    for number, size in enumerate([10, 900, 20, 3000, 30, 40]):
+        store.add("T", 0, body=bytes(size))
+        sizes[5 + number] = size
+    store.publish()
+    stream = Stream(store.root, maxBytesPerTrigger="1000")
+    seen = []
+    while stream.step():
+        seen.append(len(stream.rows))
+    assert places(stream.rows) == expected({("T", 0): range(11), ("T", 1): range(5)})
+    record = 100  # about the size of one without its body; the records of this store have 102 bytes and a few
+    for low, high in zip([0, *seen], seen, strict=False):
+        batch = stream.rows[low:high]
+        assert len(batch) == 1 or sum(record + len(row[3]) for row in batch) <= 1000
+    assert max(high - low for low, high in zip([0, *seen], seen, strict=False)) > 3
+
+
+def test_few_rows_wait_for_more_or_for_the_delay(store):
+    clock = Clock()
+    stream = Stream(store.root, clock=clock, minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    assert stream.step() == 10
+    store.add_many(3)
+    store.publish()
+    clock.now_s += 9
+    assert stream.step() == 0
+    clock.now_s += 2
+    assert stream.step() == 3
+    store.add_many(5)
+    store.publish()
+    assert stream.step() == 5
+
+
+def test_available_now_stops_at_what_there_was_queues_included(store):
+    stream = Stream(store.root, maxOffsetsPerTrigger="4", minOffsetsPerTrigger="4")
+    stream.reader.prepareForTriggerAvailableNow()
+    steps = [stream.step()]
+    store.add_many(50)
+    store.add("T", 9)
+    store.publish()
+    steps += [stream.step() for _ in range(3)]
+    assert steps == [4, 4, 2, 0]
+    stream.start()
+    stream.reader.prepareForTriggerAvailableNow()
+    while stream.step():
+        continue
+    assert places(stream.rows) == expected({("T", 0): range(30), ("T", 1): range(30), ("T", 9): range(1)})
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "4", "maxBytesPerTrigger": "1m"}, ReadMaxRows(4)),
+        ({"maxBytesPerTrigger": "1m"}, ReadMaxBytes(1 << 20)),
+        ({"minOffsetsPerTrigger": "3"}, ReadMinRows(3)),
+    ],
+)
+def test_the_limit_that_spark_is_told(store, options, limit):
+    assert Stream(store.root, **options).reader.getDefaultReadLimit() == limit
+
+
+def test_spark_before_4_2_reads_all_and_refuses_limits(store, monkeypatch):
+    monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
+    with pytest.raises(Rejected, match=r"need Spark 4\.2 or later"):
+        Stream(store.root, maxOffsetsPerTrigger="4")
+    stream = Stream(store.root)
+    start = stream.begin()
+    end = json.dumps(stream.reader.latestOffset())
+    assert json.loads(end)["$from"] == json.loads(start)
+    assert len(stream.run(start, end)) == 10
+    store.add_many(4)
+    store.publish()
+    following = json.dumps(stream.reader.latestOffset())
+    assert "$from" not in json.loads(following)
+    assert len(stream.run(end, following)) == 4
+
+
+def test_spark_sees_that_limits_and_available_now_are_there():
+    from inspect import signature
+
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    assert stream_reader.HAS_LIMITS
+    assert issubclass(StreamReader, SupportsTriggerAvailableNow)
+    assert len(signature(StreamReader.latestOffset).parameters) == 3
+
+
+# A live store, and what is lost of it.
+
+
+def test_a_torn_tail_is_neither_an_error_nor_skipped(store):
+    stream = Stream(store.root)
+    stream.step()
+    place = store.add("T", 0, body=b"late", dispatched=False)
+    whole = bytes(store.data[0][place : store.end])
+    store.change(place, whole[:40].ljust(len(whole), b"\0"))
+    store.publish()
+    assert stream.step() == 0
+    store.add("T", 1, dispatched=False)
+    store.publish()
+    assert stream.step() == 0
+    assert stream.reader.reportLatestOffset()["$metrics"]["notWholeAt"] == {BROKER: place}
+    store.change(place, whole)
+    store.publish()
+    assert stream.step() == 2
+    assert ("T", 0, 5, b"late") in stream.rows
+    assert "notWholeAt" not in stream.reader.reportLatestOffset()["$metrics"]
+
+
+def test_damage_with_messages_behind_it_is_an_error_or_left_out(store, monkeypatch):
+    stream, lenient = Stream(store.root), Stream(store.root, onCorruptRecord="skip")
+    stream.step()
+    lenient.step()
+    place = store.add("T", 0, dispatched=False)
+    store.change(place, bytes(store.end - place))
+    store.add("T", 1)
+    store.publish()
+    assert stream.step() == 0  # zeros are taken for the end of the log, for a while
+    monkeypatch.setattr(stream_ends, "_SURVEY_AGE_S", 0.0)
+    start, end = stream.plan()
+    with pytest.raises(Corrupt):
+        stream.run(start, end)
+    assert lenient.step() == 1
+
+
+@pytest.fixture
+def rolled(store: GrowingStore) -> GrowingStore:
+    """Of four log files."""
+    store.add_many(110)
+    store.publish()
+    assert len(store.data) == 4
+    return store
+
+
+def in_file(store: GrowingStore, number: int) -> list[tuple[str, int, int]]:
+    """The messages of one log file of a store that has all of them in queues 0 and 1 in turn."""
+    return [("T", n % 2, n // 2) for n, offset in enumerate(store.offsets) if offset // store.file_size == number]
+
+
+def run_to_end(stream: Stream) -> None:
+    """Also over batches that have lost all of their rows."""
+    batches = -1
+    while batches < len(stream.ends):
+        batches = len(stream.ends)
+        stream.step()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_deleted_file_is_an_error_that_names_all_or_is_skipped_forward(rolled, number):
+    lost = in_file(rolled, number)
+    strict = Stream(rolled.root, maxOffsetsPerTrigger="6")
+    lenient = Stream(rolled.root, maxOffsetsPerTrigger="6", failOnDataLoss="false")
+    assert strict.step() == lenient.step() == 6
+    rolled.delete_log_file(number)
+    with pytest.raises(DataLost) as caught:
+        run_to_end(strict)
+    queue = int(caught.value.queue.removeprefix("T/"))
+    offsets = [place[2] for place in lost if place[1] == queue]
+    seen = max([row[2] for row in strict.rows if row[1] == queue])
+    assert caught.value.wanted == (max(min(offsets), seen + 1), max(offsets) + 1)
+    assert caught.value.available is not None
+    assert "failOnDataLoss=false" in str(caught.value)
+    assert "checkpointLocation" in str(caught.value)
+    run_to_end(lenient)
+    first_read = set(places(lenient.rows[:6]))
+    # The others came, those of the last file too, each once.
+    whole = expected({("T", 0): range(60), ("T", 1): range(60)})
+    assert places(lenient.rows) == [place for place in whole if place not in lost or place in first_read]
+    skipped = lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"]
+    assert skipped == len(set(lost) - first_read)
+
+
+def test_the_last_file_deleted_is_an_end_that_came_back(rolled):
+    lost = in_file(rolled, 3)
+    strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
+    behind = Stream(rolled.root, maxOffsetsPerTrigger="6")
+    assert strict.step() == lenient.step() == 120
+    assert behind.step() == 6
+    rolled.delete_log_file(3)
+    first = min(place[2] for place in lost if place[1] == 0)
+    with pytest.raises(DataLost, match=rf"T/0: offsets \[{first}, 60\) wanted, it holds \[0, {first}\)"):
+        strict.step()
+    assert lenient.step() == 0
+    run_to_end(behind)  # who had not come so far sees a store that ends here
+    whole = expected({("T", 0): range(60), ("T", 1): range(60)})
+    assert places(behind.rows) == [place for place in whole if place not in lost]
+
+
+def test_a_store_made_anew_is_an_error_or_waited_for_until_it_goes_on(rolled, tmp_path):
+    strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
+    assert strict.step() == lenient.step() == 120
+    rolled.root.rename(tmp_path / "old")
+    anew = GrowingStore(rolled.root)
+    anew.add_many(30)
+    anew.publish()
+    with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made anew"):
+        strict.step()
+    assert lenient.step() == 0
+    anew.add_many(100)
+    anew.publish()
+    assert lenient.step() == 10
+    assert places(lenient.rows[120:]) == expected({("T", 0): range(60, 65), ("T", 1): range(60, 65)})
+
+
+def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store, tmp_path):
+    store.add("U", 0)
+    store.publish()
+    names = {"subscribe": "T,U"}
+    strict, lenient = Stream(store.root, **names), Stream(store.root, failOnDataLoss="false", **names)
+    assert strict.step() == lenient.step() == 11
+    store.root.rename(tmp_path / "old")
+    anew = GrowingStore(store.root)
+    anew.add_many(12)
+    anew.publish()
+    with pytest.raises(DataLost, match=r"U/0: .*the queue is gone"):
+        strict.step()
+    assert lenient.step() == 2
+    assert json.loads(lenient.ends[-1]) == {"T": {BROKER: {"0": 6, "1": 6}}, "U": {BROKER: {"0": 1}}}
+
+
+def test_a_planned_batch_whose_messages_are_gone(rolled):
+    strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
+    start, end = strict.plan()
+    lenient.plan()
+    rolled.delete_log_file(0)
+    for stream in (strict, lenient):
+        stream.start()
+    with pytest.raises(DataLost, match="older messages were deleted"):
+        strict.run(start, end)
+    kept = [place for place in expected({("T", 0): range(60), ("T", 1): range(60)}) if place not in in_file(rolled, 0)]
+    assert places(lenient.run(start, end)) == kept
+    assert lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"] == len(in_file(rolled, 0))
+    lenient.run(start, end)
+    assert lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"] == len(in_file(rolled, 0))
+
+
+def test_a_queue_of_a_known_topic_whose_beginning_is_gone_before_it_was_seen(store):
+    strict, lenient = Stream(store.root), Stream(store.root, failOnDataLoss="false")
+    assert strict.step() == lenient.step() == 10
+    for _ in range(80):
+        store.add("T", 5)
+    store.publish()
+    store.delete_log_file(0)
+    first = next(n for n, offset in enumerate(store.offsets[10:]) if offset >= store.file_size)
+    with pytest.raises(DataLost, match=rf"T/5: offsets \[0, {first}\) wanted"):
+        strict.step()
+    assert lenient.step() == 80 - first
+
+
+# What is told.
+
+
+def test_lag_in_messages_bytes_and_time(store):
+    stream = Stream(store.root, maxOffsetsPerTrigger="4")
+    stream.step()
+    report = json.loads(json.dumps(stream.reader.reportLatestOffset()))
+    metrics = report.pop("$metrics")
+    assert report == {"T": {BROKER: {"0": 5, "1": 5}}}
+    sizes = [after - before for before, after in zip(store.offsets, [*store.offsets[1:], store.end], strict=True)]
+    assert metrics == {"lagMessages": 6, "lagBytes": sum(sizes[4:]), "lagMs": 5000, "skippedMessages": 0}
+    while stream.step():
+        continue
+    assert stream.reader.reportLatestOffset()["$metrics"]["lagMessages"] == 0
+
+
+def test_progress_is_exported_in_the_broker_s_shape(store, tmp_path):
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir()
+    stream = Stream(store.root, progressFile=str(path), progressGroup="billing", maxOffsetsPerTrigger="4")
+    stream.step()
+    stream.step()  # the first is done with then
+    assert broker_config.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 2, 1: 2}}
+    stream.reader.commit(json.loads(stream.ends[-1]))
+    assert broker_config.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 4, 1: 4}}
+    assert sorted(one.name for one in path.parent.iterdir()) == ["consumerOffset.json"]
+
+
+def test_progress_of_several_brokers_is_a_file_each(store, tmp_path):
+    other = GrowingStore(tmp_path / "other")
+    other.add_many(6)
+    other.publish()
+    stores = json.dumps({"a": str(store.root), "b": str(other.root)})
+    path = tmp_path / "progress.json"
+    stream = Stream(store.root, path="-", stores=stores, progressFile=str(path))
+    assert stream.step() == 16
+    stream.step()
+    texts = {name: (tmp_path / f"progress.json.{name}").read_text() for name in "ab"}
+    assert "{0:5,1:5" in texts["a"]
+    assert "{0:3,1:3" in texts["b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"), [("{store}/config/x.json", "lies in the store"), ("{tmp}/no/x", "create it")]
+)
+def test_a_progress_file_in_a_wrong_place_is_refused(store, tmp_path, path, advice):
+    with pytest.raises(Rejected, match=advice):
+        Stream(store.root, progressFile=path.format(store=store.root, tmp=tmp_path))
+
+
+def test_a_changed_subscription_forgets_what_it_does_not_mean(store):
+    store.add("U", 0)
+    store.publish()
+    both = Stream(store.root, subscribe="T,U")
+    both.step()
+    one = Stream(store.root, subscribe="T")
+    one.ends.append(both.ends[-1])
+    assert one.step() == 0
+    store.add("U", 0)
+    store.add("T", 0)
+    store.publish()
+    assert one.step() == 1
+    assert "U" not in json.loads(one.ends[-1])
