@@ -1,0 +1,337 @@
+"""Spark's Kafka source and this one on the same messages, in one Spark session, by turns.
+
+python -m tests.bench.bench_kafka [--only batch|stream] [--count N] [--stream-count N] [--rounds N] [--json FILE]
+
+Kafka is one node on the loopback (tests/bench/kafka); node, producer, connector and consumer have their defaults.  Both
+sides have the same messages in 4 queues or partitions, in the same order, which is checked first, and both write to
+Spark's `noop` sink or collect one number.  Prints every figure with its goal, and a table for the README.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import __version__ as spark_version
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+import rmqstore
+from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from tests.bench.figures import Figure, best_seconds, table, write_json
+from tests.bench.kafka import messages, node
+from tests.bench.kafka.messages import WANTED_TAG
+
+COUNT, ROUNDS = 2_500_000, 3
+TOPIC, STREAM_TOPIC = "BenchTopic", "BenchStream"
+V1_LIST = "spark.sql.sources.useV1SourceList"
+# As Spark has it, without kafka.
+V2_SOURCES = "avro,csv,json,orc,parquet,text"
+ALL_COLUMNS = ",".join((*DEFAULT_COLUMNS, "properties"))
+# The fastest of the ways to say it: exists, array_contains of a struct, map_from_entries, filter.
+HAS_TAG = f"exists(headers, header -> header.key = 'TAGS' and header.value = cast('{WANTED_TAG}' as binary))"
+# At the end of a log a fetch waits for more, half a second by default, and the next read of a cached consumer for it.
+WAIT_MS, SHORT_WAIT_MS = 500, 20
+QUEUES_GOAL_S = 1.0
+# One number for all that a message is; the same for the same messages at the same places, in any order.
+KAFKA_DIGEST = (
+    "bit_xor(xxhash64(partition, offset, value, cast(key as string), "
+    "transform(headers, header -> struct(header.key, cast(header.value as string)))))"
+)
+OUR_DIGEST = (
+    "bit_xor(xxhash64(queueId, queueOffset, body, keys, "
+    "transform(array('TAGS', 'KEYS', 'UNIQ_KEY'), name -> struct(name, properties[name]))))"
+)
+
+Action = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to do with the messages: by Kafka's default path, by its V2 path where that is another one, by ours;
+    `goal` is how many times as fast ours has to be as the default; None: told, not judged."""
+
+    name: str
+    kafka: Action
+    kafka_v2: Action | None
+    ours: Action
+    goal: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The seconds of a case, the best of all rounds."""
+
+    case: Case
+    kafka_s: float
+    kafka_v2_s: float | None
+    ours_s: float
+
+
+class Sides:
+    """The same messages on two sides, as frames of one session."""
+
+    def __init__(self, spark: SparkSession, address: str, stores: dict[str, Path], scratch: Path) -> None:
+        self._spark, self._address, self._stores, self._scratch = spark, address, stores, scratch
+
+    def kafka(self, topic: str, *, is_v2: bool = False, headers: bool = False, wait_ms: int = WAIT_MS) -> DataFrame:
+        """Kafka's batch source; Spark looks at the list when the frame is made."""
+        if is_v2:
+            self._spark.conf.set(V1_LIST, V2_SOURCES)
+        try:
+            reader = self._spark.read.format("kafka").option("kafka.bootstrap.servers", self._address)
+            reader = reader.option("subscribe", topic).option("includeHeaders", headers)
+            return reader.option("kafka.fetch.max.wait.ms", wait_ms).load()
+        finally:
+            self._spark.conf.unset(V1_LIST)
+
+    def ours(self, topic: str, columns: str, **options: str) -> DataFrame:
+        """A batch read of the store that has `topic`."""
+        reader = self._spark.read.format("rmqstore").option("subscribe", topic).option("columns", columns)
+        return reader.options(**options).load(str(self._stores[topic]))
+
+    def kafka_stream(self, *columns: str) -> DataFrame:
+        """A stream of Kafka's source from the beginning."""
+        reader = self._spark.readStream.format("kafka").option("kafka.bootstrap.servers", self._address)
+        reader = reader.option("subscribe", STREAM_TOPIC).option("includeHeaders", len(columns) == 0)
+        return _from_beginning(reader).load().select(*columns or ["*"])
+
+    def our_stream(self, columns: str) -> DataFrame:
+        """A stream of ours from the beginning."""
+        reader = self._spark.readStream.format("rmqstore").option("subscribe", STREAM_TOPIC).option("columns", columns)
+        return _from_beginning(reader).load(str(self._stores[STREAM_TOPIC]))
+
+    def available_now(self, frame: DataFrame, count: int) -> None:
+        """Runs a stream over what is there, with a checkpoint of its own.  Raises RuntimeError unless it is `count`
+        rows."""
+        checkpoint = Path(tempfile.mkdtemp(dir=self._scratch))
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        rows = sum(progress.numInputRows for progress in query.recentProgress)
+        shutil.rmtree(checkpoint)
+        if rows != count:
+            raise RuntimeError(f"the stream brought {rows} of {count} rows")
+
+    def messages_per_topic(self, topic: str) -> object:
+        """What `select topic, sum(messages) … group by topic` says of the table `queues`."""
+        queues = self._spark.read.format("rmqstore").option("table", "queues").load(str(self._stores[topic]))
+        return queues.groupBy("topic").agg(functions.sum("messages")).collect()
+
+    def check_same(self, topic: str, count: int) -> None:
+        """Raises RuntimeError unless both sides have the same `count` messages at the same places."""
+        theirs = self.kafka(topic, headers=True).selectExpr("count(*)", KAFKA_DIGEST).first()
+        ours = self.ours(topic, "queueId,queueOffset,body,keys,properties").selectExpr("count(*)", OUR_DIGEST).first()
+        if theirs is None or ours is None or tuple(theirs) != tuple(ours) or ours[0] != count:
+            raise RuntimeError(f"{topic}: Kafka has {theirs}, the store has {ours}, {count} messages were put")
+
+
+def batch_cases(sides: Sides) -> list[Case]:
+    """The batch reads."""
+
+    def value(*, is_v2: bool = False) -> Action:
+        return _into_noop(sides.kafka(TOPIC, is_v2=is_v2).select("value"))
+
+    def everything(*, is_v2: bool = False) -> Action:
+        return _into_noop(sides.kafka(TOPIC, is_v2=is_v2, headers=True))
+
+    def counted(*, is_v2: bool = False) -> Action:
+        return _counted(sides.kafka(TOPIC, is_v2=is_v2), "offset")
+
+    def tagged(*, is_v2: bool = False) -> Action:
+        return _into_noop(sides.kafka(TOPIC, is_v2=is_v2, headers=True).where(HAS_TAG).select("value"))
+
+    ours = {
+        "value": _into_noop(sides.ours(TOPIC, "body")),
+        "everything": _into_noop(sides.ours(TOPIC, ALL_COLUMNS)),
+        "counted": _counted(sides.ours(TOPIC, "queueOffset"), "queueOffset"),
+        "tagged": _into_noop(sides.ours(TOPIC, "body", tags=WANTED_TAG)),
+    }
+    return [
+        Case("value only", value(), value(is_v2=True), ours["value"], 2),
+        Case(
+            f"value only, Kafka's fetch.max.wait.ms {SHORT_WAIT_MS}",
+            _into_noop(sides.kafka(TOPIC, wait_ms=SHORT_WAIT_MS).select("value")),
+            _into_noop(sides.kafka(TOPIC, is_v2=True, wait_ms=SHORT_WAIT_MS).select("value")),
+            ours["value"],
+            None,
+        ),
+        Case("all columns with headers", everything(), everything(is_v2=True), ours["everything"], 1.5),
+        Case("one column counted", counted(), counted(is_v2=True), ours["counted"], 3),
+        Case("tag filter that keeps a tenth", tagged(), tagged(is_v2=True), ours["tagged"], 10),
+    ]
+
+
+def stream_cases(sides: Sides, count: int) -> list[Case]:
+    """The streams; Kafka's are V2 by default, so that there is one path."""
+
+    def theirs(*columns: str) -> Action:
+        return lambda: sides.available_now(sides.kafka_stream(*columns), count)
+
+    def ours(columns: str) -> Action:
+        return lambda: sides.available_now(sides.our_stream(columns), count)
+
+    return [
+        Case("AvailableNow, value only", theirs("value"), None, ours("body"), 2),
+        Case("AvailableNow, all columns", theirs(), None, ours(ALL_COLUMNS), 2),
+    ]
+
+
+def measure(
+    scratch: Path, count: int, stream_count: int, rounds: int, kinds: Sequence[str]
+) -> tuple[list[Result], float]:
+    """All cases, by turns; and the seconds of messages per topic.  Raises RuntimeError where the sides differ."""
+    counts = {TOPIC: count} | ({STREAM_TOPIC: stream_count} if "stream" in kinds else {})
+    stores = {topic: scratch / f"store-{topic}" for topic in counts}
+    with node.KafkaNode(scratch) as kafka:
+        for topic in counts:
+            _say(f"loading {counts[topic]:,} messages into {topic} …")
+            messages.load(kafka, stores[topic], topic, counts[topic], scratch)
+        spark = _session()
+        try:
+            sides = Sides(spark, kafka.address, stores, scratch)
+            for topic in counts:
+                sides.check_same(topic, counts[topic])
+            cases = batch_cases(sides) if "batch" in kinds else []
+            cases += stream_cases(sides, stream_count) if "stream" in kinds else []
+            _say(f"{len(cases)} cases, {rounds} rounds and one to warm up …")
+            return _timed(cases, lambda: sides.messages_per_topic(max(counts, key=counts.__getitem__)), rounds)
+        finally:
+            spark.stop()
+
+
+def _timed(cases: Sequence[Case], per_topic: Action, rounds: int) -> tuple[list[Result], float]:
+    actions = [action for case in cases for action in (case.kafka, case.kafka_v2, case.ours) if action is not None]
+    *taken, queues_s = best_seconds([*actions, per_topic], rounds)
+    left = iter(taken)
+    return [
+        Result(case, next(left), next(left) if case.kafka_v2 is not None else None, next(left)) for case in cases
+    ], queues_s
+
+
+def figures(results: Sequence[Result], queues_s: float) -> list[Figure]:
+    """A figure for each path of Kafka's that ours is held against, and one for messages per topic."""
+    rows = []
+    for result in results:
+        name, ours = result.case.name, result.ours_s
+        paths = [
+            ("default", result.kafka_s, result.case.goal),
+            ("V2", result.kafka_v2_s, 1.0 if result.case.goal else None),
+        ]
+        rows += [
+            Figure(
+                line=f"{name}, Kafka {path} / ours",
+                value=ours,
+                unit="s",
+                against=f"Kafka {path} {seconds:.2f} s",
+                judged=seconds / ours,
+                goal=goal,
+            )
+            for path, seconds, goal in paths
+            if seconds is not None
+        ]
+    return [
+        *rows,
+        Figure(
+            line="messages per topic from the table queues",
+            value=queues_s,
+            unit="s",
+            judged=queues_s,
+            goal=QUEUES_GOAL_S,
+            at_least=False,
+        ),
+    ]
+
+
+def markdown(results: Sequence[Result], queues_s: float, count: int, stream_count: int, rounds: int) -> str:
+    """The table of the README, with how it was made."""
+    lines = [
+        "| seconds | Kafka source (default) | Kafka source (V2) | rmqstore | times as fast | than V2 |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for result in results:
+        default, v2, ours = result.kafka_s, result.kafka_v2_s, result.ours_s
+        cells = [result.case.name, f"{default:.2f}", f"{v2:.2f}" if v2 else "the same", f"{ours:.2f}"]
+        cells += [f"{default / ours:.1f} ×", f"{v2 / ours:.1f} ×" if v2 else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append(f"| messages per topic (table `queues`) | | | {queues_s:.2f} | | |")
+    made = (
+        f"`make bench-kafka`: {count:,} messages ({stream_count:,} in the streams) with {messages.BODY_SIZE} B bodies, "
+        f"key, tag and unique key, in {messages.QUEUE_COUNT} queues or partitions, the same in both, which is checked; "
+        f"Spark {spark_version} `local[2]` with the connector {node.CONNECTOR}, one session, by turns, warmed up, "
+        f"the best of {rounds} rounds, into the `noop` sink; one Kafka {node.kafka_version()} node on the loopback, "
+        f"all in the page cache; {os.cpu_count()} cores, Python {platform.python_version()}."
+    )
+    return "\n".join([*lines, "", made])
+
+
+def _session() -> SparkSession:
+    places = [str(Path(rmqstore.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session: SparkSession = (
+        SparkSession.builder.master("local[2]")
+        .appName("rmqstore bench-kafka")
+        .config("spark.jars", ",".join(node.connector_jars()))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "3g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _into_noop(frame: DataFrame) -> Action:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def _counted(frame: DataFrame, column: str) -> Action:
+    """A new frame for each time, because Spark keeps the stages of one that it has run."""
+    return lambda: frame.agg(functions.count(column)).collect()
+
+
+def _from_beginning(reader: DataStreamReader) -> DataStreamReader:
+    return reader.option("startingOffsets", "earliest")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit status: 1 when a goal was missed, 2 when Kafka cannot be had."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=COUNT, help=f"messages of the batch reads; {COUNT:,} by default")
+    parser.add_argument("--stream-count", type=int, help="messages of the streams; twice as many by default")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"{ROUNDS} by default")
+    parser.add_argument("--only", choices=("batch", "stream"), help="leaves the other kind out")
+    parser.add_argument("--json", type=Path, help="writes the figures there too")
+    chosen = parser.parse_args(arguments)
+    if missing := node.build():
+        _say(f"bench-kafka: {missing}")
+        return 2
+    stream_count = chosen.stream_count or 2 * chosen.count
+    kinds = (chosen.only,) if chosen.only else ("batch", "stream")
+    with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
+        results, queues_s = measure(Path(scratch), chosen.count, stream_count, chosen.rounds, kinds)
+    rows = figures(results, queues_s)
+    print(table(rows))
+    print()
+    print(markdown(results, queues_s, chosen.count, stream_count, chosen.rounds))
+    if chosen.json:
+        write_json(rows, chosen.json)
+    return int(any(figure.verdict == "MISSED" for figure in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())
