@@ -113,20 +113,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on.
         """
-        before = (self._reached or {}) if start is None else offsets_in(start)
-        if start is not None:
-            self._export(before)
+        if start is None:
+            return self._latest_of_all()
+        before = offsets_in(start)
+        self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
         batch = self._looked(lambda snapshot: self._next_batch(snapshot, before, is_limited))
         self._reached = batch.ends
-        if start is not None and not batch.is_any:
+        if not batch.is_any:
             return start
-        if batch.is_any:
-            self._turn += 1
-            self._taken_s = self._clock()
+        self._turn += 1
+        self._taken_s = self._clock()
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
-        is_first = self._initial is not None and (not before if start is None else before == self._initial)
-        begun = (self._initial or {}) | batch.begun if is_first else batch.begun
+        begun = self._initial | batch.begun if before == self._initial else batch.begun
+        return offset_json(batch.ends, begun)
+
+    def _latest_of_all(self) -> dict[str, Any]:
+        """The end of all that there is; where the batch begins is known only as far as this reader was asked before:
+        Spark before 4.2 does not say where a restarted query stands.
+        """
+        known = self._initial if self._reached is None else self._reached
+        batch = self._looked(lambda snapshot: self._next_batch(snapshot, known or {}, is_limited=False))
+        begun = {} if known is None else batch.begun
+        if self._reached is None and known is not None:
+            begun = known | begun
+        self._reached = batch.ends
         return offset_json(batch.ends, begun)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802

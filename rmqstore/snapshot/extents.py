@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.errors import NotAStore, StoreError, UnsupportedLayout
+from rmqstore.errors import DataLost, NotAStore, StoreError, UnsupportedLayout
 from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message, names
@@ -211,8 +211,12 @@ def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: 
 def _first_time(view: LogView, number: int) -> int | None:
     """storeTimestamp of a file's first record; None for a file that begins with anything else."""
     file = view.files[number]
-    with reading.OpenFile(file.path) as source:
-        head = source.read(0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
+    try:
+        with reading.OpenFile(file.path) as source:
+            head = source.read(0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
+    except OSError as error:  # its owner deleted it
+        span = (file.start, file.end)
+        raise DataLost("commitlog", span, None, file.path, error.strerror or str(error)) from None
     if len(head) < message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size:
         return None
     fields = message.HEAD.read(head)

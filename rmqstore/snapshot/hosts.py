@@ -1,5 +1,7 @@
 """Host addresses of many records as Arrow text, and offset message ids, which begin with one."""
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +10,11 @@ from rmqstore.formats import host, message
 from rmqstore.formats.message_columns import Bytes, Ints, Mask, gather
 from rmqstore.snapshot.arrow_bytes import hex_array
 
-_OCTETS = pa.array([str(value) for value in range(256)])
+
+@cache
+def _octets() -> pa.Array:
+    """The numbers 0 to 255 as text; not made at import, where pyarrow would bring in pandas with its first array."""
+    return pa.array([str(value) for value in range(256)])
 
 
 def host_array(page: Bytes, positions: Ints, is_v6: Mask) -> pa.Array:
@@ -28,7 +34,7 @@ def host_array(page: Bytes, positions: Ints, is_v6: Mask) -> pa.Array:
 
 
 def _v4_array(page: Bytes, positions: Ints) -> pa.Array:
-    octets = [_OCTETS.take(pa.array(page[positions + place].astype(np.int32))) for place in range(4)]
+    octets = [_octets().take(pa.array(page[positions + place].astype(np.int32))) for place in range(4)]
     port = pa.array(gather(page, positions + message.HOST_V4.offset["port"], "i4")).cast(pa.string())
     return pc.binary_join_element_wise(pc.binary_join_element_wise(*octets, "."), port, ":")
 

@@ -130,7 +130,10 @@ class Census:
             if len(rows) < len(missing) and not run.is_batch:
                 self.held[run.key] = max(self.held.get(run.key, 0), int(run.queue_offsets[~missing].max()) + 1)
             if len(rows):
-                self._add_run(run, rows, taken[rows], stretch, ends.get(run.key), gap_ok)
+                # Entries that a live broker has written since the ends were looked for count as well.
+                end = ends.get(run.key)
+                end = max(end or 0, self.held[run.key]) if run.key in self.held else end
+                self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
 
     def _add_run(
         self, run: QueueRun, rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool

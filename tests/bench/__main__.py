@@ -1,6 +1,6 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
-Benches: scan, spark, sink, memory, plan (reading a store's files); put, recovery, get, delay,
+Benches: scan, spark, stream, sink, memory, plan (reading a store's files); put, recovery, get, delay,
 transactions, retention (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
@@ -26,6 +26,7 @@ from tests.bench import (
     bench_scan,
     bench_sink,
     bench_spark,
+    bench_stream,
     bench_transactions,
 )
 from tests.bench.figures import Figure, table, write_json
@@ -37,6 +38,7 @@ BENCHES = (
     "memory",
     "plan",
     "spark",
+    "stream",
     "prune",
     "sink",
     "put",
@@ -88,6 +90,8 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps.append(("planning", lambda: bench_plan.measure(scratch)))
     if "spark" in benches:
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
+    if "stream" in benches:
+        steps.append(("Spark stream", lambda: bench_stream.measure(store(100), shapes[100], scratch)))
     if "prune" in benches:
         steps.append(("reading less", lambda: bench_prune.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     if "sink" in benches:

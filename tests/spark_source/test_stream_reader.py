@@ -16,6 +16,7 @@ from spark_source import stream_reader
 from spark_source.options import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
 from spark_source.source import RmqStoreDataSource
+from spark_source.stream_offsets import offset_json, offsets_in
 from spark_source.stream_reader import StreamReader
 from tests.snapshot.growing_store import GrowingStore
 
@@ -311,20 +312,33 @@ def test_the_limit_that_spark_is_told(store, options, limit):
     assert Stream(store.root, **options).reader.getDefaultReadLimit() == limit
 
 
-def test_spark_before_4_2_reads_all_and_refuses_limits(store, monkeypatch):
+def test_spark_before_4_2_refuses_limits(store, monkeypatch):
     monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
     with pytest.raises(Rejected, match=r"need Spark 4\.2 or later"):
         Stream(store.root, maxOffsetsPerTrigger="4")
-    stream = Stream(store.root)
+
+
+@pytest.mark.parametrize(("word", "count"), [("earliest", 14), ("latest", 4)])
+def test_spark_before_4_2_gives_no_start(store, word, count):
+    stream = Stream(store.root, startingOffsets=word)
     start = stream.begin()
-    end = json.dumps(stream.reader.latestOffset())
-    assert json.loads(end)["$from"] == json.loads(start)
-    assert len(stream.run(start, end)) == 10
     store.add_many(4)
     store.publish()
+    end = json.dumps(stream.reader.latestOffset())
+    assert json.loads(end)["$from"] == json.loads(start)
+    assert len(stream.run(start, end)) == count
+    assert json.dumps(stream.reader.latestOffset()) == json.dumps(offset_json(offsets_in(json.loads(end))))
+    store.add_many(4)
+    store.add("T", 7)
+    store.publish()
     following = json.dumps(stream.reader.latestOffset())
-    assert "$from" not in json.loads(following)
-    assert len(stream.run(end, following)) == 4
+    assert json.loads(following)["$from"] == {"T": {BROKER: {"7": 0}}}
+    assert len(stream.run(end, following)) == 5
+    stream.start()  # of a restarted query it is not said where it stands
+    assert "$from" not in stream.reader.latestOffset()
+    store.add("T", 0)
+    store.publish()
+    assert len(stream.run(following, json.dumps(stream.reader.latestOffset()))) == 1
 
 
 def test_spark_sees_that_limits_and_available_now_are_there():
