@@ -6,7 +6,8 @@ READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
 STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/broker tests/store \
-    tests/log/test_retention.py tests/log/test_recovery_crash.py
+    tests/log/test_retention.py tests/log/test_recovery_crash.py tests/log/test_batch_queue.py tests/cli \
+    tests/snapshot/test_tables.py tests/snapshot/test_tag_and_key_pruning.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
