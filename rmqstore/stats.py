@@ -273,7 +273,7 @@ class Statistics:
         if seconds > tally.put_max_s:  # noqa: PLR1730  max() costs a third of all this
             tally.put_max_s = seconds
 
-    def columns_done(self, topics: Mapping[str, tuple[int, int]], seconds: float = 0.0) -> None:
+    def columns_done(self, topics: Mapping[str, tuple[int, int]], seconds: float) -> None:
         """Counts one put of messages of several topics: how many of each, and the bytes of their records."""
         tally = self._mine()
         for topic, (count, size) in topics.items():

@@ -122,10 +122,15 @@ class Store:
         `message_count` of the answer says how many rows were stored, from the first on.  Raises Rejected with nothing
         stored, DurabilityLost.
         """
-        began_s = self._clock.monotonic_s()
-        result = self._appender.put_columns(table)
-        if self._statistics is not None and not result.is_stored:
-            self._statistics.put_failed(self._clock.monotonic_s() - began_s)
+        if self._statistics is None:
+            return self._appender.put_columns(table)
+        began_s, amounts = self._clock.monotonic_s(), dict[str, tuple[int, int]]()
+        result = self._appender.put_columns(table, amounts)
+        taken_s = self._clock.monotonic_s() - began_s
+        if amounts or result.status is PutStatus.PUT_OK:
+            self._statistics.columns_done(amounts, taken_s)
+        else:
+            self._statistics.put_failed(taken_s)
         return result
 
     def get(
@@ -357,8 +362,6 @@ class Store:
         self.warnings += self._features.begin(opened)
         self._retention = self._made_retention()
         self._statistics = Statistics(clock, self._gauges) if config.statistics else None
-        if self._statistics is not None:
-            self._appender.stored = self._statistics.columns_done
 
     def _start(self) -> None:
         steps: dict[str, Step] = {

@@ -5,10 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
-
-# Of files and queues so many are shown to people one by one.
-_SHOWN_MAX = 12
-_LINE_SIZE = 80
+from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +148,12 @@ class RecoveryPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
-        document = {_camel(name): _plain(value) for name, value in asdict(self).items()}
+        document = {camel_case(name): plain(value) for name, value in asdict(self).items()}
         return document | {"changesNothing": self.changes_nothing}
 
     def lines(self) -> list[str]:
         """The plan for people, no line longer than 80 columns unless a path is."""
-        return [line for fact in self._facts() for line in _folded(*fact)]
+        return [line for fact in self._facts() for line in folded(*fact)]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "store", self.root
@@ -189,12 +186,12 @@ class RecoveryPlan:
         changed = [queue for queue in self.all_queues if queue.is_changed]
         kept = sum(1 for queue in self.all_queues if not queue.is_gone)
         yield "queues", f"{kept} in all, {len(changed)} of them cut"
-        for queue in changed[:_SHOWN_MAX]:
+        for queue in changed[:SHOWN_MAX]:
             stays = "nothing stays" if queue.keep is None else f"cut at queue offset {queue.keep}"
             then = "the queue goes" if queue.is_gone else f"then holds {queue.min_offset} to {queue.next_offset}"
             yield "cut", f"{queue.topic}/{queue.queue_id}: {stays} of {queue.entry_end}, {then}"
-        if len(changed) > _SHOWN_MAX:
-            yield "cut", f"{len(changed) - _SHOWN_MAX} more queues (--json lists them)"
+        if len(changed) > SHOWN_MAX:
+            yield "cut", f"{len(changed) - SHOWN_MAX} more queues (--json lists them)"
         extensions = [extension for extension in self.extensions if extension.is_changed]
         if extensions:
             yield "extensions", f"those of {len(extensions)} queues are cut behind what their entries point at"
@@ -203,32 +200,7 @@ class RecoveryPlan:
         yield from self._removals("remove", tuple(removed))
 
     def _removals(self, verb: str, files: tuple[PlannedFile, ...]) -> Iterator[tuple[str, str]]:
-        for file in files[:_SHOWN_MAX]:
+        for file in files[:SHOWN_MAX]:
             yield verb, f"{file.path.removeprefix(self.root).lstrip('/')}: {file.reason}"
-        if len(files) > _SHOWN_MAX:
-            yield verb, f"{len(files) - _SHOWN_MAX} more files (--json lists them)"
-
-
-def _folded(head: str, text: str) -> Iterator[str]:
-    """`head`, then the text beside it in lines of at most 80 columns; longer words stay whole."""
-    line = f"{head:<10} "
-    indent = len(line)
-    for word in text.split(" "):
-        if len(line) > indent and len(line) + len(word) > _LINE_SIZE:
-            yield line.rstrip()
-            line = " " * indent
-        line += f"{word} "
-    yield line.rstrip()
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_camel(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        if len(files) > SHOWN_MAX:
+            yield verb, f"{len(files) - SHOWN_MAX} more files (--json lists them)"

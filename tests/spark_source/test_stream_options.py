@@ -47,9 +47,17 @@ def test_delays(text, ms):
     assert parse_stream_options(options).limits.delay_ms == ms
 
 
-@pytest.mark.parametrize("start", ["earliest", "LATEST", "group:billing", '{"orders": {"0": 5}}'])
-def test_starts_of_a_stream(start):
-    parse_stream_options(LEAST | {"startingOffsets": start})
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", "earliest"),
+        ("LATEST", "latest"),
+        ("group:billing", "group:billing"),
+        ('{"orders": {"0": 5}}', {"orders": {"0": 5}}),
+    ],
+)
+def test_starts_of_a_stream(text, start):
+    assert parse_stream_options(LEAST | {"startingOffsets": text}).rows.selection["start"] == start
 
 
 def test_a_batch_read_starts_where_a_group_stands_too():

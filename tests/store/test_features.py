@@ -1,5 +1,6 @@
 """What a program sees of a store's broker features together: topics, delays, a consumer, transactions, cleaning."""
 
+import functools
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
+from rmqstore.log import appender
 from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
@@ -326,6 +328,32 @@ def test_puts_of_all_kinds_and_gets_are_counted():
     assert (found.get_found, found.get_missed, found.get_messages) == (1, 1, 4)
     assert found.gauges.log_max_offset == found.put_size
     assert found.runtime_info()["putMessageTimesTotal"] == "6"
+    assert found.put_latency.count == 4
+
+
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(appender, "record_blocks", functools.partial(appender.record_blocks, block_size=500))
+    return pa.table({"topic": ["shut", *["orders"] * 50], "body": [b"x" * 100] * 51})
+
+
+def test_columns_in_many_blocks_are_one_put_of_all_their_time(monkeypatch):
+    opened, table = Opened(), small_blocks(monkeypatch)
+    admit = opened.store._appender.admit
+    opened.store._appender.admit = lambda queues: (opened.clock.advance(7), admit(queues))[1]
+    assert opened.store.put_columns(table).message_count == 51
+    latency = opened.store.statistics().put_latency
+    assert latency.count == 1
+    assert latency.total_s >= 10 * 0.007
+
+
+def test_columns_end_at_the_first_block_that_is_refused(monkeypatch):
+    opened, table = Opened(), small_blocks(monkeypatch)
+    opened.store.topics.put(TopicConfig("shut", perm=4))
+    result = opened.store.put_columns(table)
+    assert (result.status, result.message_count) == (PutStatus.MESSAGE_ILLEGAL, 0)
+    opened.after(0)
+    assert opened.bodies() == []
+    assert opened.store.statistics().put_failed == 1
 
 
 def test_delays_stand_in_the_statistics():
