@@ -8,9 +8,7 @@ and one each that puts delayed messages, decides transactions, and consumes.  Wh
 import json
 import os
 import random
-import select
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from tests.crash.killed_child import told_failure, told_until_killed
 
 CONFIG = StoreConfig(
     flush="SYNC", preallocate=False, log_file_size=32 * 1024, queue_file_size=2000, index_slot_count=50,
@@ -153,7 +152,7 @@ class Program:
         try:
             part()
         except BaseException:  # noqa: BLE001  it is all to be told
-            self.tell("failed", traceback.format_exc().replace("\n", "\\n"))
+            os.write(self.pipe, told_failure())
 
     def work(self) -> None:
         while True:
@@ -210,42 +209,20 @@ class Program:
 
 def cycle_of(root: str, cycle: int, told: Told, chance: random.Random) -> str | None:
     """One program and its end; takes in what it was told.  Returns what went wrong, if anything."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            store = open_store(root, CONFIG, clock=FastClock(), workers=False, check=lambda _: TransactionState.UNKNOWN)
-            verify(store, told)
-            os.write(writing, b"ready -\n")
-            program = Program(store, cycle, writing)
-            program.asked_before = dict(told.asked)
-            program.run()
-        except BaseException:  # noqa: BLE001  it is all to be told
-            os.write(writing, b"failed " + traceback.format_exc().replace("\n", "\\n").encode() + b"\n")
-        finally:
-            os._exit(1)
-    os.close(writing)
-    data = b""
-    in_opening = chance.random() < 0.2
-    end_at = time.monotonic() + (chance.uniform(0.0, 0.03) if in_opening else 60.0)
-    wanted = 0 if in_opening else chance.randint(1, 60)
-    while time.monotonic() < end_at and (in_opening or data.count(b"\n") < wanted) and b"failed" not in data:
-        if select.select([reading], [], [], max(end_at - time.monotonic(), 0))[0]:
-            more = os.read(reading, 65536)
-            if not more:
-                break
-            data += more
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    while more := os.read(reading, 65536):
-        data += more
-    os.close(reading)
-    for line in data.decode().split("\n")[:-1]:
-        if line.startswith("failed"):
-            return line.replace("\\n", "\n")
-        told.take(line)
-    return None
+
+    def run(pipe: int) -> None:
+        store = open_store(root, CONFIG, clock=FastClock(), workers=False, check=lambda _: TransactionState.UNKNOWN)
+        verify(store, told)
+        os.write(pipe, b"ready -\n")
+        program = Program(store, cycle, pipe)
+        program.asked_before = dict(told.asked)
+        program.run()
+
+    lines, failure = told_until_killed(run, chance, opening_share=0.2, opening_s=0.03, lines_max=60)
+    if failure is None:
+        for line in lines:
+            told.take(line)
+    return failure
 
 
 def main(directory: str, cycles: int, seed: int) -> dict[str, object]:

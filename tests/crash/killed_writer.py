@@ -8,17 +8,14 @@ at a random moment; every acknowledgement goes into a pipe first.  What it found
 import json
 import os
 import random
-import select
 import shutil
-import signal
 import sys
 import threading
-import time
-import traceback
 
 from rmqstore.config import StoreConfig
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
+from tests.crash.killed_child import told_until_killed
 
 CONFIG = StoreConfig(
     flush="SYNC",
@@ -84,40 +81,15 @@ def write(root: str, cycle: int, acked: Acked, pipe: int) -> None:
 
 def cycle_of(root: str, cycle: int, acked: Acked, chance: random.Random) -> str | None:
     """One writer and its end; takes its acknowledgements in.  Returns what went wrong, if anything."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            write(root, cycle, dict(acked), writing)
-        except BaseException:  # noqa: BLE001  it is all to be told
-            os.write(writing, b"failed " + traceback.format_exc().replace("\n", "\\n").encode() + b"\n")
-        finally:
-            os._exit(1)
-    os.close(writing)
-    data = b""
-    # In one cycle of four the end comes at any moment of opening and recovering.
-    in_opening = chance.random() < 0.25
-    end_at = time.monotonic() + (chance.uniform(0.0, 0.02) if in_opening else 60.0)
-    wanted = 0 if in_opening else chance.randint(1, 25)
-    while time.monotonic() < end_at and (in_opening or data.count(b"\n") < wanted) and b"failed" not in data:
-        if select.select([reading], [], [], max(end_at - time.monotonic(), 0))[0]:
-            more = os.read(reading, 65536)
-            if not more:
-                break
-            data += more
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    while more := os.read(reading, 65536):
-        data += more
-    os.close(reading)
-    for line in data.decode().split("\n")[:-1]:
-        if line.startswith("failed"):
-            return line.replace("\\n", "\n")
-        if line != "ready":
-            body, queue_id, queue_offset = line.split(" ")
-            acked[body] = int(queue_id), int(queue_offset)
-    return None
+    lines, failure = told_until_killed(
+        lambda pipe: write(root, cycle, dict(acked), pipe), chance, opening_share=0.25, opening_s=0.02, lines_max=25
+    )
+    if failure is None:
+        for line in lines:
+            if line != "ready":
+                body, queue_id, queue_offset = line.split(" ")
+                acked[body] = int(queue_id), int(queue_offset)
+    return failure
 
 
 def main(directory: str, cycles: int, seed: int) -> dict[str, object]:
