@@ -10,15 +10,13 @@ from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names,
 from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from spark_source import option_values as values
+from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
-
-Parser = Callable[[str], Any]
 
 # Spark holds a column of one batch in a 2 GiB vector, so that a batch has to stay well below.
 BATCH_BYTES_MAX = 1 << 30
 BATCH_ROWS_MAX = 1 << 20
 PARTITIONS_MAX = 1_000_000
-TEXT_SHOWN_MAX = 80
 # In whose name progress is exported: lag tools list it as a consumer group.
 PROGRESS_GROUP = "rmqstore"
 
@@ -223,23 +221,10 @@ def parse_for_schema(options: Mapping[str, str]) -> BatchRead:
 
 def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: Callable[[str], str]) -> dict[str, Any]:
     """The values of `options` by the names of `parsers`; `unknown` says what to say about other names."""
-    names = {name.lower(): name for name in parsers}
-    given: dict[str, Any] = {}
-    mistakes: list[str] = []
-    for key, text in options.items():
-        name = names.get(key.lower())
-        if name is None:
-            mistakes.append(unknown(key))
-            continue
-        given[name] = None
-        try:
-            given[name] = parsers[name](text)
-        except Rejected as mistake:
-            shown = text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "…"
-            mistakes.append(f"{name}={shown!r}: {mistake}")
+    given, mistakes = parsed_options(options, parsers, unknown)
     mistakes += _contradictions(given)
     if mistakes:
-        raise Rejected(_in_one_line(mistakes))
+        raise Rejected(in_one_line(mistakes))
     return given
 
 
@@ -293,14 +278,6 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
         mistakes.append("maxTriggerDelay bounds the wait for minOffsetsPerTrigger: give that too, or leave it out")
     return mistakes
-
-
-def _in_one_line(mistakes: list[str]) -> str:
-    """All mistakes in one line, because the last line of a traceback is the one that people read."""
-    lines = list(dict.fromkeys(" ".join(mistake.split()) for mistake in mistakes))
-    if len(lines) == 1:
-        return lines[0]
-    return f"{len(lines)} mistakes: " + "; ".join(f"({number}) {line}" for number, line in enumerate(lines, start=1))
 
 
 def _batch_read(given: Mapping[str, Any]) -> BatchRead:

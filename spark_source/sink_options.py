@@ -1,6 +1,6 @@
 """The options of a DataFrame that is written or streamed to a store: checked whole, every mistake in one message."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +8,10 @@ from rmqstore import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.arrow_schema import near_names
 from spark_source import option_values as values
+from spark_source.option_table import Parser, in_one_line, parsed_options
 
 QUEUES_DEFAULT = 4
 QUEUES_MAX = 65536
-_TEXT_SHOWN_MAX = 80
-
-Parser = Callable[[str], Any]
 
 
 def _name(text: str) -> str:
@@ -35,7 +33,6 @@ PARSERS: dict[str, Parser] = {
 }
 # What Spark itself adds to the options of a stream.
 _OF_SPARK = frozenset(("checkpointlocation", "queryname"))
-_NAMES = {name.lower(): name for name in PARSERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +53,7 @@ class SinkRequest:
 
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkRequest:
     """The write that `options` ask for; names in any case.  Raises Rejected with every mistake in one line."""
-    given: dict[str, Any] = {}
-    mistakes: list[str] = []
-    for key, text in options.items():
-        name = _NAMES.get(key.lower())
-        if name is None:
-            if key.lower() not in _OF_SPARK:
-                mistakes.append(_unknown(key))
-            continue
-        given[name] = None
-        try:
-            given[name] = PARSERS[name](text)
-        except Rejected as mistake:
-            shown = text if len(text) <= _TEXT_SHOWN_MAX else text[:_TEXT_SHOWN_MAX] + "…"
-            mistakes.append(f"{name}={shown!r}: {mistake}")
+    given, mistakes = parsed_options(options, PARSERS, _unknown)
     mistakes += _contradictions(given, is_stream)
     config = StoreConfig()
     if not mistakes:
@@ -89,15 +73,10 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkRe
     )
 
 
-def in_one_line(mistakes: list[str]) -> str:
-    """All mistakes in one line, because the last line of a traceback is the one that people read."""
-    lines = list(dict.fromkeys(" ".join(mistake.split()) for mistake in mistakes))
-    if len(lines) == 1:
-        return lines[0]
-    return f"{len(lines)} mistakes: " + "; ".join(f"({number}) {line}" for number, line in enumerate(lines, start=1))
-
-
-def _unknown(key: str) -> str:
+def _unknown(key: str) -> str | None:
+    """What to say about an option that a write does not have."""
+    if key.lower() in _OF_SPARK:
+        return None
     near = ", ".join(near_names(key, PARSERS))
     known = f"did you mean {near}?" if near else f"a write takes {', '.join(PARSERS)}"
     return f"unknown option {key!r}: {known}"
