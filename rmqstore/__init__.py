@@ -1,8 +1,8 @@
 """rmqstore: Apache RocketMQ's store directories, written and read from Python, Arrow and Spark."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     Corrupt,
@@ -21,10 +21,12 @@ from rmqstore.errors import (
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.snapshot import Snapshot, StoredMessage, open_snapshot
-from rmqstore.store import Health, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rmqstore.broker.transaction_messages import TransactionState
+    from rmqstore.store import Health, Store, open_store
 
 __version__ = "0.1.0"
 
@@ -58,6 +60,22 @@ __all__ = [
     "open_store",
     "register",
 ]
+
+# Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
+_OF_THE_WRITER = {
+    "Health": "rmqstore.store",
+    "Store": "rmqstore.store",
+    "TransactionState": "rmqstore.broker.transaction_messages",
+    "open_store": "rmqstore.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_THE_WRITER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_OF_THE_WRITER[name]), name)
+    globals()[name] = value
+    return value
 
 
 def register(spark: "SparkSession") -> None:
