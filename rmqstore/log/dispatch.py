@@ -14,10 +14,10 @@ __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
 # A message is to be readable within a few ms, and each look at the log has its price: what comes within this time goes
 # together.  A log in which nothing happens is looked at less and less often, until somebody wakes the worker.
 _PAUSE_S = 0.002
-# The pause is at least so many times the work before it, up to the longest pause: those who put need the interpreter
-# more, but after a step that a disk held up nobody waits for the multiple of it.
-_PAUSE_SHARE = 2.0
-_PAUSE_MAX_S = 0.02
+_IDLE_PAUSE_MAX_S = 0.02
+# After a long step the pause is as long, so that those who put get the interpreter half of the time; but not for longer
+# than this: 20 ms instead cost readers 25 instead of 9 ms (p99 at 20,000 puts/s), and give one putter a tenth more.
+_BUSY_PAUSE_MAX_S = 0.003
 
 
 class LogBytes(Protocol):
@@ -83,7 +83,7 @@ class DispatchLoop:
         self.position = max(before, self._log.start)  # what was deleted before it was dispatched is gone
         self._deliver(self.position)
         if self.position == before:
-            self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+            self._pause_s = min(self._pause_s * 2, _IDLE_PAUSE_MAX_S)
             return self._pause_s
         self._pause_s = _PAUSE_S
         if self._waiting_count:
@@ -91,7 +91,7 @@ class DispatchLoop:
                 self._moved.notify_all()
         if self._end() - self.position > WINDOW_SIZE // 64:
             return 0
-        return min(max(_PAUSE_S, _PAUSE_SHARE * (self._clock.monotonic_s() - began_s)), _PAUSE_MAX_S)
+        return min(max(_PAUSE_S, self._clock.monotonic_s() - began_s), _BUSY_PAUSE_MAX_S)
 
     def catch_up(self) -> None:
         """Steps until nothing is behind, or the log cannot be read on; not while a worker runs."""

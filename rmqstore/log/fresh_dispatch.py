@@ -20,8 +20,8 @@ from rmqstore.log.index_log import IndexLog
 from rmqstore.log.queue_table import QueueKey, QueueTable
 from rmqstore.log.record_batch import dispatched_properties, tags_hash
 
-# More of them go faster in vectors.
-COUNT_MAX = 256
+# What 20 ms bring at 50,000 puts/s: a longer backlog is read from the log, in vectors.
+COUNT_MAX = 1024
 
 _TAGS, _KEYS, _UNIQUE_KEY = (name.encode() for name in (TAGS, KEYS, UNIQUE_KEY))
 _SEPARATOR = KEY_SEPARATOR.encode()
