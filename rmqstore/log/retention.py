@@ -124,8 +124,8 @@ class Retention:
     `used_ratio` answers how full the disk of a path is (FileSystem.used_ratio).  `protect`, if given, answers from
     which offset on the log must stay whatever the disk says, e.g. because it is not consumed yet; None for none.
     `full_reason` says why no message may be taken, None when they may; `full_log_paths` should get no new file.  They
-    are set at the first step, before anything is deleted.  `failure` is what ended the last round, `last_plan` the last
-    round that deleted something or could not.
+    are set by `step`, before anything is deleted, so never where no worker does steps.  `failure` is what ended the
+    last round, `last_plan` the last round that deleted something or could not.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Retention:
                     pass
                 self._finish(self._round[0])
             self._request = Request(self._parts.log_end(), any_age)
-            plan = self._begin(self._look_at_disk())
+            plan = self._begin(self._disk_use())
             if self._round is not None:
                 _, steps = self._round
                 self._round = None
@@ -228,6 +228,8 @@ class Retention:
         self.removed_bytes += plan.freed_bytes
         if not plan.has_more:
             self._request = None
+        if self.full_reason is not None:  # maybe there is room now
+            self._look_at_disk()
 
     def _planned(self, disk: DiskUse, request: Request | None) -> RetentionPlan:
         kept_from = None if self._protect is None else self._protect()

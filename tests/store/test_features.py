@@ -308,6 +308,33 @@ def test_what_is_young_stays():
     assert not opened.store.clean(dry_run=True).changes_nothing
 
 
+def test_a_full_disk_refuses_nothing_where_nobody_asked_for_retention():
+    opened = Opened()
+    for _ in range(20):
+        opened.store.put(Message("orders", b"x" * 1000))
+    opened.disk.used = 0.99
+    opened.store.clean(any_age=True)
+    assert opened.store.put(Message("orders", b"more")).status is PutStatus.PUT_OK
+
+
+def test_what_cleaning_by_hand_frees_can_be_used_at_once(monkeypatch):
+    def used_ratio(disk, _path):
+        return (
+            0.99
+            if disk.exists(f"/store/commitlog/{0:020d}") and disk.exists("/store/commitlog/00000000000000008192")
+            else 0.5
+        )
+
+    monkeypatch.setattr(MemoryDisk, "used_ratio", used_ratio)
+    opened = Opened(replace(SMALL, retention=True, clean_forcibly=False, file_reserved_hours=10**7))
+    for _ in range(20):
+        opened.store.put(Message("orders", b"x" * 1000))
+    opened.after(10_000)
+    assert opened.store.put(Message("orders", b"more")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    opened.store.clean(any_age=True)
+    assert opened.store.put(Message("orders", b"more")).status is PutStatus.PUT_OK
+
+
 # --- statistics
 
 
