@@ -3,7 +3,8 @@
 A number is the next offset to read.  Spark compares these as text, so keys are sorted and nothing that changes by
 itself is in them.  Keys that begin with `$` are notes: `$from` stands in an end offset and says where those queues
 begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$metrics`
-stands in reports only.
+stands in reports only.  Before 4.2 Spark asks for the first end without saying whether it is a new query's: `$initial`
+in that end is where a new one would begin, and counts for a start that says `"$initial": true`.
 """
 
 import re
@@ -14,10 +15,10 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot.selection import Place
 from rmqstore.snapshot.stream_selection import Offsets
 
-FROM, METRICS = "$from", "$metrics"
+FROM, INITIAL, METRICS = "$from", "$initial", "$metrics"
 _INT64_MAX = 2**63 - 1
 
-__all__ = ["FROM", "METRICS", "Offsets", "begun_in", "offset_json", "offsets_in"]
+__all__ = ["FROM", "INITIAL", "METRICS", "Offsets", "begins_of", "offset_json", "offsets_in"]
 
 
 def offset_json(offsets: Mapping[Place, int], begun: Mapping[Place, int] | None = None) -> dict[str, Any]:
@@ -49,10 +50,16 @@ def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
     return offsets
 
 
-def begun_in(shaped: Mapping[str, Any]) -> Offsets:
-    """Where queues begin, by the note `$from` of an end offset.  Raises Rejected for another shape."""
-    note = shaped.get(FROM)
-    return {} if note is None else offsets_in(_table(note, FROM))
+def begins_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
+    """Where the queues of the batch between two offsets begin, notes of the end included.
+
+    Raises Rejected for another shape.
+    """
+    notes = [INITIAL, FROM] if start.get(INITIAL) is True else [FROM]
+    begun = offsets_in(start)
+    for note in notes:
+        begun |= offsets_in(_table(end.get(note, {}), note))
+    return begun
 
 
 def _table(value: object, name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqstore.errors import DataLost, Rejected
+from rmqstore.errors import DataLost, Rejected, StoreError
 from rmqstore.progress_file import ProgressFile
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream_ends import StreamEnds, without_missing_files
@@ -23,7 +23,7 @@ from spark_source.options import StreamRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read
-from spark_source.stream_offsets import METRICS, Offsets, begun_in, offset_json, offsets_in
+from spark_source.stream_offsets import INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -85,11 +85,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises UnknownTopic, Rejected, DataLost and what opening the stores raises.
         """
+        shaped = offset_json(self._started())
+        return shaped if HAS_LIMITS else {INITIAL: True, **shaped}
+
+    def _started(self) -> Offsets:
         if self._initial is None:
             rows = self._rows.with_group_resolved()
             wanted = {name: rows.selection[name] for name in _STARTED if name in rows.selection}
             self._initial = self._selection.start(self._ends.look(), **wanted)
-        return offset_json(self._initial)
+        return self._initial
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
         """What Spark hands back to `latestOffset`: anything but "all" means the limits of the options."""
@@ -129,16 +133,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_json(batch.ends, begun)
 
     def _latest_of_all(self) -> dict[str, Any]:
-        """The end of all that there is; where the batch begins is known only as far as this reader was asked before:
-        Spark before 4.2 does not say where a restarted query stands.
+        """The end of all that there is.
+
+        Spark before 4.2 asks for it first, and does not say where a restarted query stands, or that it is one: where a
+        new query begins goes in as a note, for what is planned is planned, however often it is tried.
         """
-        known = self._initial if self._reached is None else self._reached
-        batch = self._looked(lambda snapshot: self._next_batch(snapshot, known or {}, is_limited=False))
-        begun = {} if known is None else batch.begun
-        if self._reached is None and known is not None:
-            begun = known | begun
+        if self._reached is not None:
+            reached = self._reached
+            batch = self._looked(lambda snapshot: self._next_batch(snapshot, reached, is_limited=False))
+            self._reached = batch.ends
+            return offset_json(batch.ends, batch.begun)
+        try:
+            note = {INITIAL: offset_json(self._started())}
+        except StoreError:  # a restarted query needs no such place, and a new one is asked for it next
+            note = {}
+        batch = self._looked(lambda snapshot: self._next_batch(snapshot, {}, is_limited=False))
         self._reached = batch.ends
-        return offset_json(batch.ends, begun)
+        return note | offset_json(batch.ends)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """What the store holds, with `$metrics`: how far the stream is behind it, and what it had to leave out."""
@@ -164,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun, ends = offsets_in(start) | begun_in(end), offsets_in(end)
+        begun, ends = begins_of(start, end), offsets_in(end)
 
         def planned(snapshot: Snapshot) -> list[InputPartition]:
             wanted = {place: offset for place, offset in ends.items() if self._selection.covers(place)}

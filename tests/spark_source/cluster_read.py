@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -37,12 +38,12 @@ def main(archive: str, path: str, topic: str) -> None:
     }
     moved = Path(path).with_name("moved")
     shutil.copytree(path, moved)
-    late = read.load(str(moved))
-    late.rdd.getNumPartitions()  # planned while the driver sees the store, read when nobody does
+    late = read.load(str(moved)).rdd
+    late.getNumPartitions()  # planned while the driver sees the store, read when nobody does
     moved.rename(moved.with_name("elsewhere"))
     try:
         late.count()
-    except PySparkException as unseen:
+    except (PySparkException, Py4JJavaError) as unseen:
         seen["unseen"] = str(unseen)
     sys.stdout.write(json.dumps(seen) + "\n")
     spark.stop()

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rmqstore.errors import Rejected
-from spark_source.stream_offsets import begun_in, offset_json, offsets_in
+from spark_source.stream_offsets import INITIAL, begins_of, offset_json, offsets_in
 
 PLACES = [(broker, topic, queue) for broker in ("b-2", "b-1") for topic in ("orders", "A") for queue in (0, 2, 10)]
 
@@ -27,8 +27,12 @@ def test_offsets_come_back_without_their_notes():
     shaped = json.loads(json.dumps(offset_json(offsets, {PLACES[0]: 3})))
     assert next(iter(shaped)) == "$from"
     assert offsets_in(shaped) == offsets
-    assert begun_in(shaped) == {PLACES[0]: 3}
-    assert begun_in(offset_json(offsets)) == {}
+    assert begins_of({}, shaped) == {PLACES[0]: 3}
+    assert begins_of({}, offset_json(offsets)) == {}
+    noted = {INITIAL: offset_json({PLACES[1]: 2}), **offset_json(offsets)}
+    assert offsets_in(noted) == offsets
+    assert begins_of({INITIAL: True, **offset_json({PLACES[1]: 9})}, noted) == {PLACES[1]: 2}
+    assert begins_of(offset_json({PLACES[1]: 9}), noted) == {PLACES[1]: 9}, "a restarted query's"
     assert offsets_in(None) == offsets_in({}) == {}
 
 
@@ -41,4 +45,4 @@ def test_what_is_no_offset_is_refused_in_words(shaped):
     with pytest.raises(Rejected, match="the offset of 't' in the checkpoint is not of this source"):
         offsets_in(shaped)
     with pytest.raises(Rejected):
-        begun_in({"$from": shaped})
+        begins_of({}, {"$from": shaped})

@@ -16,7 +16,6 @@ from spark_source import stream_reader
 from spark_source.options import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
 from spark_source.source import RmqStoreDataSource
-from spark_source.stream_offsets import offset_json, offsets_in
 from spark_source.stream_reader import StreamReader
 from tests.snapshot.growing_store import GrowingStore
 
@@ -318,27 +317,59 @@ def test_spark_before_4_2_refuses_limits(store, monkeypatch):
         Stream(store.root, maxOffsetsPerTrigger="4")
 
 
-@pytest.mark.parametrize(("word", "count"), [("earliest", 14), ("latest", 4)])
-def test_spark_before_4_2_gives_no_start(store, word, count):
-    stream = Stream(store.root, startingOffsets=word)
-    start = stream.begin()
+class EarlierStream(Stream):
+    """What Spark before 4.2 does: it asks for the first end before it asks where a new query begins."""
+
+    def plan(self, limit: Any = None) -> tuple[str, str]:
+        end = json.dumps(self.reader.latestOffset())
+        return (self.ends[-1] if self.ends else self.begin()), end
+
+
+@pytest.fixture
+def before_4_2(monkeypatch):
+    monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_finds_the_start_of_the_first_batch_in_its_end(store):
+    stream = EarlierStream(store.root, startingOffsets='{"T": {"0": 2, "1": 2}}')
+    start, end = stream.plan()
+    rows = stream.run(start, end)
+    assert len(rows) == 6
+    later = EarlierStream(store.root, startingOffsets="latest")
     store.add_many(4)
     store.publish()
-    end = json.dumps(stream.reader.latestOffset())
-    assert json.loads(end)["$from"] == json.loads(start)
-    assert len(stream.run(start, end)) == count
-    assert json.dumps(stream.reader.latestOffset()) == json.dumps(offset_json(offsets_in(json.loads(end))))
+    assert later.run(later.begin(), end) == rows, "the options say something else by now"
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_does_not_say_where_a_restarted_query_stands(store):
+    stream = EarlierStream(store.root)
+    assert stream.step() == 10
+    stream.ends.append(stream.plan()[1])
+    assert stream.plan() == (stream.ends[-1], stream.ends[-1]), "or Spark would run empty batches for ever"
     store.add_many(4)
     store.add("T", 7)
     store.publish()
-    following = json.dumps(stream.reader.latestOffset())
-    assert json.loads(following)["$from"] == {"T": {BROKER: {"7": 0}}}
-    assert len(stream.run(end, following)) == 5
-    stream.start()  # of a restarted query it is not said where it stands
-    assert "$from" not in stream.reader.latestOffset()
+    assert stream.step() == 5
+    assert json.loads(stream.ends[-1])["$from"] == {"T": {BROKER: {"7": 0}}}
+    stream.start()
     store.add("T", 0)
     store.publish()
-    assert len(stream.run(following, json.dumps(stream.reader.latestOffset()))) == 1
+    assert stream.step() == 1
+    assert stream.step() == 0
+    assert len(set(stream.rows)) == len(stream.rows) == 16
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_goes_on_though_the_options_name_no_place_any_more(store, tmp_path):
+    stream = EarlierStream(store.root, startingOffsets='{"T": {"0": 2, "1": 2}}')
+    assert stream.step() == 6
+    stream._options["startingOffsets"] = '{"U": {"0": 2}}'
+    stream.start()
+    store.add("T", 0)
+    store.publish()
+    assert stream.step() == 1
 
 
 def test_spark_sees_that_limits_and_available_now_are_there():
