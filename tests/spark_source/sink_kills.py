@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+import rmqstore
 from rmqstore.files.filesystem import RealFileSystem
 from spark_source import sink
 from spark_source.source import RmqStoreDataSource
@@ -20,6 +21,20 @@ TOPIC = "Kills"
 PLAN = "plan"
 """The file beside the store that says before which operation of the disk to end (a verb, a part of a path), whom to end
 ("commit", "driver"), and the driver's process id; it is removed first, so that it counts once."""
+
+
+STEPS = (
+    ("sync", "intent.json"),
+    ("rename", "intent.json"),
+    ("write", "/commitlog/"),
+    ("sync", "/commitlog/"),
+    ("write", "committed.json"),
+    ("rename", "committed.json"),
+    ("remove", "intent.json"),
+    ("write", "/consumequeue/"),
+    ("remove", "abort"),
+)
+"""Operations of a commit, one of each kind: their verb, and a part of the path."""
 
 
 class DeadlyDisk(WatchedDisk):
@@ -94,6 +109,27 @@ def query_of(spark: SparkSession, directory: Path) -> StreamingQuery:
         .trigger(availableNow=True)
         .start()
     )
+
+
+def bodies(store: Path, topic: str = "orders") -> list[str]:
+    """Every body, in the order of the log."""
+    table = rmqstore.open_snapshot(store).scan(topics=[topic], columns=["body", "physicalOffset"]).read_all()
+    return [body.decode() for body in table.sort_by("physicalOffset")["body"].to_pylist()]
+
+
+def lines(directory: Path, number: int, count: int = 20) -> None:
+    """A file of the stream's input."""
+    (directory / "in").mkdir(exist_ok=True)
+    text = "".join(f"{number}-{row}\n" for row in range(count))
+    (directory / "in" / f"{number:04}.txt").write_text(text)
+
+
+def check_stream(directory: Path, files: int, count: int = 20) -> None:
+    """Each line is there once, those of a file in order."""
+    found = bodies(directory / "store", TOPIC)
+    assert sorted(found) == sorted(f"{number}-{row}" for number in range(files) for row in range(count))
+    for number in range(files):
+        assert [body for body in found if body.startswith(f"{number}-")] == [f"{number}-{row}" for row in range(count)]
 
 
 def main(directory: Path) -> None:

@@ -17,7 +17,7 @@ from rmqstore.sink import StagedPart
 from spark_source import sink
 from spark_source.sink_columns import SinkColumns
 from spark_source.sink_options import parse_sink_options
-from tests.spark_source.sink_kills import PLAN, TOPIC, query_of
+from tests.spark_source.sink_kills import PLAN, STEPS, TOPIC, bodies, check_stream, lines, query_of
 from tests.spark_source.test_failures import advice_in, advice_of
 
 pytestmark = pytest.mark.spark
@@ -29,12 +29,6 @@ def write(frame: DataFrame, store: Path, mode: str = "append", **options: object
 
 def read(spark: SparkSession, store: Path, topic: str = "orders", columns: str = "*") -> DataFrame:
     return spark.read.format("rmqstore").option("subscribe", topic).option("columns", columns).load(str(store))
-
-
-def bodies(store: Path, topic: str = "orders") -> list[str]:
-    """Every body, in the order of the log."""
-    table = rmqstore.open_snapshot(store).scan(topics=[topic], columns=["body", "physicalOffset"]).read_all()
-    return [body.decode() for body in table.sort_by("physicalOffset")["body"].to_pylist()]
 
 
 def numbers(spark: SparkSession, count: int, parts: int = 2) -> DataFrame:
@@ -200,21 +194,6 @@ def test_a_commit_with_results_missing_is_refused(tmp_path):
 # --- streams
 
 
-def lines(directory: Path, number: int, count: int = 20) -> None:
-    """A file of the stream's input."""
-    (directory / "in").mkdir(exist_ok=True)
-    text = "".join(f"{number}-{row}\n" for row in range(count))
-    (directory / "in" / f"{number:04}.txt").write_text(text)
-
-
-def check_stream(directory: Path, files: int, count: int = 20) -> None:
-    """Each line is there once, those of a file in order."""
-    found = bodies(directory / "store", TOPIC)
-    assert sorted(found) == sorted(f"{number}-{row}" for number in range(files) for row in range(count))
-    for number in range(files):
-        assert [body for body in found if body.startswith(f"{number}-")] == [f"{number}-{row}" for row in range(count)]
-
-
 def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     for number in range(5):
         lines(tmp_path, number)
@@ -225,19 +204,6 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     (writer,) = (tmp_path / "store" / "sink").iterdir()
     assert json.loads((writer / "committed.json").read_text())["batch"] == 3
     assert [path.name for path in writer.iterdir()] == ["committed.json"]
-
-
-STEPS = (
-    ("sync", "intent.json"),
-    ("rename", "intent.json"),
-    ("write", "/commitlog/"),
-    ("sync", "/commitlog/"),
-    ("write", "committed.json"),
-    ("rename", "committed.json"),
-    ("remove", "intent.json"),
-    ("write", "/consumequeue/"),
-    ("remove", "abort"),
-)
 
 
 def test_a_stream_whose_every_commit_is_killed(spark, tmp_path):
