@@ -101,7 +101,9 @@ def test_a_restart_goes_on_where_the_checkpoint_stands(run, tmp_path):
     expected = [("T", queue, offset) for queue in (0, 1) for offset in range(40)] + [("U", 3, 0)]
     assert batches.all == expected
     done = broker_config.consumer_offsets(str(tmp_path / "progress"))
-    assert done == {("rmqstore", "T"): {0: 40, 1: 40}, ("rmqstore", "U"): {3: 1}}
+    # Before 4.2 Spark tells of a batch when it plans the next one, and of the last one not at all.
+    last = {("rmqstore", "T"): {0: 40, 1: 40}, ("rmqstore", "U"): {3: 1}}
+    assert done == (last if HAS_LIMITS else {("rmqstore", "T"): {0: 10, 1: 10}})
 
 
 def test_a_failed_first_batch_is_read_again_as_planned(run, tmp_path):
