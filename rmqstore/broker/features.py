@@ -11,6 +11,7 @@ from rmqstore.broker.config_file import DelayOffsetsFile
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay import DelayLevels
 from rmqstore.broker.delay_delivery import DelayDelivery, Progress
+from rmqstore.broker.delay_light import LightDelivery
 from rmqstore.broker.retry import Retries
 from rmqstore.broker.subscription_groups import SubscriptionGroups
 from rmqstore.broker.topics import Topics
@@ -94,8 +95,10 @@ class Features:
         opened.appender.admit = self._admit
         self.offsets.sync_log = opened.sync
         self.retries = Retries(opened.put, self.groups.find)
+        is_light = opened.queues.kinds.multi_dispatch
+        put = LightDelivery(opened.appender).put if is_light else opened.appender.put_records
         self.delay = DelayDelivery(
-            opened.log, opened.queues, opened.appender.put_records, opened.appender.form, self.levels, self._clock,
+            opened.log, opened.queues, put, opened.appender.form, self.levels, self._clock,
             Progress(progress, self._delay_file.save, opened.sync),
         )  # fmt: skip
         return [*warnings, *more]

@@ -171,7 +171,7 @@ class Appender:
             if self.admit is not None:
                 status = self.admit(block.queues) or PutStatus.PUT_OK
             while done < block.count and status is PutStatus.PUT_OK:
-                placed = self._append_rows(block, done)
+                placed = self._append_rows(block, done, block.count)
                 if isinstance(placed, PutStatus):
                     status = placed
                     break
@@ -188,20 +188,18 @@ class Appender:
                 status = PutStatus.FLUSH_DISK_TIMEOUT
         return PutResult(status, offset, size, "", store_ms, -1, count)
 
-    def put_records(self, records: EncodedColumns) -> PutResult:
-        """Appends ready-made records past the hooks, without a wait for the disk; the answer counts those stored.
-
-        Raises DurabilityLost.
+    def put_records(self, records: EncodedColumns, first: int = 0, last: int | None = None) -> PutResult:
+        """Appends ready-made records [first, last) past the hooks, without a wait for the disk; the answer counts those
+        stored.  Raises DurabilityLost.
         """
-        refused = self._refused()
-        done = 0
-        while refused is None and done < records.count:
-            placed = self._append_rows(records, done)
+        refused, done, end = self._refused(), first, records.count if last is None else last
+        while refused is None and done < end:
+            placed = self._append_rows(records, done, end)
             if isinstance(placed, PutStatus):
                 refused = placed
             else:
                 done = placed[1]
-        return PutResult(refused or PutStatus.PUT_OK, message_count=done)
+        return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
     def forget_topic(self, topic: str) -> int:
         """The queues of a topic begin anew; where the log ends at that moment."""
@@ -335,15 +333,15 @@ class Appender:
 
         return self._turn(append)
 
-    def _append_rows(self, encoded: EncodedColumns, first: int) -> tuple[int, int, int, int] | PutStatus:
-        """Appends rows from `first` on, as many as go into the present file and one turn: physical offset, the row
-        behind the last, store time, bytes.
+    def _append_rows(self, encoded: EncodedColumns, first: int, end: int) -> tuple[int, int, int, int] | PutStatus:
+        """Appends rows from `first` on, as many before `end` as go into the present file and one turn: physical offset,
+        the row behind the last, store time, bytes.
         """
         log = self._log
 
         def append() -> tuple[int, int, int, int]:
             offset = log.place(encoded.size_of(first))
-            last = encoded.rows_within(first, min(log.room(), _TURN_BYTES))
+            last = min(encoded.rows_within(first, min(log.room(), _TURN_BYTES)), end)
             store_ms = self._clock.now_ms()
             data = encoded.stamp(first, last, self._next_offsets, offset, store_ms)
             log.write(offset, data)

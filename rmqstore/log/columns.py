@@ -73,6 +73,10 @@ class EncodedColumns:
         """Bytes of one record."""
         return int(self.starts[row + 1] - self.starts[row])
 
+    def row_at(self, position: int) -> int:
+        """The row whose record holds a byte of `data`."""
+        return int(np.searchsorted(self.starts, position, side="right")) - 1
+
     def rows_within(self, first: int, room: int) -> int:
         """The row behind the last of those from `first` on that fit `room` bytes together; at least one row."""
         last = int(np.searchsorted(self.starts, self.starts[first] + room, side="right")) - 1

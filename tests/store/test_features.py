@@ -47,6 +47,12 @@ class Opened:
         first, _ = self.store.bounds(topic, queue_id)
         return [message.body for message in self.store.get(topic, queue_id, first).messages]
 
+    def bodies_of_all(self, topic: str) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        while messages := self.store.get(topic, 0, len(found)).messages:
+            found += [message.body for message in messages]
+        return found
+
     def _open(self) -> Store:
         return open_store(
             "/store", self.config, clock=self.clock, filesystem=self.disk, workers=False, **self.more
@@ -333,6 +339,28 @@ def test_what_cleaning_by_hand_frees_can_be_used_at_once(monkeypatch):
     assert opened.store.put(Message("orders", b"more")).status is PutStatus.SERVICE_NOT_AVAILABLE
     opened.store.clean(any_age=True)
     assert opened.store.put(Message("orders", b"more")).status is PutStatus.PUT_OK
+
+
+# --- light queues
+
+
+@pytest.mark.parametrize("count", [3, 60])  # restored one by one, and in vectors
+def test_delayed_messages_reach_their_light_queues_when_they_are_delivered(count):
+    opened = Opened(replace(SMALL, multi_dispatch=True, log_file_size=65536))
+    for number in range(count):
+        light = {"INNER_MULTI_DISPATCH": f"%LMQ%a,%LMQ%{number % 2}"} if number % 3 else {}
+        opened.store.put(Message("orders", b"%d" % number, tags="t", properties={"DELAY": "1", **light}))
+    opened.after(0)
+    assert opened.store.bounds("%LMQ%a", 0) == (0, 0), "nobody sees them before their time"
+    opened.after(2000)
+    assert opened.bodies_of_all("orders") == [b"%d" % number for number in range(count)]
+    wanted = [number for number in range(count) if number % 3]
+    assert opened.bodies_of_all("%LMQ%a") == [b"%d" % number for number in wanted]
+    assert opened.bodies_of_all("%LMQ%1") == [b"%d" % number for number in wanted if number % 2]
+    opened.store.put(Message("orders", b"last", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+    opened.after(0)
+    assert opened.bodies_of_all("%LMQ%a")[-1] == b"last"
+    assert opened.store.delay.pending_count == 0
 
 
 # --- statistics
