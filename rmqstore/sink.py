@@ -36,6 +36,7 @@ from rmqstore.log.committed_batches import (
     staging_directory,
     writers,
 )
+from rmqstore.log.late_put import light_rows
 from rmqstore.log.opening import mark_open
 from rmqstore.log.queue_choice import QueueChoice
 from rmqstore.log.recovery import plan_recovery
@@ -234,6 +235,8 @@ class _StoreLog:
         refused = appender.admit(encoded.queues) if appender.admit is not None else None
         if refused is PutStatus.MESSAGE_ILLEGAL:
             raise Rejected("the store's table of topics (config/topics.json) does not take messages into these queues")
+        if self._store._parts.queues.kinds.multi_dispatch and next(light_rows(encoded), None) is not None:
+            raise Rejected("INNER_MULTI_DISPATCH: this store has light queues, put messages for them one by one")
         result = appender.put_records(encoded) if refused is None else None
         if result is None or result.message_count < encoded.count:
             status = refused if result is None else result.status

@@ -3,22 +3,27 @@
 What the record says, and how long it is, is known only under the put lock.
 """
 
-from collections.abc import MutableMapping, Sequence
+import re
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from rmqstore.errors import Rejected
 from rmqstore.formats import sys_flag
+from rmqstore.formats.host import decode_host
 from rmqstore.formats.late_frame import LateFrame, late_frame_of
-from rmqstore.formats.properties import INNER_BASE, MULTI_DISPATCH
+from rmqstore.formats.message import Record, read_record
+from rmqstore.formats.properties import INNER_BASE, MULTI_DISPATCH, NAME_END, parse_properties
 from rmqstore.formats.record_frame import RecordForm
+from rmqstore.log.columns import EncodedColumns
 from rmqstore.log.inner_batches import BOTH_FLAGS, inner_batch_of, message_count
 from rmqstore.log.multi_dispatch import LightQueues, is_light_message
 from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.message import Message, PutStatus
 
 QueueKey = tuple[str, int]
+_LISTS_QUEUES = re.compile(re.escape(MULTI_DISPATCH.encode() + NAME_END))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +115,34 @@ class LatePuts:
             return PutStatus.MESSAGE_ILLEGAL
         frame = late_frame_of(message, INNER_BASE, self._form, now_ms, self._form.record_size_max)
         return frame if isinstance(frame, PutStatus) else LatePut(frame, message, count, None)
+
+
+def light_rows(records: EncodedColumns) -> Iterator[tuple[int, Message]]:
+    """The records that name light queues, as messages; ascending.  Only they cost anything each."""
+    data, last = records.data.tobytes(), -1
+    for found in _LISTS_QUEUES.finditer(data):
+        row = records.row_at(found.start())
+        if row > last:
+            last = row
+            message = _message_at(data, int(records.starts[row]))
+            if message is not None and is_light_message(message):
+                yield row, message
+
+
+def _message_at(data: bytes, start: int) -> Message | None:
+    """The message of a record, its body as it is stored."""
+    record = read_record(data, start)
+    if not isinstance(record, Record):
+        return None
+    return Message(
+        record.topic.decode(),
+        record.body,
+        properties=parse_properties(record.properties),
+        queue_id=record.queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp,
+        born_host=decode_host(record.born_host, 0, len(record.born_host)),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )

@@ -260,6 +260,18 @@ def test_an_overwrite_is_a_new_store_and_keeps_what_writers_brought():
     assert {entry.name for entry in disk.entries("/")} == {"store"}
 
 
+def test_rows_for_light_queues_are_refused_where_there_are_some():
+    config = replace(CONFIG, multi_dispatch=True)
+    light = pa.array([[("INNER_MULTI_DISPATCH", "%LMQ%a")]], pa.map_(pa.string(), pa.string()))
+    disk = MemoryDisk()
+    assert append(disk, staged(disk, 0, rows("plain"), config=config), config)
+    with pytest.raises(Rejected, match="put messages for them one by one"):
+        append(disk, staged(disk, 1, rows("light", properties=light), config=config), config)
+    assert bodies(disk, config) == ["plain"]
+    other = MemoryDisk()
+    assert append(other, staged(other, 0, rows("no light queues here", properties=light)))
+
+
 def test_new_topics_get_into_the_table_of_topics():
     disk = MemoryDisk()
     append(disk, staged(disk, 0, rows("a", "b", "c"), queues=3))
