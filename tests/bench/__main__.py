@@ -91,7 +91,7 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
     if "spark" in benches:
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
     if "stream" in benches:
-        steps.append(("Spark stream", lambda: bench_stream.measure(store(100), shapes[100], scratch)))
+        steps.append(("Spark stream", lambda: bench_stream.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     if "prune" in benches:
         steps.append(("reading less", lambda: bench_prune.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     if "sink" in benches:
