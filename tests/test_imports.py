@@ -16,6 +16,13 @@ def test_readers_import_neither_the_engine_nor_pandas():
     } == set()
 
 
+def test_the_engine_does_not_import_pandas():
+    show = "import sys, rmqstore.store, spark_source.sink; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split()
+    assert "rmqstore.log.columns" in shown
+    assert "pandas" not in shown
+
+
 def test_every_public_name_is_there():
     assert [name for name in rmqstore.__all__ if not hasattr(rmqstore, name)] == []
     assert rmqstore.open_store.__module__ == "rmqstore.store"

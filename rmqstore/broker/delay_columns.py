@@ -25,7 +25,7 @@ from rmqstore.formats.record_frame import (
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.column_values import data_of, offsets_of
+from rmqstore.log.column_values import EMPTY, data_of, offsets_of
 from rmqstore.log.columns import EncodedColumns, QueueKey, scatter
 from rmqstore.log.fetch import ReadableLog
 from rmqstore.log.record_batch import joined_bytes
@@ -33,7 +33,6 @@ from rmqstore.log.record_batch import joined_bytes
 # So many bytes of the log are read at once where they are worth it: where a record comes every 8 KiB on the average.
 _WINDOW_SIZE = 4 * 1024 * 1024
 _GAP_MAX = 8 * 1024
-_EMPTY = pa.scalar(b"", pa.binary())
 _HALF, _UNREADABLE = -1, -2
 
 
@@ -231,7 +230,7 @@ def _tails(waiting: _Waiting, form: RecordForm) -> tuple[pa.Array | pa.Scalar, I
     """What is written behind the properties, and its size: room for the CRC property, and before it the mark that
     some writers leave out."""
     if not form.property_crc:
-        return _EMPTY, np.zeros(len(waiting.rows), np.int64)
+        return EMPTY, np.zeros(len(waiting.rows), np.int64)
     last = waiting.located.page[waiting.located.properties_at + waiting.blocks_size - 1]
     is_open = (waiting.blocks_size > 0) & (last != VALUE_END)
     texts = pa.array([property_crc(b""), properties.VALUE_END + property_crc(b"")], pa.binary())
@@ -254,7 +253,7 @@ def _encode(
         _binary(sizes_data, np.arange(count + 1) * layouts.PROPERTIES_SIZE.size),
         _binary(*joined_bytes(located.page, located.properties_at, waiting.blocks_size)),
         tails,
-        _EMPTY,
+        EMPTY,
     )
     data, starts = data_of(joined), offsets_of(joined).astype(np.int64)
     is_long = np.array([len(topic) > TOPIC_SIZE_MAX for topic, _ in queues])[numbers]

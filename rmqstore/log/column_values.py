@@ -5,7 +5,6 @@ All mistakes of a table are found at once: those of its columns and types, then 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +24,16 @@ _MARKED = "[\\x01\\x02]"
 _PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 
 
-@cache
-def _empty() -> pa.Scalar:
-    """No bytes; not made at import, where pyarrow would bring in pandas with its first value."""
-    return pa.scalar(b"", pa.binary())
+def binary_scalar(data: bytes) -> pa.Scalar:
+    """`data` as a value of Arrow; `pa.scalar` would bring in pandas, 0.2 s in each process that imports this."""
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(data)])[0]
 
 
-NAME_END = pa.scalar(properties.NAME_END, pa.binary())
-VALUE_END = pa.scalar(properties.VALUE_END, pa.binary())
-KEY_SEPARATOR = pa.scalar(properties.KEY_SEPARATOR.encode(), pa.binary())
+EMPTY = binary_scalar(b"")
+NAME_END = binary_scalar(properties.NAME_END)
+VALUE_END = binary_scalar(properties.VALUE_END)
+KEY_SEPARATOR = binary_scalar(properties.KEY_SEPARATOR.encode())
 
 _INTEGERS = {
     "queueId": pa.int32(),
@@ -319,7 +319,7 @@ def _other_properties(
     dropped = _nulls(values) | _dropped(titles, rows, own, delayed)
     if dropped.any():
         titles = pc.if_else(pa.array(~dropped), titles, pa.scalar(None, titles.type))
-    texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, _empty())
+    texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, EMPTY)
     if dropped.any():
         texts = texts.fill_null(b"")
     if not len(texts):
@@ -384,7 +384,7 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
     pairs, numbers = np.unique(levels << 32 | real_numbers, return_inverse=True)
     texts = [_delay_properties(pair >> 32, values.topics, int(reals[pair & _QUEUE_MASK])) for pair in pairs.tolist()]
     own = pa.array(texts, pa.binary()).take(pa.array(numbers))
-    values.more = own if values.more is None else pc.binary_join_element_wise(values.more, own, _empty())
+    values.more = own if values.more is None else pc.binary_join_element_wise(values.more, own, EMPTY)
     values.numbers["queueId"] = np.where(waits, levels - 1, queue_ids).astype(np.int32)
     values.topic_numbers = np.where(waits, len(values.topics), values.topic_numbers)
     values.topics = [*values.topics, names.SCHEDULE_TOPIC]

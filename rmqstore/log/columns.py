@@ -27,8 +27,10 @@ from rmqstore.formats.record_frame import (
 )
 from rmqstore.log.column_values import (
     DELAY_LEVEL_COUNT,
+    EMPTY,
     VALUE_END,
     ColumnValues,
+    binary_scalar,
     data_of,
     offsets_of,
     read_columns,
@@ -40,7 +42,6 @@ QueueKey = tuple[str, int]
 ENCODED_SIZE_MAX = 2**30
 _BLOCK_SIZE = 64 * 1024 * 1024
 
-_EMPTY = pa.scalar(b"", pa.binary())
 _PLACE_DTYPE = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
 _DIGIT_COUNT = PROPERTY_CRC_SIZE - len(properties.CRC32) - 2
 _POWERS = 10 ** np.arange(_DIGIT_COUNT, dtype=np.int64)
@@ -234,7 +235,7 @@ def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColum
         *_topic_pieces(values, form),
         _fixed(values.properties_sizes.astype(">i2").view("V2"), layouts.PROPERTIES_SIZE.size),
         *_property_pieces(values, form),
-        _EMPTY,
+        EMPTY,
     )
     starts = offsets_of(joined).astype(np.int64)
     queues, queue_numbers = _queues(values)
@@ -322,9 +323,9 @@ def _property_pieces(values: ColumnValues, form: RecordForm) -> list[pa.Array | 
     for name, column in ((properties.TAGS, values.tags), (properties.KEYS, values.keys)):
         if column is None:
             continue
-        own = [pa.scalar(name.encode() + properties.NAME_END, pa.binary()), column, VALUE_END]
+        own = [binary_scalar(name.encode() + properties.NAME_END), column, VALUE_END]
         if column.null_count:
-            own = [pc.binary_join_element_wise(*own, _EMPTY).fill_null(b"")]
+            own = [pc.binary_join_element_wise(*own, EMPTY).fill_null(b"")]
         pieces += own
     if values.more is not None:
         pieces.append(values.more)

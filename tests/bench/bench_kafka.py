@@ -1,13 +1,16 @@
 """Spark's Kafka source and this one on the same messages, in one Spark session, by turns.
 
-python -m tests.bench.bench_kafka [--only batch|stream] [--count N] [--stream-count N] [--rounds N] [--json FILE]
+python -m tests.bench.bench_kafka [--only batch|stream|sink] [--count N] [--stream-count N] [--rounds N] [--json FILE]
 
 Kafka is one node on the loopback (tests/bench/kafka); node, producer, connector and consumer have their defaults.  Both
 sides have the same messages in 4 queues or partitions, in the same order, which is checked first, and both write to
-Spark's `noop` sink or collect one number.  Prints every figure with its goal, and a table for the README.
+Spark's `noop` sink or collect one number.  The sinks write the same rows, into a new topic or store each time, and are
+checked afterwards: ours is on the disk then, with queues and index, what Kafka took is in its node.  Prints every
+figure with its goal, and a table for the README.
 """
 
 import argparse
+import itertools
 import os
 import platform
 import shutil
@@ -23,11 +26,12 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import rmqstore
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from tests.bench.bench_sink import message_rows
 from tests.bench.figures import Figure, best_seconds, table, write_json
 from tests.bench.kafka import messages, node
 from tests.bench.kafka.messages import WANTED_TAG
 
-COUNT, ROUNDS = 2_500_000, 3
+COUNT, SINK_COUNT, ROUNDS = 2_500_000, 2_000_000, 3
 TOPIC, STREAM_TOPIC = "BenchTopic", "BenchStream"
 V1_LIST = "spark.sql.sources.useV1SourceList"
 # As Spark has it, without kafka.
@@ -78,6 +82,8 @@ class Sides:
 
     def __init__(self, spark: SparkSession, address: str, stores: dict[str, Path], scratch: Path) -> None:
         self._spark, self._address, self._stores, self._scratch = spark, address, stores, scratch
+        self._written = itertools.count()
+        self._last_topic, self._last_store = "", Path()
 
     def kafka(self, topic: str, *, is_v2: bool = False, headers: bool = False, wait_ms: int = WAIT_MS) -> DataFrame:
         """Kafka's batch source; Spark looks at the list when the frame is made."""
@@ -121,6 +127,28 @@ class Sides:
         shutil.rmtree(checkpoint)
         if rows != count:
             raise RuntimeError(f"the stream brought {rows} of {count} rows")
+
+    def write_kafka(self, rows: DataFrame) -> None:
+        """Kafka's sink: keys, values and a header, into a new topic."""
+        self._last_topic = f"Sink{next(self._written)}"
+        header = "array(named_struct('key', 'TAGS', 'value', cast(tags AS binary))) AS headers"
+        writer = rows.selectExpr("keys AS key", "body AS value", header).write.format("kafka")
+        writer.option("kafka.bootstrap.servers", self._address).option("topic", self._last_topic).save()
+
+    def write_store(self, rows: DataFrame) -> None:
+        """Our sink, into a new store."""
+        self._last_store = self._scratch / f"sink-{next(self._written)}"
+        writer = rows.write.format("rmqstore").option("topic", "Sink").option("queues", 4)
+        writer.mode("append").save(str(self._last_store))
+
+    def check_sinks(self, count: int) -> None:
+        """Raises RuntimeError unless both sinks have written all rows."""
+        theirs = self.kafka(self._last_topic).selectExpr("count(*)", "sum(cast(cast(key AS string) AS bigint))").first()
+        ours = self._spark.read.format("rmqstore").option("subscribe", "Sink").option("columns", "keys")
+        seen = ours.load(str(self._last_store)).selectExpr("count(*)", "sum(cast(keys AS bigint))").first()
+        wanted = (count, count * (count - 1) // 2)
+        if theirs is None or seen is None or tuple(theirs) != wanted or tuple(seen) != wanted:
+            raise RuntimeError(f"of {wanted} Kafka's sink wrote {theirs}, ours {seen}")
 
     def messages_per_topic(self, topic: str) -> object:
         """What `select topic, sum(messages) … group by topic` says of the table `queues`."""
@@ -186,6 +214,11 @@ def stream_cases(sides: Sides, count: int) -> list[Case]:
     ]
 
 
+def sink_cases(sides: Sides, rows: DataFrame) -> list[Case]:
+    """Writing; Kafka's sink has one path."""
+    return [Case("the sink", lambda: sides.write_kafka(rows), None, lambda: sides.write_store(rows), 1)]
+
+
 def measure(
     scratch: Path, count: int, stream_count: int, rounds: int, kinds: Sequence[str]
 ) -> tuple[list[Result], float]:
@@ -203,8 +236,12 @@ def measure(
                 sides.check_same(topic, counts[topic])
             cases = batch_cases(sides) if "batch" in kinds else []
             cases += stream_cases(sides, stream_count) if "stream" in kinds else []
+            cases += sink_cases(sides, message_rows(spark, scratch, SINK_COUNT)) if "sink" in kinds else []
             _say(f"{len(cases)} cases, {rounds} rounds and one to warm up …")
-            return _timed(cases, lambda: sides.messages_per_topic(max(counts, key=counts.__getitem__)), rounds)
+            timed = _timed(cases, lambda: sides.messages_per_topic(max(counts, key=counts.__getitem__)), rounds)
+            if "sink" in kinds:
+                sides.check_sinks(SINK_COUNT)
+            return timed
         finally:
             spark.stop()
 
@@ -265,7 +302,8 @@ def markdown(results: Sequence[Result], queues_s: float, count: int, stream_coun
         lines.append(f"| {' | '.join(cells)} |")
     lines.append(f"| messages per topic (table `queues`) | | | {queues_s:.2f} | | |")
     made = (
-        f"`make bench-kafka`: {count:,} messages ({stream_count:,} in the streams) with {messages.BODY_SIZE} B bodies, "
+        f"`make bench-kafka`: {count:,} messages ({stream_count:,} in the streams, {SINK_COUNT:,} in the "
+        f"sinks) with {messages.BODY_SIZE} B bodies, "
         f"key, tag and unique key, in {messages.QUEUE_COUNT} queues or partitions, the same in both, which is checked; "
         f"Spark {spark_version} `local[2]` with the connector {node.CONNECTOR}, one session, by turns, warmed up, "
         f"the best of {rounds} rounds, into the `noop` sink; one Kafka {node.kafka_version()} node on the loopback, "
@@ -314,14 +352,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=COUNT, help=f"messages of the batch reads; {COUNT:,} by default")
     parser.add_argument("--stream-count", type=int, help="messages of the streams; twice as many by default")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"{ROUNDS} by default")
-    parser.add_argument("--only", choices=("batch", "stream"), help="leaves the other kind out")
+    parser.add_argument("--only", choices=("batch", "stream", "sink"), help="leaves the other kinds out")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
     chosen = parser.parse_args(arguments)
     if missing := node.build():
         _say(f"bench-kafka: {missing}")
         return 2
     stream_count = chosen.stream_count or 2 * chosen.count
-    kinds = (chosen.only,) if chosen.only else ("batch", "stream")
+    kinds = (chosen.only,) if chosen.only else ("batch", "stream", "sink")
     with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
         results, queues_s = measure(Path(scratch), chosen.count, stream_count, chosen.rounds, kinds)
     rows = figures(results, queues_s)

@@ -31,7 +31,7 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     count = 200_000 if is_small else 2_000_000
     spark = _session()
     try:
-        rows = _rows(spark, scratch, count)
+        rows = message_rows(spark, scratch, count)
         times = [_round(spark, rows, scratch / f"sink-{turn}", count) for turn in range(ROUNDS + 1)][1:]
     finally:
         spark.stop()
@@ -50,7 +50,7 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     ]
 
 
-def _rows(spark: SparkSession, scratch: Path, count: int) -> DataFrame:
+def message_rows(spark: SparkSession, scratch: Path, count: int) -> DataFrame:
     """The messages in two files, so that two tasks have the same to do."""
     directory = scratch / "sink-rows"
     directory.mkdir()

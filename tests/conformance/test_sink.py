@@ -106,6 +106,8 @@ def test_a_broker_serves_it(left: Path, tmp_path: Path) -> None:
         name_server(tmp_path / "name-server") as address,
         broker(tmp_path / "broker", store, address, JAVA_SIZES) as (running, client),
     ):
+        running.change()  # has it register
+        until("a route", lambda: client.call("routes", topics=["orders"]), [client, running])
         until("the delayed rows", lambda: len(pulled(client)) == BATCHES * ROWS, [client, running])
         messages = pulled(client)
         running.end(signal.SIGTERM)

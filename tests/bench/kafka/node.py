@@ -61,6 +61,7 @@ class KafkaNode:
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": scratch / "kafka",
+            "num.partitions": 4,  # of topics that a sink writes to
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
