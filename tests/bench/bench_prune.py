@@ -44,6 +44,7 @@ TOPIC, QUEUES, BODY_SIZE, ROWS = "BenchTopic", 4, 1024, 50_000
 STEP_MS = 10_000  # between two tables of ROWS messages
 RARE = 1000  # one message of so many has the tag that is looked for
 LIMIT = 10
+COUNTS = "counts"
 
 
 @dataclass(slots=True)
@@ -181,7 +182,7 @@ class CountedReader(BatchReader):
 
 
 class CountedSource(RmqStoreDataSource):
-    """The source itself, counted; RMQSTORE_BENCH_COUNTS names the file."""
+    """The source itself, counted, in the file `counts` beside the store."""
 
     @classmethod
     def name(cls) -> str:
@@ -193,14 +194,13 @@ class CountedSource(RmqStoreDataSource):
         read = parse_options(self.options)
         shape = shape_for(schema)
         reader = CountedReader(read.with_columns(shape.columns), shape)
-        reader.path = os.environ["RMQSTORE_BENCH_COUNTS"]
+        reader.path = str(Path(self.options["path"]).with_name(COUNTS))
         return reader
 
 
 def _limit_figures(store: Path, whole: Looked) -> list[Figure]:
     """What tasks read for `limit 10`, and how long it takes."""
-    counts = store.parent / "counts"
-    os.environ["RMQSTORE_BENCH_COUNTS"] = str(counts)
+    counts = store.with_name(COUNTS)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(rmqstore.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     )
