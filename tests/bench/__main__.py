@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -51,7 +52,7 @@ BENCHES = (
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs the named benches (all when none is named); returns the exit status: 1 when a goal was missed."""
+    """Runs the named benches (all when none is named); returns the exit status: 1 when a goal was missed, or a bench failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benches", nargs="*", metavar="BENCH", help=f"{', '.join(BENCHES)}; all by default")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
@@ -61,14 +62,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no bench called {', '.join(sorted(unknown))}")
     store_bytes = 64 * MIB if chosen.small else 1024 * MIB
     figures: list[Figure] = []
+    failed = False
     with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
         for name, measured in _plan(Path(scratch), store_bytes, chosen.benches or BENCHES):
             print(f"{name} …", file=sys.stderr, flush=True)
-            figures += measured()
+            try:
+                figures += measured()
+            except Exception:  # noqa: BLE001  what the others measured is still worth knowing
+                failed = True
+                traceback.print_exc()
     print(table(figures))
     if chosen.json:
         write_json(figures, chosen.json)
-    return int(any(figure.verdict == "MISSED" for figure in figures))
+    return int(failed or any(figure.verdict == "MISSED" for figure in figures))
 
 
 def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple[str, Callable[[], list[Figure]]]]:
