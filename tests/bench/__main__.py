@@ -52,7 +52,7 @@ BENCHES = (
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs the named benches, all when none is named; returns the exit status: 1 for a missed goal or a failed bench."""
+    """Runs the named benches, or all; returns the exit status: 1 for a missed goal or a failed bench."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benches", nargs="*", metavar="BENCH", help=f"{', '.join(BENCHES)}; all by default")
     parser.add_argument("--json", type=Path, help="writes the figures there too")
