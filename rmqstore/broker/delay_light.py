@@ -6,11 +6,20 @@ Java: ScheduleMessageService puts every message through putMessage, which gives 
 from rmqstore.log.appender import Appender
 from rmqstore.log.columns import EncodedColumns
 from rmqstore.log.late_put import light_rows
-from rmqstore.message import PutResult
+from rmqstore.message import PutResult, PutStatus
+
+# Refusals that another try would not change.
+_FOR_GOOD = frozenset(
+    (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+)
 
 
 class LightDelivery:
-    """Puts ready-made records as `Appender.put_records` does, in their order, those for light queues as messages."""
+    """Puts ready-made records as `Appender.put_records` does, in their order, those for light queues as messages.
+
+    One that can get no places there goes into its own queue alone, where RocketMQ would try for ever, and let everything
+    behind it wait.
+    """
 
     def __init__(self, appender: Appender) -> None:
         self._appender = appender
@@ -24,6 +33,8 @@ class LightDelivery:
             if done < row:
                 return PutResult(before.status, message_count=done)
             own = self._appender.put_past_hooks(message, waits=False)
+            if own.status in _FOR_GOOD:
+                continue
             if not own.is_stored:
                 return PutResult(own.status, message_count=done)
             done += 1

@@ -242,18 +242,22 @@ class Appender:
         return self._log.sync_to(self._log.marks.appended, self._timeout_s)
 
     def _append_all(self, group: Sequence[Waiting]) -> None:
-        """Appends frames in their order, those that lie side by side in one write.  Raises DurabilityLost."""
-
-        def append() -> None:
-            run = Run(self._log, self._next_offsets, self._clock.now_ms())
-            for waiting in group:
-                waiting.outcome = run.add(waiting.frame, waiting.count)
-            run.write()
-            for waiting in group:
-                if isinstance(waiting.outcome, Placed):
-                    self.fresh.add(*waiting.outcome, waiting.frame)
-
-        self._turn(append)
+        """Appends frames in their order, those that lie side by side in one write.  Raises DurabilityLost, and whatever
+        else ends it: each frame has its own status here, and none may stand for a write that did not come about.
+        """
+        with self._log.lock:
+            self._held_since_s = self._clock.monotonic_s()
+            try:
+                run = Run(self._log, self._next_offsets, self._clock.now_ms())
+                for waiting in group:
+                    waiting.outcome = run.add(waiting.frame, waiting.count)
+                run.write()
+                for waiting in group:
+                    if isinstance(waiting.outcome, Placed):
+                        self.fresh.add(*waiting.outcome, waiting.frame)
+            finally:
+                self._held_since_s = _FREE
+        self._appended()
 
     def _turn(self, append: Callable[[], Answer]) -> Answer | PutStatus:
         """What `append` answers, under the put lock, or why there is no place.  Raises DurabilityLost."""
@@ -273,7 +277,7 @@ class Appender:
     def _append(self, frame: Frame | BatchFrame, count: int) -> Placed | PutStatus:
         """Where the frame was appended, or why not.  Raises DurabilityLost.
 
-        The frame of `_turn`, written out: every put goes this way, and a call inside costs it 0.3 µs.
+        `_turn` written out: every put goes this way, and a function made and called for it costs a put 0.16 µs.
         """
         log, key, data = self._log, (frame.topic, frame.queue_id), frame.data
         with log.lock:

@@ -363,6 +363,17 @@ def test_delayed_messages_reach_their_light_queues_when_they_are_delivered(count
     assert opened.store.delay.pending_count == 0
 
 
+def test_a_delayed_message_that_gets_no_light_queue_holds_up_nobody_and_is_not_lost():
+    opened = Opened(replace(SMALL, multi_dispatch=True, light_queue_max=1))
+    for body, light in ((b"1", {}), (b"2", {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}), (b"3", {})):
+        opened.store.put(Message("orders", body, properties={"DELAY": "1", **light}))
+    opened.after(0)
+    opened.after(2000)
+    assert opened.bodies_of_all("orders") == [b"1", b"2", b"3"]
+    assert opened.bodies_of_all("%LMQ%a") == []
+    assert opened.store.delay.pending_count == 0
+
+
 # --- statistics
 
 

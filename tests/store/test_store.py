@@ -429,3 +429,14 @@ def test_a_deleted_topic_begins_anew(is_dispatched: bool) -> None:
     assert [message.body for message in store.get("others", 0, 0).messages] == [b"stays"]
     store.close()
     assert opened(disk=disk).bounds("orders", 0) == (0, 2)
+
+
+def test_what_a_write_does_not_expect_is_no_acknowledgement(monkeypatch):
+    store = opened(StoreConfig(flush="SYNC"))
+
+    def refuse(*_):
+        raise Rejected("not of this log")
+
+    monkeypatch.setattr(store._log, "write", refuse)
+    with pytest.raises(Rejected):
+        store.put(Message("T", b"x"))
