@@ -32,7 +32,7 @@ from rmqstore.log.retention_plan import (
 )
 
 # How full the disk is does not count: whoever asks decides.
-_ANY_DISK = DiskUse((), 0.0)
+_ANY_DISK = DiskUse((), -1.0)
 _ALL = 2**63 - 1
 
 

@@ -326,13 +326,11 @@ def full_log_paths(disk: DiskUse, policy: RetentionPolicy) -> tuple[str, ...]:
 def _trigger(view: RetentionView, policy: RetentionPolicy, now_ms: int) -> str:
     """Why there is a round; the strongest reason counts."""
     disk = view.disk
-    if view.request is not None and view.request.any_age:
-        return "forced"
+    if view.request is not None:
+        return "forced" if view.request.any_age else "manual"
     is_unknown = disk.log < 0 or disk.queues < 0  # Java: cleaned, by age
     if is_unknown or disk.fullest > policy.max_used_percent / 100:
         return "disk"
-    if view.request is not None:
-        return "manual"
     return "hour" if policy.is_hour(now_ms) else ""
 
 

@@ -39,6 +39,15 @@ def names_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} - {"lock", "checkpoint"}
 
 
+def test_the_disk_is_not_spoken_of_where_it_does_not_count(run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    heads = [line.split(" ")[0] for line in run("clean", root, "--dry-run").output.splitlines()]
+    assert "commitlog" in heads
+    assert "disk" not in heads
+    document = document_of(run("clean", root, "--dry-run", "--json"))
+    assert (document["disk"], document["trigger"]) == ({"logs": [], "queues": -1.0}, "manual")
+
+
 @pytest.mark.parametrize("options", [[], ["--force"], ["--older-than", "95h"], ["--older-than", "9d"]], ids=str)
 def test_what_a_dry_run_shows_is_what_then_goes(options: list[str], run: Run, tmp_path: Path) -> None:
     root, stored = made(tmp_path)
