@@ -82,13 +82,14 @@ def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, stride: int = 
     return len(moments.taken)
 
 
-def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1, first: int = 0) -> None:
-    """Lets every `stride`-th operation of the workload fail, and crashes afterwards.  Raises what is wrong."""
+def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1, first: int = 0) -> int:
+    """Lets every `stride`-th operation of the workload fail, and crashes afterwards.  Raises what is wrong; returns how
+    many failed."""
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     run(BrokerWorkload(watched, config), actions())
     assert watched.trace is not None
     places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
-    for at in places[first::stride]:
+    for at in (failed := places[first::stride]):
         disk = MemoryDisk()
         failing = FailingDisk(disk, at, error, forever)
         load = BrokerWorkload(failing, config)
@@ -100,6 +101,7 @@ def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride:
         except Exception as problem:
             problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
             raise
+    return len(failed)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -113,6 +115,7 @@ def test_a_crash_while_time_hardly_passes(name: str, clock_step_ms: int):
     assert sweep_crashes(CONFIGS[name], clock_step_ms, stride=6 if ROUNDS == 1 else 1) > 50
 
 
+FAILURES_MIN = 8
 FAILURES = [(error, forever) for error in (errno.EIO, errno.ENOSPC, "short") for forever in (False, True)]
 
 
@@ -123,7 +126,8 @@ def test_any_operation_fails(name: str, error: int | str, forever: bool):
     that all together hit every fourth."""
     first = FAILURES.index((error, forever)) * len(CONFIGS) + list(CONFIGS).index(name)
     stride = 48 if error != "short" else 16
-    sweep_failures(CONFIGS[name], error, forever, max(stride // ROUNDS, 1), first % max(stride // ROUNDS, 1))
+    stride = max(stride // ROUNDS, 1)
+    assert sweep_failures(CONFIGS[name], error, forever, stride, first % stride) >= FAILURES_MIN
 
 
 # The sweeps find bugs: each of these is planted, and a sweep has to catch it.

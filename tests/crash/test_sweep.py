@@ -33,6 +33,8 @@ from tests.crash.workload import (
 pytestmark = pytest.mark.crash
 
 ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+# At least so many crashes and failures belong to a sweep: one that finds nothing to do proves nothing.
+CRASHES_MIN, FAILURES_MIN = 500, 8
 CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
 # What the clock does between two puts: a checkpoint answers for what is older than 3 s; clocks stand, and step back.
 CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("async", -1500)]
@@ -57,21 +59,23 @@ def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 *
     return moments
 
 
-def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> None:
+def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> int:
     """Checks what a crash at any operation of the workload leaves, every third of them thoroughly.  Raises what is
-    wrong."""
-    for number, (operation, choice, disk, ledger) in enumerate(moments_of(config, clock_step_ms, rounds).taken):
+    wrong; returns how many crashes that were."""
+    taken = moments_of(config, clock_step_ms, rounds).taken
+    for number, (operation, choice, disk, ledger) in enumerate(taken):
         try:
             thorough = number % 3 == 0 or ROUNDS > 1
             check_disk(disk, config, ledger, is_power_cut=not taken_all(config, choice), thorough=thorough)
         except Exception as error:
             error.add_note(f"crash before {operation}, {choice}")
             raise
+    return len(taken)
 
 
 @pytest.mark.parametrize(("name", "clock_step_ms"), CLOCKS, ids=str)
 def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
-    sweep_crashes(CONFIGS[name], clock_step_ms)
+    assert sweep_crashes(CONFIGS[name], clock_step_ms) > CRASHES_MIN
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -79,16 +83,16 @@ def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
 def test_any_operation_fails(name: str, error: int | str, forever: bool):
     """No acknowledgement without the disk, no bare OSError, reads go on; and a crash afterwards is survived as any."""
-    sweep_failures(CONFIGS[name], error, forever, 1 if name == "sync" else 4)
+    assert sweep_failures(CONFIGS[name], error, forever, 1 if name == "sync" else 4) > FAILURES_MIN
 
 
-def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1) -> None:
-    """Lets every `stride`-th operation of the workload fail.  Raises what is wrong."""
+def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1) -> int:
+    """Lets every `stride`-th operation of the workload fail.  Raises what is wrong; returns how many failed."""
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     run(Workload(watched, config), actions())
     assert watched.trace is not None
     places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
-    for at in places[::stride]:
+    for at in (failed := places[::stride]):
         disk = MemoryDisk()
         failing = FailingDisk(disk, at, error, forever)
         load = Workload(failing, config)
@@ -102,6 +106,7 @@ def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride:
         except Exception as problem:
             problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
             raise
+    return len(failed)
 
 
 def check_still_readable(load: Workload) -> None:
