@@ -60,6 +60,7 @@ def compare_recoveries(oracle: Oracle, version: str, work: Path, acked: Acked) -
     Java is held to every message, queue and entry; with keys we may know more (store-format 4.4: it removes index files
     that are newer than its checkpoint, and builds them again from the log file on that it begins with).
     """
+    _remove_unmade_files(work / "javas")
     javas = ask_all(oracle, version, work / "javas", JAVA_SIZES, name=f"{work} javas")
     if not javas["open"]["load"]:
         return [f"{version}: Java refuses the store: {javas['open']}, {_odd_files(work / 'ours')}"]
@@ -79,6 +80,21 @@ def compare_recoveries(oracle: Oracle, version: str, work: Path, acked: Acked) -
     seen = comparable(again, version)
     lines += [f"{version}: Java after us: {line}" for line in differences(_past_the_blank(seen, ours), ours)]
     return [*lines, *(f"({warning})" for warning in warnings if lines)]
+
+
+def plant_unmade_file(directory: Path) -> None:
+    """The log file that would come next, as a kill between its creation and its sizing leaves it: empty."""
+    log = directory / "commitlog"
+    following = max(int(path.name) for path in log.iterdir()) + SIZES["log_file_size"]
+    (log / f"{following:020d}").touch(exist_ok=True)
+
+
+def _remove_unmade_files(directory: Path) -> None:
+    """Does what an operator does: RocketMQ before 5.1.3 refuses its own store for such a file (its issue 6904)."""
+    for folder in ("commitlog", "consumequeue"):
+        for path in (directory / folder).rglob("*"):
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
 
 
 def _odd_files(directory: Path) -> list[str]:
