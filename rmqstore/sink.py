@@ -19,6 +19,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path, is_locked
+from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats import names
 from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
 from rmqstore.log.appender import record_form
@@ -119,9 +120,11 @@ def append_once(
     fs, root, config = filesystem or RealFileSystem(), canonical_path(path), _quiet(config)
     settle_store(root, config, clock=clock, filesystem=fs)
     store = open_store(root, config, clock=clock, filesystem=fs, workers=False)
+    log = _StoreLog(store)
     try:
-        added = commit_batch(fs, root, batch, _StoreLog(store), has_crc=config.append_property_crc)
+        added = commit_batch(fs, root, batch, log, has_crc=config.append_property_crc)
     except (StoreError, OSError):
+        log.let_go()
         _abandon(store)
         with suppress(StoreError, OSError):
             settle_store(root, config, clock=clock, filesystem=fs)
@@ -155,9 +158,12 @@ def overwrite_once(
         new = clear_new(fs, root)
         with open_store(new, config, clock=clock, filesystem=fs, workers=False) as store:
             log = _StoreLog(store)
-            for part in batch.parts:
-                for encoded in read_part(fs, staging_directory(root, batch.writer_id, batch.batch_id), part):
-                    log.append(encoded)
+            try:
+                for part in batch.parts:
+                    for encoded in read_part(fs, staging_directory(root, batch.writer_id, batch.batch_id), part):
+                        log.append(encoded)
+            finally:
+                log.let_go()
         for committed in _carried_over(fs, root, batch):
             record_committed(fs, new, committed)
         swap(fs, root)
@@ -223,6 +229,7 @@ class _StoreLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._behind = WriteBehind(store._sync_log)
 
     @property
     def end(self) -> int:
@@ -242,10 +249,16 @@ class _StoreLog:
             status = refused if result is None else result.status
             raise NotNow(f"{self._store.path}: the batch does not go into the log ({status.name if status else '-'}); "
                          "nothing of it was added: make room, and bring it again")  # fmt: skip
+        self._behind.wrote(len(encoded.data))
 
     def sync(self) -> None:
         """Makes what was appended durable."""
+        self._behind.settle()
         self._store._sync_log()
+
+    def let_go(self) -> None:
+        """Nothing uses the store any more when this returns."""
+        self._behind.end()
 
 
 def _abandon(store: Store) -> None:

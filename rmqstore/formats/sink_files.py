@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +35,29 @@ BLOCK_DATA_MAX = 2**30
 _QUEUES_SIZE_MAX = 256 * 1024 * 1024
 
 _MAGIC = 0x524D5142
-_HAS_KINDS, _HAS_CRC = 1, 2
+_HAS_KINDS, _HAS_CRC, _HAS_ITEMS = 1, 2, 4
 NOT_COUNTED, TIME_AT_V6 = 1, 2
 """Bits of a row's kind: it takes no number in its queue; its store time stands where an IPv6 birth host moves it."""
 
 BLOCK = Layout(
-    ("magic", "i4"), ("flags", "i4"), ("row_count", "i4"), ("queues_size", "i4"), ("data_size", "i8"), ("crc", "i8")
-)
-"""The head of a block: behind it the queues as JSON, then a row's size, its queue's number and (by flags) its kind,
-then the records.  `crc` covers what stands between the head and the records."""
+    ("magic", "i4"), ("flags", "i4"), ("row_count", "i4"), ("queues_size", "i4"), ("item_count", "i4"),
+    ("data_size", "i4"), ("crc", "i8"),
+)  # fmt: skip
+"""The head of a block: behind it the queues as JSON, then as columns a row's size, its queue's number and (by flags)
+its kind, its tags code and how many index items it has; the items' key hashes; then the records.  `crc` covers what
+stands between the head and the records."""
 assert BLOCK.size == 32
+# Bytes of a row's numbers, of its kind, of its tags code and its count of items; of an item.
+_NUMBERS_SIZE, _KIND_SIZE, _ITEMS_SIZE, _HASH_SIZE = 8, 1, 8, 4
+
+
+class BlockItems(NamedTuple):
+    """What n rows have for dispatch: `codes` int64[n] of their tags, `rows` and `hashes` int64[m] of their index items,
+    rows ascending."""
+
+    codes: Ints
+    rows: Ints
+    hashes: Ints
 
 
 def is_writer_id(text: str) -> bool:
@@ -186,13 +199,14 @@ def _load(data: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockRows:
     """What a block says about its n records beside their bytes: `sizes` int64[n], the distinct queues, `queue_numbers`
-    int64[n], `kinds` uint8[n] or None where all are 0."""
+    int64[n], `kinds` uint8[n] or None where all are 0; `items` None where the records have to be asked."""
 
     sizes: Ints
     queues: list[tuple[str, int]]
     queue_numbers: Ints
     kinds: npt.NDArray[np.uint8] | None
     has_crc: bool
+    items: BlockItems | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +214,7 @@ class BlockHead:
     """A checked head of a block: what to read behind it, in bytes."""
 
     row_count: int
+    item_count: int
     queues_size: int
     rows_size: int
     data_size: int
@@ -215,8 +230,15 @@ def encode_block(rows: BlockRows, data_size: int) -> bytes:
     if rows.kinds is not None:
         flags |= _HAS_KINDS
         columns.append(rows.kinds.tobytes())
+    item_count = 0
+    if rows.items is not None:
+        flags |= _HAS_ITEMS
+        item_count = len(rows.items.rows)
+        counts = np.bincount(rows.items.rows, minlength=len(rows.sizes))
+        columns += [column.astype(">i4").tobytes() for column in (rows.items.codes, counts, rows.items.hashes)]
     body = b"".join(columns)
-    return BLOCK.struct.pack(_MAGIC, flags, len(rows.sizes), len(queues), data_size, int(crc32(body))) + body
+    head = BLOCK.struct.pack(_MAGIC, flags, len(rows.sizes), len(queues), item_count, data_size, int(crc32(body)))
+    return head + body
 
 
 def read_block_head(data: bytes, room: int) -> BlockHead:
@@ -224,15 +246,18 @@ def read_block_head(data: bytes, room: int) -> BlockHead:
     if len(data) < BLOCK.size:
         raise ValueError("the file ends inside a block's head")
     head = BLOCK.read(data)
-    count, flags = head["row_count"], head["flags"]
-    if head["magic"] != _MAGIC or count < 1 or flags & ~(_HAS_KINDS | _HAS_CRC):
+    count, item_count, flags = head["row_count"], head["item_count"], head["flags"]
+    if head["magic"] != _MAGIC or count < 1 or flags & ~(_HAS_KINDS | _HAS_CRC | _HAS_ITEMS):
         raise ValueError("no block begins here")
+    if item_count < 0 or (item_count and not flags & _HAS_ITEMS):
+        raise ValueError("the index items of a block do not add up")
     if not 0 <= head["data_size"] <= BLOCK_DATA_MAX or not 0 <= head["queues_size"] <= _QUEUES_SIZE_MAX:
         raise ValueError("a block beyond all measure")
-    rows_size = count * (9 if flags & _HAS_KINDS else 8)
+    widths = _NUMBERS_SIZE + (_KIND_SIZE if flags & _HAS_KINDS else 0) + (_ITEMS_SIZE if flags & _HAS_ITEMS else 0)
+    rows_size = count * widths + item_count * _HASH_SIZE
     if BLOCK.size + head["queues_size"] + rows_size + head["data_size"] > room:
         raise ValueError("the file ends inside a block")
-    return BlockHead(count, head["queues_size"], rows_size, head["data_size"], flags, head["crc"])
+    return BlockHead(count, item_count, head["queues_size"], rows_size, head["data_size"], flags, head["crc"])
 
 
 def decode_block(head: BlockHead, data: bytes) -> BlockRows:
@@ -243,12 +268,24 @@ def decode_block(head: BlockHead, data: bytes) -> BlockRows:
     queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(data[: head.queues_size])]
     numbers = np.frombuffer(data, ">i4", 2 * count, head.queues_size).astype(np.int64)
     sizes, queue_numbers = numbers[:count], numbers[count:]
-    kinds = np.frombuffer(data, np.uint8, count, head.queues_size + 8 * count) if head.flags & _HAS_KINDS else None
+    at = head.queues_size + _NUMBERS_SIZE * count
+    kinds = np.frombuffer(data, np.uint8, count, at) if head.flags & _HAS_KINDS else None
+    items = _items(head, data, at + (0 if kinds is None else len(kinds))) if head.flags & _HAS_ITEMS else None
     if int(sizes.sum()) != head.data_size or sizes.min() <= 0:
         raise ValueError("the sizes of a block's records do not add up")
     if queue_numbers.min() < 0 or queue_numbers.max() >= len(queues):
         raise ValueError("a record of no queue")
-    return BlockRows(sizes, queues, queue_numbers, kinds, bool(head.flags & _HAS_CRC))
+    return BlockRows(sizes, queues, queue_numbers, kinds, bool(head.flags & _HAS_CRC), items)
+
+
+def _items(head: BlockHead, data: bytes, at: int) -> BlockItems:
+    """The columns of a block for dispatch, which begin at `at`.  Raises ValueError."""
+    count = head.row_count
+    numbers = np.frombuffer(data, ">i4", 2 * count + head.item_count, at).astype(np.int64)
+    codes, counts, hashes = np.split(numbers, (count, 2 * count))
+    if counts.min() < 0 or int(counts.sum()) != head.item_count or hashes.min(initial=0) < 0:
+        raise ValueError("the index items of a block do not add up")
+    return BlockItems(codes, np.repeat(np.arange(count), counts), hashes)
 
 
 def running_crc(data: bytes | memoryview | Bytes, crc: int = 0) -> int:

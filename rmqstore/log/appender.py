@@ -19,8 +19,9 @@ from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log.columns import EncodedColumns, record_blocks
 from rmqstore.log.commitlog import CommitLog, NoLogFile
-from rmqstore.log.fresh_dispatch import FreshRecords
+from rmqstore.log.fresh_records import FreshRecords
 from rmqstore.log.group_put import GroupPut, Placed, Run, Waiting
+from rmqstore.log.known_rows import FreshBlock
 from rmqstore.log.late_put import LatePut, LatePuts
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.message import Message, PutResult, PutStatus
@@ -347,10 +348,15 @@ class Appender:
             offset = log.place(encoded.size_of(first))
             last = min(encoded.rows_within(first, min(log.room(), _TURN_BYTES)), end)
             store_ms = self._clock.now_ms()
-            data = encoded.stamp(first, last, self._next_offsets, offset, store_ms)
+            bases = encoded.bases(first, last, self._next_offsets)
+            data = encoded.stamp(first, last, bases, offset, store_ms)
             log.write(offset, data)
             encoded.advance(first, last, self._next_offsets)
             log.newest_ms = store_ms
+            if encoded.known is not None:
+                held_count, behind = last - first if encoded.is_held else 0, offset + len(data)
+                block = FreshBlock(offset, behind, first, last, bases, store_ms, held_count, encoded.known)
+                self.fresh.add_block(block)
             return offset, last, store_ms, len(data)
 
         return self._turn(append)

@@ -62,6 +62,7 @@ class ColumnValues:
 
     `topics` are the distinct names, `topic_numbers` int64[n] say which a row has.  `tags` and `keys` are None where no
     row has any; null: that row has none.  `more` are the other properties, laid out as in a record; None for none.
+    `more_names` are the names that the table gives them.
     `numbers` are the columns of integers that the table has.  `born_hosts` are the distinct hosts as in a record, and
     `host_numbers` int64[n] which a row has; None: all are the store's.  Sizes are int64[n], of records with everything.
     """
@@ -76,6 +77,7 @@ class ColumnValues:
     numbers: dict[str, npt.NDArray[np.signedinteger]]
     born_hosts: list[bytes]
     host_numbers: Ints | None
+    more_names: frozenset[bytes] = frozenset()
     properties_sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     record_sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -211,6 +213,7 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
         if column is not None:
             refuse(f"{name} hold a separator (0x01, 0x02)", marked_rows(column))
     hosts, host_numbers = _hosts_of(arrays.get("bornHost"), refuse)
+    more, more_names = _other_properties(arrays.get("properties"), (tags, keys), delayed, refuse)
     return ColumnValues(
         count=count,
         topics=[name.decode(errors="replace") for name in topics.dictionary.to_pylist()],
@@ -218,10 +221,11 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
         body=arrays["body"].fill_null(b"") if arrays["body"].null_count else arrays["body"],
         tags=tags,
         keys=keys,
-        more=_other_properties(arrays.get("properties"), (tags, keys), delayed, refuse),
+        more=more,
         numbers=numbers,
         born_hosts=hosts,
         host_numbers=host_numbers,
+        more_names=more_names,
     )
 
 
@@ -301,11 +305,11 @@ def _hosts_of(column: pa.Array | None, refuse: Refuse) -> tuple[list[bytes], Int
 
 def _other_properties(
     column: pa.Array | None, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask, refuse: Refuse
-) -> pa.Array | None:
-    """The further properties of each row as a record has them, without those that are not stored; `own` are tags and
-    keys."""
+) -> tuple[pa.Array | None, frozenset[bytes]]:
+    """The further properties of each row as a record has them, without those that are not stored, and their names;
+    `own` are tags and keys."""
     if column is None or column.null_count == len(column):
-        return None
+        return None, frozenset()
     pairs = pc.list_flatten(column)
     counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     row_firsts = np.concatenate(([0], np.cumsum(counts)))
@@ -316,16 +320,18 @@ def _other_properties(
         ("a property holds a separator (0x01, 0x02)", marked_rows(titles) | marked_rows(values)),
     ):
         refuse(reason, _any_of(rows, wrong, len(column)))
-    dropped = _nulls(values) | _dropped(titles, rows, own, delayed)
+    distinct = titles.dictionary_encode()
+    dropped = _nulls(values) | _dropped(distinct, rows, own, delayed)
     if dropped.any():
         titles = pc.if_else(pa.array(~dropped), titles, pa.scalar(None, titles.type))
     texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, EMPTY)
     if dropped.any():
         texts = texts.fill_null(b"")
     if not len(texts):
-        return None
+        return None, frozenset()
     offsets = offsets_of(texts)[row_firsts]
-    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), texts.buffers()[2]])
+    more = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), texts.buffers()[2]])
+    return more, frozenset(distinct.dictionary.to_pylist())
 
 
 def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
@@ -335,11 +341,10 @@ def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
 
 
 def _dropped(
-    column: pa.Array, rows: Ints, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask
+    distinct: pa.DictionaryArray, rows: Ints, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask
 ) -> Mask:  # fmt: skip
-    """Which pieces are not stored: names that never are, TAGS, KEYS and delay where the row has them in its own
-    columns."""
-    distinct = column.dictionary_encode()
+    """Which pieces, of these names, are not stored: those that never are, TAGS, KEYS and delay where the row has them
+    in its own columns."""
     numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     dropped = np.zeros(len(numbers), bool)
     for number, name in enumerate(distinct.dictionary.to_pylist()):

@@ -135,8 +135,8 @@ class DispatchLoop:
             self.stuck = None
             if isinstance(standing, message.Blank):
                 self.position = start - start % self._file_size + self._file_size
-                start = self.position
-                continue  # what follows in the next file is not another window
+                self._deliver(self.position)  # a blank is no window, and what follows may be at hand
+                return
             for dispatcher in self._dispatchers:
                 dispatcher.dispatch(standing)
             self.position = standing.end

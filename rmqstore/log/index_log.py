@@ -19,7 +19,7 @@ from rmqstore.formats.index import IndexHeader, read_header
 from rmqstore.formats.index_table import find_offsets, preset_header, put_items
 from rmqstore.formats.java_hash import index_hash
 from rmqstore.formats.message_columns import Ints
-from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.known_rows import Records
 
 DIRECTORY = "index"
 # What one question answers at most: maxMsgsNumBatch of the broker configuration.
@@ -102,7 +102,7 @@ class IndexLog:
         self._partial = (_NOTHING, 0)
         return warnings
 
-    def dispatch(self, batch: RecordBatch) -> None:
+    def dispatch(self, batch: Records) -> None:
         """Puts the keys of every record that is not indexed yet.
 
         A file is made when the first record after the last full one comes, keys or not (Java: buildIndex).  Raises

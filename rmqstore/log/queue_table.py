@@ -14,6 +14,7 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.batch_queue import BatchQueues
 from rmqstore.log.consume_queue import ConsumeQueue, Entries
 from rmqstore.log.inner_batches import is_inner_batch_rows
+from rmqstore.log.known_rows import Records
 from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
 from rmqstore.log.queue_extension import QueueExtension
@@ -117,7 +118,7 @@ class QueueTable:
         """End in the log of the newest record that any queue has; -1 without."""
         return max((queue.max_physical for queue in self.queues()), default=-1)
 
-    def dispatch(self, batch: RecordBatch) -> None:
+    def dispatch(self, batch: Records) -> None:
         """Appends an entry for each record of the batch that belongs to a queue and is not there yet.
 
         One write for each run of entries of a queue.  Raises Corrupt for a gap in a queue, OSError from the disk;
@@ -129,9 +130,9 @@ class QueueTable:
             try:
                 if len(rows):
                     self._append(batch, rows, touched)
-                    if self.kinds.multi_dispatch:
+                    if self.kinds.multi_dispatch and isinstance(batch, RecordBatch):
                         self._append_further(batch, touched)
-                if len(rows) < len(batch):
+                if len(rows) < len(batch) and isinstance(batch, RecordBatch):
                     self._append_batches(batch)
             finally:
                 with self._lock:
@@ -229,7 +230,7 @@ class QueueTable:
                     self._fs.remove_directory(path)
                     self._fs.sync_directory(directory_of(path))
 
-    def _still_wanted(self, batch: RecordBatch, rows: Mask) -> Mask:
+    def _still_wanted(self, batch: Records, rows: Mask) -> Mask:
         """`rows` without records of topics that were removed behind them; forgets removals that are past."""
         first = int(batch.offsets[0])
         self._removed = {topic: end for topic, end in self._removed.items() if end > first}
@@ -241,7 +242,7 @@ class QueueTable:
                 wanted[(numbers == number) & (batch.offsets < end)] = False
         return wanted
 
-    def _append(self, batch: RecordBatch, rows: Ints, touched: list[ConsumeQueue]) -> None:
+    def _append(self, batch: Records, rows: Ints, touched: list[ConsumeQueue]) -> None:
         """Groups the records by queue and appends each group."""
         topics, numbers = batch.topics
         keys = numbers[rows] << 32 | (batch.queue_ids[rows] & 0xFFFFFFFF)
@@ -300,9 +301,9 @@ class QueueTable:
         if len(rows):
             self.batches.dispatch(batch, rows, batch.tags_codes(self._delay_ms))
 
-    def _bitmaps(self, batch: RecordBatch, rows: Ints) -> list[bytes] | None:
+    def _bitmaps(self, batch: Records, rows: Ints) -> list[bytes] | None:
         """The bitmaps of some records' extension units."""
-        if self.kinds.bitmaps is None:
+        if self.kinds.bitmaps is None or not isinstance(batch, RecordBatch):
             return None
         bitmaps = self.kinds.bitmaps(batch)
         return [bitmaps[row] for row in rows.tolist()]
@@ -317,7 +318,7 @@ class QueueTable:
         return self.get_or_create(topic, queue_id)
 
 
-def _entries(batch: RecordBatch, rows: Ints, codes: Ints) -> tuple[Entries, Ints]:
+def _entries(batch: Records, rows: Ints, codes: Ints) -> tuple[Entries, Ints]:
     """The queue entries of some records, and their queue offsets."""
     entries = np.empty(len(rows), QUEUE_ENTRY.dtype)
     is_all = len(rows) == len(batch)

@@ -26,6 +26,8 @@ from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 WINDOW_SIZE = 4 * 1024 * 1024
 
 _TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TAGS, KEYS, UNIQUE_KEY, DELAY))
+# The properties that queues and index are filled from.
+DISPATCHED_NAMES = frozenset(_NAMES)
 _SEPARATOR = KEY_SEPARATOR.encode()
 _LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")  # Java: Integer.parseInt
 # Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
@@ -180,7 +182,7 @@ class RecordBatch:
             kept = ~rolled_back[rows]
             starts, sizes, rows = starts[kept], sizes[kept], rows[kept]
         topics, numbers = self.topics
-        prefixes = np.array([_prefix_hash(topic) for topic in topics], np.int64)
+        prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
         return rows, key_hashes(prefixes[numbers[rows]], data, starts, sizes)
 
     def _items_of_few(self, few: list[dict[bytes, bytes]]) -> tuple[Ints, Ints]:
@@ -242,7 +244,7 @@ def tags_hash(tags: bytes) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _prefix_hash(topic: str) -> int:
+def prefix_hash(topic: str) -> int:
     """The hash of what stands before each key of a topic."""
     return string_hash(f"{topic}#")
 

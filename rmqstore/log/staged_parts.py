@@ -5,11 +5,13 @@ What a task writes here costs the one who appends it no more than reading it, `E
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
+from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, property_crc
 from rmqstore.formats.record_frame import PLACE_AT, STORE_TIME_AT_V4, STORE_TIME_AT_V6
@@ -25,7 +27,8 @@ from rmqstore.formats.sink_files import (
     read_block_head,
     running_crc,
 )
-from rmqstore.log.columns import EncodedColumns, scatter
+from rmqstore.log.columns import EncodedColumns, ranks, scatter
+from rmqstore.log.known_rows import KnownRows
 
 _PLACE_SIZE = 16  # queueOffset and physicalOffset
 _TIME_SIZE = 8
@@ -43,6 +46,7 @@ class PartWriter:
         self._directory = directory
         self._partition, self._attempt = partition, attempt
         self._file: DiskFile | None = None
+        self._behind: WriteBehind | None = None
         self._position = self._row_count = self._record_size = self._checksum = 0
 
     @property
@@ -57,6 +61,7 @@ class PartWriter:
         if self._file is None:
             self._fs.make_directories(self._directory)
             self._file = self._fs.create(self.path, 0)
+            self._behind = WriteBehind(self._file.sync)
         front = encode_block(_rows_of(encoded), len(encoded.data))
         self._file.write(self._position, front)
         self._file.write(self._position + len(front), encoded.data)
@@ -64,10 +69,13 @@ class PartWriter:
         self._row_count += encoded.count
         self._record_size += len(encoded.data)
         self._checksum = running_crc(encoded.data, self._checksum)
+        assert self._behind is not None
+        self._behind.wrote(len(front) + len(encoded.data))
 
     def finish(self) -> StagedPart:
         """Makes the part durable and says what it is.  Raises OSError."""
-        if self._file is not None:
+        if self._file is not None and self._behind is not None:
+            self._behind.settle()
             self._file.sync()
             self._fs.sync_directory(self._directory)
         return StagedPart(
@@ -76,7 +84,8 @@ class PartWriter:
 
     def discard(self) -> None:
         """Removes what was written, as far as that is possible."""
-        if self._file is not None:
+        if self._behind is not None:
+            self._behind.end()
             with suppress(OSError):
                 self._fs.remove(self.path)
 
@@ -88,8 +97,9 @@ def _rows_of(encoded: EncodedColumns) -> BlockRows:
         kinds |= np.where(counted, 0, NOT_COUNTED).astype(np.uint8)
     kinds |= np.where(np.asarray(time_at) == STORE_TIME_AT_V6, TIME_AT_V6, 0).astype(np.uint8)
     return BlockRows(
-        np.diff(encoded.starts), encoded.queues, encoded.queue_numbers, kinds if kinds.any() else None, encoded._has_crc
-    )
+        np.diff(encoded.starts), encoded.queues, encoded.queue_numbers, kinds if kinds.any() else None,
+        encoded._has_crc, encoded.known().items if encoded.known is not None else None,
+    )  # fmt: skip
 
 
 def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[EncodedColumns]:
@@ -117,10 +127,27 @@ def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[Enco
             raise Corrupt(path, data_at, "the file ends inside a block")
         checksum = running_crc(data, checksum)
         row_count += len(rows.sizes)
+        encoded = _encoded(rows, data)
+        if rows.items is not None:
+            encoded.known, encoded.is_held = partial(_known, fs, path, position), False
         position = data_at + data_size
-        yield _encoded(rows, data)
+        yield encoded
     if (row_count, checksum) != (part.row_count, part.checksum):
         raise Corrupt(path, 0, f"{row_count} rows with checksum {checksum}, {part.row_count} with {part.checksum} were")
+
+
+def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
+    """The rows of a block, once more read but for its records.  Raises Corrupt, OSError."""
+    file = fs.open(path)
+    try:
+        rows, _, _ = _read_front(file, position, file.size())
+    except ValueError as error:
+        raise Corrupt(path, position, str(error)) from None
+    items = rows.items
+    if items is None:
+        raise Corrupt(path, position, "another block than before")
+    places = rows.queue_numbers, ranks(rows.queue_numbers, len(rows.queues), None)
+    return KnownRows(_starts(rows), rows.queues, places, lambda: items)
 
 
 def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, int, int]:
@@ -132,17 +159,21 @@ def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, int
 
 
 def _encoded(rows: BlockRows, data: Bytes) -> EncodedColumns:
-    starts = np.zeros(len(rows.sizes) + 1, np.int64)
-    np.cumsum(rows.sizes, out=starts[1:])
     counted = time_at = None
     if rows.kinds is not None:
         counted = rows.kinds & NOT_COUNTED == 0
         time_at = _time_at(rows.kinds & TIME_AT_V6 != 0)
     return EncodedColumns(
-        data, starts, rows.queues, rows.queue_numbers,
+        data, _starts(rows), rows.queues, rows.queue_numbers,
         None if counted is None or counted.all() else counted,
         STORE_TIME_AT_V4 if time_at is None else time_at, rows.has_crc,
     )  # fmt: skip
+
+
+def _starts(rows: BlockRows) -> Ints:
+    starts = np.zeros(len(rows.sizes) + 1, np.int64)
+    np.cumsum(rows.sizes, out=starts[1:])
+    return starts
 
 
 def _time_at(is_v6: np.ndarray) -> Ints:

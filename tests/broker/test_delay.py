@@ -271,7 +271,10 @@ def outcome(answer: Restored) -> tuple[object, ...]:
     """All that one can see of it, the bytes as they are appended."""
     records = answer.records
     taken: dict[tuple[str, int], int] = {}
-    data = bytes(records.stamp(0, records.count, {("orders", 0): 9}, 4000, NOW_MS)) if records.count else b""
+    data = b""
+    if records.count:
+        bases = records.bases(0, records.count, {("orders", 0): 9})
+        data = bytes(records.stamp(0, records.count, bases, 4000, NOW_MS))
     records.advance(0, records.count, taken)
     return data, records.starts.tolist(), taken, answer.rows.tolist(), answer.half_count, answer.unreadable_count
 

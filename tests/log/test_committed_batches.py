@@ -12,9 +12,11 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt, NotNow, Rejected, StoreInUse
 from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
+from rmqstore.log import columns, staged_parts
 from rmqstore.log.appender import record_form
 from rmqstore.log.columns import record_columns
 from rmqstore.log.committed_batches import committed_batch, pending_intents, record_committed, staging_directory
+from rmqstore.log.known_rows import KnownRows
 from rmqstore.log.queue_choice import QueueChoice
 from rmqstore.log.sink_sweep import ABANDONED_MS, sweep
 from rmqstore.log.staged_parts import PartWriter, read_part
@@ -147,9 +149,52 @@ def test_a_part_is_read_as_it_was_written(crc: bool):
     for found in (first, second):
         assert found.data.tobytes() == encoded.data.tobytes()
         assert found.queues == encoded.queues
-        stamps = [each.stamp(0, 3, {("orders", 1): 5}, 1000, 7).tobytes() for each in (found, encoded)]
+        bases = encoded.bases(0, 3, {("orders", 1): 5})
+        stamps = [each.stamp(0, 3, bases, 1000, 7).tobytes() for each in (found, encoded)]
         assert stamps[0] == stamps[1]
         encoded = record_columns(table, record_form(config), 77)
+
+
+KEYS = [f"k{number % 7} k{number}" for number in range(300)]
+PARTS = [
+    rows(*KEYS, keys=KEYS, tags=["T", None, "Ü"] * 100),
+    rows("x", sysFlag=pa.array([4], pa.int32())),  # prepared: in no queue
+    rows("y"),
+]
+
+
+def test_queues_and_index_are_those_that_the_log_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks say what their rows give."""
+    found = derived_files(MemoryDisk(), PARTS)
+    assert sum("/index/" in path for path in found) > 3
+    monkeypatch.setattr(columns, "known_items", lambda _: None)
+    assert derived_files(MemoryDisk(), PARTS) == found
+
+
+@pytest.mark.parametrize("failure", [Corrupt("part", 0, "damaged"), FileNotFoundError(2, "gone")])
+def test_parts_that_are_damaged_or_gone_after_the_commit_are_not_needed(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = derived_files(MemoryDisk(), PARTS)
+    read_again, due = staged_parts._known, [failure]
+
+    def failing(fs: MemoryDisk, path: str, position: int) -> KnownRows:
+        if due:
+            raise due.pop()
+        return read_again(fs, path, position)
+
+    monkeypatch.setattr(staged_parts, "_known", failing)
+    assert derived_files(MemoryDisk(), PARTS) == wanted
+    assert not due
+
+
+def derived_files(disk: MemoryDisk, parts: list[pa.RecordBatch]) -> dict[str, bytes]:
+    """The queue and index files after a commit of rows."""
+    assert append(disk, staged(disk, 0, *parts))
+    with open_store(ROOT, CONFIG, clock=ManualClock(), filesystem=disk, workers=False):
+        pass
+    content = disk.image()
+    return {path: data for path, data in content.items() if "/consumequeue/" in path or "/index/" in path}
 
 
 @pytest.mark.parametrize("damage", ["cut", "front", "data", "gone"])
@@ -351,12 +396,12 @@ def test_a_torn_record_is_corrupt(content: bytes):
         committed_batch(disk, ROOT, "w")
 
 
-@pytest.mark.parametrize("field", ["magic", "flags", "row_count", "queues_size", "data_size"])
+@pytest.mark.parametrize("field", ["magic", "flags", "row_count", "queues_size", "item_count", "data_size"])
 @pytest.mark.parametrize("value", [-1, 0, 2**31 - 1])
 def test_a_hostile_block_is_refused_before_anything_is_allocated(field: str, value: int):
-    head = dict(zip(sink_files.BLOCK.names, (0x524D5142, 2, 1, 0, 100, 0), strict=True))
+    head = dict(zip(sink_files.BLOCK.names, (0x524D5142, 2, 1, 0, 0, 100, 0), strict=True))
     data = sink_files.BLOCK.struct.pack(*(head | {field: value}).values())
-    if (field, value) in {("flags", 0), ("queues_size", 0), ("data_size", 0)}:
+    if (field, value) in {("flags", 0), ("queues_size", 0), ("item_count", 0), ("data_size", 0)}:
         assert sink_files.read_block_head(data, 1000).row_count == 1
         return
     with pytest.raises(ValueError, match="block"):
