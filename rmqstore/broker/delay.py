@@ -21,7 +21,7 @@ from rmqstore.formats.record_frame import (
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.column_values import REPLACED_BY_DELAY, TIMER_REQUESTS
+from rmqstore.log.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
 from rmqstore.message import Message, PutStatus
 
 _I32_MAX = 2**31 - 1

@@ -25,7 +25,7 @@ from rmqstore.formats.record_frame import (
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.column_values import EMPTY, data_of, offsets_of
+from rmqstore.log.binary_columns import EMPTY, data_of, offsets_of
 from rmqstore.log.columns import EncodedColumns, QueueKey, scatter
 from rmqstore.log.fetch import ReadableLog
 from rmqstore.log.record_batch import joined_bytes

@@ -135,10 +135,12 @@ def _lockstep(page: Bytes, starts: Ints, sizes: Ints) -> Ints:
     base = -skew % _WORD.size
     word_room = max(0, len(page) - base) // _WORD.size
     words = page[base : base + word_room * _WORD.size].view("<u4")
-    by_count = np.argsort(-word_counts, kind="stable")
-    registers[by_count] = _feed_words(
-        registers[by_count], words, (starts + heads - base)[by_count] // _WORD.size, word_counts[by_count]
-    )
+    positions = (starts + heads - base) // _WORD.size
+    if len(starts) and (word_counts == word_counts[0]).all():
+        registers = _feed_words(registers, words, positions, word_counts)
+    else:
+        by_count = np.argsort(-word_counts, kind="stable")
+        registers[by_count] = _feed_words(registers[by_count], words, positions[by_count], word_counts[by_count])
     fed = heads + word_counts * _WORD.size
     _feed_bytes(registers, page, starts + fed, sizes - fed)
     return (registers ^ _ONES).astype(np.int64)

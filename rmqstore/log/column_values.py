@@ -3,7 +3,6 @@
 All mistakes of a table are found at once: those of its columns and types, then those of its rows.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,25 +14,15 @@ from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V6, encode_host
-from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
-from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, TRANSIENT_PREFIX, RecordForm
+from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm
+from rmqstore.log.binary_columns import EMPTY, KEY_SEPARATOR, marked_rows, nulls, sizes_of
+from rmqstore.log.property_values import Refuse, other_properties
 
 _ROWS_NAMED_MAX = 10
-_MARKED = "[\\x01\\x02]"
 _PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 
-
-def binary_scalar(data: bytes) -> pa.Scalar:
-    """`data` as a value of Arrow; `pa.scalar` would bring in pandas, 0.2 s in each process that imports this."""
-    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(data)])[0]
-
-
-EMPTY = binary_scalar(b"")
-NAME_END = binary_scalar(properties.NAME_END)
-VALUE_END = binary_scalar(properties.VALUE_END)
-KEY_SEPARATOR = binary_scalar(properties.KEY_SEPARATOR.encode())
 
 _INTEGERS = {
     "queueId": pa.int32(),
@@ -45,15 +34,9 @@ _INTEGERS = {
 REQUIRED = ("topic", "body")
 NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "bornHost", "delayLevel")
 
-# What asks for a delivery at any time (timer messages of 5.x); a delay level wins over it.
-TIMER_REQUESTS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
-# Properties that a message which waits for its delay level does not keep as they were.
-REPLACED_BY_DELAY = TIMER_REQUESTS | {properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID}
 # Of the default levels.
 DELAY_LEVEL_COUNT = 18
 _QUEUE_MASK = 2**32 - 1
-
-Refuse = Callable[[str, Mask], None]
 
 
 @dataclass(slots=True)
@@ -133,6 +116,9 @@ def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             mistakes.append(f"{name}: {column.type}, wanted is {_WORDS.get(name, 'integers')}")
             continue
         try:
+            if name == "topic" and kind is not column.type and _is_compact(column):
+                arrays[name] = column.cast(pa.dictionary(pa.int32(), wanted))
+                continue
             plain = column.dictionary_decode() if kind is not column.type else column
             arrays[name] = plain if plain.type == wanted else _cast(plain, wanted)
         except pa.ArrowInvalid as error:
@@ -140,6 +126,16 @@ def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     if mistakes:
         raise Rejected(f"{'; '.join(sorted(mistakes))}; the columns of a message are {', '.join(NAMES)}")
     return arrays
+
+
+def _is_compact(column: pa.DictionaryArray) -> bool:
+    """Whether a column can stay as it is: no two numbers of its dictionary mean the same and none means null, and it
+    has no more entries than there are rows.
+    """
+    dictionary = column.dictionary
+    if dictionary.null_count or len(dictionary) > len(column):
+        return False
+    return len(dictionary.unique()) == len(dictionary)
 
 
 _WORDS = {
@@ -198,12 +194,12 @@ def _is_map_of_text(kind: pa.DataType) -> bool:
 
 def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: Refuse) -> ColumnValues:
     topics = arrays["topic"].dictionary_encode()
-    refuse("topic is null", _nulls(arrays["topic"]))
-    refuse("body is null", _nulls(arrays["body"]))
+    refuse("topic is null", nulls(arrays["topic"]))
+    refuse("body is null", nulls(arrays["body"]))
     numbers = {}
     for name in (*_INTEGERS, "bornTimestamp"):
         if name in arrays:
-            refuse(f"{name} is null", _nulls(arrays[name]))
+            refuse(f"{name} is null", nulls(arrays[name]))
             column = arrays[name].cast(pa.int64()) if name == "bornTimestamp" else arrays[name]
             numbers[name] = column.fill_null(0).to_numpy(zero_copy_only=False)
     if "queueId" in numbers:
@@ -213,7 +209,7 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
         if column is not None:
             refuse(f"{name} hold a separator (0x01, 0x02)", marked_rows(column))
     hosts, host_numbers = _hosts_of(arrays.get("bornHost"), refuse)
-    more, more_names = _other_properties(arrays.get("properties"), (tags, keys), delayed, refuse)
+    more, more_names = other_properties(arrays.get("properties"), (tags, keys), delayed, refuse)
     return ColumnValues(
         count=count,
         topics=[name.decode(errors="replace") for name in topics.dictionary.to_pylist()],
@@ -229,13 +225,6 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
     )
 
 
-def _nulls(column: pa.Array) -> Mask:
-    if not column.null_count:
-        return np.zeros(len(column), bool)
-    mask: Mask = column.is_null().to_numpy(zero_copy_only=False)
-    return mask
-
-
 def _present(column: pa.Array | None) -> pa.Array | None:
     """The column with null for empty text, as neither is stored; None where nothing is left."""
     if column is None or column.null_count == len(column):
@@ -247,43 +236,12 @@ def _present(column: pa.Array | None) -> pa.Array | None:
     return None if left.null_count == len(left) else left
 
 
-def sizes_of(column: pa.Array) -> Ints:
-    """Bytes of each value of a binary array, int64[n]; of nulls whatever stands there."""
-    return np.diff(offsets_of(column)).astype(np.int64)
-
-
-def offsets_of(column: pa.Array) -> npt.NDArray[np.int32]:
-    """The offsets of a binary array in its data, int32[n + 1]."""
-    if not len(column):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
-
-
-def data_of(column: pa.Array) -> Bytes:
-    """The data that `offsets_of` speaks of."""
-    buffer = column.buffers()[2]
-    return np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
-
-
-def marked_rows(column: pa.Array) -> Mask:
-    """Where a value holds 0x01 or 0x02; nulls do not."""
-    none = np.zeros(len(column), bool)
-    if not len(column):
-        return none
-    offsets = offsets_of(column)
-    data = data_of(column)[offsets[0] : offsets[-1]]
-    if not ((data == properties.NAME_END[0]) | (data == properties.VALUE_END[0])).any():
-        return none
-    marked: Mask = pc.match_substring_regex(column, _MARKED).fill_null(False).to_numpy(zero_copy_only=False)
-    return marked
-
-
 def _joined_keys(column: pa.Array | None, refuse: Refuse) -> pa.Array | None:
     """KEYS of each row: lists with spaces between their elements."""
     if column is None or not pa.types.is_list(column.type):
         return column
     joined = pc.binary_join(column, KEY_SEPARATOR)
-    refuse("keys hold a null", _nulls(joined) & ~_nulls(column))
+    refuse("keys hold a null", nulls(joined) & ~nulls(column))
     return joined
 
 
@@ -301,61 +259,6 @@ def _hosts_of(column: pa.Array | None, refuse: Refuse) -> tuple[list[bytes], Int
             hosts.append(bytes(SIZE_V6))
             refuse(f"bornHost {text.decode(errors='replace')!r} is no host", numbers == number)
     return hosts, numbers
-
-
-def _other_properties(
-    column: pa.Array | None, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask, refuse: Refuse
-) -> tuple[pa.Array | None, frozenset[bytes]]:
-    """The further properties of each row as a record has them, without those that are not stored, and their names;
-    `own` are tags and keys."""
-    if column is None or column.null_count == len(column):
-        return None, frozenset()
-    pairs = pc.list_flatten(column)
-    counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    row_firsts = np.concatenate(([0], np.cumsum(counts)))
-    titles, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
-    rows = np.repeat(np.arange(len(column)), counts)
-    for reason, wrong in (
-        ("a property has no name", _nulls(titles) | (sizes_of(titles) == 0)),
-        ("a property holds a separator (0x01, 0x02)", marked_rows(titles) | marked_rows(values)),
-    ):
-        refuse(reason, _any_of(rows, wrong, len(column)))
-    distinct = titles.dictionary_encode()
-    dropped = _nulls(values) | _dropped(distinct, rows, own, delayed)
-    if dropped.any():
-        titles = pc.if_else(pa.array(~dropped), titles, pa.scalar(None, titles.type))
-    texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, EMPTY)
-    if dropped.any():
-        texts = texts.fill_null(b"")
-    if not len(texts):
-        return None, frozenset()
-    offsets = offsets_of(texts)[row_firsts]
-    more = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), texts.buffers()[2]])
-    return more, frozenset(distinct.dictionary.to_pylist())
-
-
-def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
-    found = np.zeros(count, bool)
-    found[rows[wrong]] = True
-    return found
-
-
-def _dropped(
-    distinct: pa.DictionaryArray, rows: Ints, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask
-) -> Mask:  # fmt: skip
-    """Which pieces, of these names, are not stored: those that never are, TAGS, KEYS and delay where the row has them
-    in its own columns."""
-    numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    dropped = np.zeros(len(numbers), bool)
-    for number, name in enumerate(distinct.dictionary.to_pylist()):
-        if name == properties.CRC32.encode() or name.startswith(TRANSIENT_PREFIX.encode()):
-            dropped |= numbers == number
-        if name.decode(errors="replace") in REPLACED_BY_DELAY:
-            dropped |= (numbers == number) & delayed[rows]
-        for own_name, own_column in zip((properties.TAGS, properties.KEYS), own, strict=True):
-            if name == own_name.encode() and own_column is not None:
-                dropped |= (numbers == number) & ~_nulls(own_column)[rows]
-    return dropped
 
 
 def _levels_of(arrays: dict[str, pa.Array], count: int, level_count: int, refuse: Refuse) -> Ints:
@@ -414,7 +317,7 @@ def _measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
     for name, column in ((properties.TAGS, values.tags), (properties.KEYS, values.keys)):
         if column is not None:
             whole = sizes_of(column) + len(name) + 2
-            sizes += np.where(_nulls(column), 0, whole) if column.null_count else whole
+            sizes += np.where(nulls(column), 0, whole) if column.null_count else whole
     if values.more is not None:
         sizes += sizes_of(values.more)
     refuse(f"body of more than {form.message_size_max} bytes", body_sizes > form.message_size_max)

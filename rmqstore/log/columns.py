@@ -26,17 +26,8 @@ from rmqstore.formats.record_frame import (
     RecordForm,
 )
 from rmqstore.formats.sink_files import BlockItems
-from rmqstore.log.column_values import (
-    DELAY_LEVEL_COUNT,
-    EMPTY,
-    VALUE_END,
-    ColumnValues,
-    binary_scalar,
-    data_of,
-    offsets_of,
-    read_columns,
-    sizes_of,
-)
+from rmqstore.log.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
+from rmqstore.log.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
 from rmqstore.log.known_rows import KnownRows, known_items
 
 QueueKey = tuple[str, int]
@@ -148,8 +139,9 @@ class EncodedColumns:
         `next_offsets` says which queue offset the first of them in each queue gets, 0 where it says nothing.
         """
         ranks_before = np.zeros(len(self.queues), np.int64)
-        # The last assignment to an element stays: going backwards, that of the queue's first row.
-        ranks_before[self.queue_numbers[first:last][::-1]] = self._ranks[first:last][::-1]
+        if first:
+            # The last assignment to an element stays: going backwards, that of the queue's first row.
+            ranks_before[self.queue_numbers[first:last][::-1]] = self._ranks[first:last][::-1]
         offsets = np.array([next_offsets.get(queue, 0) for queue in self.queues], np.int64)
         return offsets - ranks_before
 

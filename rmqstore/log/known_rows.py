@@ -16,7 +16,8 @@ from rmqstore.formats import names, sys_flag
 from rmqstore.formats.index_table import key_hashes, split_keys, text_hashes
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
 from rmqstore.formats.sink_files import BlockItems
-from rmqstore.log.column_values import ColumnValues, data_of, offsets_of
+from rmqstore.log.binary_columns import data_of, offsets_of
+from rmqstore.log.column_values import ColumnValues
 from rmqstore.log.record_batch import DISPATCHED_NAMES, RecordBatch, prefix_hash
 
 QueueKey = tuple[str, int]

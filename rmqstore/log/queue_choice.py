@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rmqstore.formats.java_hash import string_hashes
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.properties import KEY_SEPARATOR
-from rmqstore.log.column_values import data_of, offsets_of
+from rmqstore.log.binary_columns import data_of, offsets_of
 
 _QUEUE_ID = "queueId"
 

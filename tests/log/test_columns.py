@@ -15,8 +15,8 @@ from rmqstore.errors import Rejected
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log import columns
-from rmqstore.log.column_values import REPLACED_BY_DELAY
 from rmqstore.log.columns import EncodedColumns, record_blocks, record_columns
+from rmqstore.log.property_values import REPLACED_BY_DELAY
 from rmqstore.message import Message
 from tests.formats.test_record_frame import MESSAGES
 
@@ -102,6 +102,53 @@ def test_records_are_those_of_single_messages(messages: list[Message], form: Rec
             encoded.advance(first, last, ours)
         ours[messages[-1].topic, 1] = theirs[messages[-1].topic, 1] = 77
     assert ours == theirs
+
+
+@given(
+    st.dictionaries(st.sampled_from(["x", "WAIT", "TAGS", "KEYS", "DELAY", "__CRC32#", "__transient__q", "Ü", "yy"]),
+                    st.text("ab", max_size=3), max_size=3),
+    st.integers(1, 6),
+    st.none() | st.tuples(st.integers(0, 5), st.sampled_from([None, {}, {"x": "other"}, {"WAIT": "true"}])),
+    st.integers(0, 5),
+)  # fmt: skip
+def test_properties_that_repeat_are_those_of_each_row(same, count: int, other, skipped: int) -> None:
+    """Alike in all rows, or in all but one; in a slice too."""
+    rows = [same] * count
+    if other is not None:
+        rows[other[0] % count] = other[1]
+    messages = [
+        Message("T", b"x", tags="own" if row else None, properties=rows[row] or {}, born_timestamp_ms=1)
+        for row in range(count)
+    ]
+    whole = table_of(messages).set_column(4, "properties", pa.array([row and list(row.items()) for row in rows], MAP))
+    table = whole.slice(min(skipped, count - 1))
+    frames = frames_of(messages[min(skipped, count - 1) :], FORMS[0])
+    assert one(record_columns(table, FORMS[0], NOW_MS)) == b"".join(bytes(frame.data) for frame in frames)
+
+
+@pytest.mark.parametrize("properties", [[("", "x")], [("a", "x\x02")], [("a\x01", "x")]], ids=repr)
+def test_wrong_properties_that_repeat_are_refused_in_each_row(properties: list[tuple[str, str]]) -> None:
+    table = pa.table({"topic": ["T"] * 3, "body": [b"x"] * 3, "properties": pa.array([properties] * 3, MAP)})
+    with pytest.raises(Rejected, match="rows 0, 1, 2"):
+        record_columns(table, FORMS[0], NOW_MS)
+
+
+def test_a_dictionary_of_topics_may_hold_anything() -> None:
+    """Doubled, unused and missing names among its entries."""
+    plain = {"body": [b"1", b"2", b"3"], "queueId": pa.array([0, 0, 0], pa.int32())}
+    for entries, numbers in (
+        (["a", "b"], [1, 0, 1]), (["b", "a", "b"], [0, 1, 2]), (["c", "a", "b"], [2, 1, 2]),
+        (["b", None, "a"], [0, 2, 0]), (["b", "a", "c", "d", "e"], [0, 1, 0]), (["b", "a", "not legal"], [0, 1, 0]),
+    ):  # fmt: skip
+        topic = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int8()), pa.array(entries, pa.large_string()))
+        found = record_columns(pa.table(plain | {"topic": topic}), FORMS[0], NOW_MS)
+        wanted = record_columns(pa.table(plain | {"topic": ["b", "a", "b"]}), FORMS[0], NOW_MS)
+        assert found.data.tobytes() == wanted.data.tobytes()
+        offsets = [each.stamp(0, 3, each.bases(0, 3, {("a", 0): 7}), 0, 1).tobytes() for each in (found, wanted)]
+        assert offsets[0] == offsets[1]
+    nothing = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), pa.array(["b"]))
+    with pytest.raises(Rejected, match="topic is null: row 1"):
+        record_columns(pa.table(plain | {"topic": nothing}), FORMS[0], NOW_MS)
 
 
 def test_a_second_stamp_leaves_nothing_of_the_first() -> None:
