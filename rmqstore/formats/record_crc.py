@@ -9,6 +9,7 @@ import numpy.typing as npt
 from zlib_ng import zlib_ng
 
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.message_columns import gather_bytes
 from rmqstore.formats.properties import CRC32, NAME_END, VALUE_END
 
 CRC_MASK = 0x7FFFFFFF
@@ -93,9 +94,10 @@ def property_crcs_hold(page: Bytes, starts: Ints, total_sizes: Ints, properties_
     holds = np.ones(len(starts), bool)
     rows = np.flatnonzero(properties_sizes >= PROPERTY_CRC_SIZE)
     tails_at = (starts + total_sizes)[rows] - PROPERTY_CRC_SIZE
-    tails = page[tails_at[:, None] + np.arange(PROPERTY_CRC_SIZE)]
+    tails = gather_bytes(page, tails_at, PROPERTY_CRC_SIZE).view(np.uint8).reshape(-1, PROPERTY_CRC_SIZE)
+    rows, tails = rows[tails[:, -1] == VALUE_END[0]], tails[tails[:, -1] == VALUE_END[0]]
     name = np.frombuffer(_PROPERTY_NAME, np.uint8)
-    named = (tails[:, : len(name)] == name).all(axis=1) & (tails[:, -1] == VALUE_END[0])
+    named = (tails[:, : len(name)] == name).all(axis=1)
     rows, tails = rows[named], tails[named]
     digits = tails[:, len(name) : -1].astype(np.int64) - ord("0")
     stored = digits @ 10 ** np.arange(_DIGIT_COUNT, dtype=np.int64)

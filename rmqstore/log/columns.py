@@ -29,6 +29,7 @@ from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
 from rmqstore.log.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
 from rmqstore.log.known_rows import KnownRows, known_items
+from rmqstore.log.queue_numbers import distinct_queues
 
 QueueKey = tuple[str, int]
 # What one piece may have: Arrow's offsets have 32 bits.
@@ -351,13 +352,5 @@ def _queues(values: ColumnValues) -> tuple[list[QueueKey], Ints]:
     queue_ids = values.numbers.get("queueId")
     if queue_ids is None:
         return [(topic, 0) for topic in values.topics], values.topic_numbers
-    span = int(queue_ids.max()) + 1
-    keys = values.topic_numbers * span + queue_ids
-    if span * len(values.topics) <= 16 * len(keys) + 1024:
-        present = np.flatnonzero(np.bincount(keys, minlength=span * len(values.topics)))
-        places = np.zeros(span * len(values.topics), np.int64)
-        places[present] = np.arange(len(present))
-        numbers = places[keys]
-    else:
-        present, numbers = np.unique(keys, return_inverse=True)
-    return [(values.topics[key // span], key % span) for key in present.tolist()], numbers.astype(np.int64)
+    pairs, numbers = distinct_queues(values.topic_numbers, queue_ids.astype(np.int64, copy=False))
+    return [(values.topics[topic], queue_id) for topic, queue_id in pairs], numbers

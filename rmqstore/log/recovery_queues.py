@@ -1,6 +1,6 @@
 """The consume queues along the scan of a recovery: which entries stay, and where records contradict each other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
 from rmqstore.log.multi_dispatch import further_entries
+from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queued_rows
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -89,10 +90,9 @@ class QueueScan:
         if not len(rows):
             return
         topics, topic_numbers = batch.topics
-        pairs = topic_numbers[rows] << 32 | (batch.queue_ids[rows] & 0xFFFFFFFF)
-        values, inverse = np.unique(pairs, return_inverse=True)
-        numbers = np.array([self._number(topics, value) for value in values.tolist()], np.int64)
-        self._blocks.append((numbers[inverse], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
+        pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
+        numbers = np.array([self._number_of((topics[topic], queue_id)) for topic, queue_id in pairs], np.int64)
+        self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
         self._block_count += len(rows)
         if self.store.kinds.multi_dispatch:
             for key, (places, queue_offsets) in further_entries(batch).items():
@@ -115,10 +115,6 @@ class QueueScan:
                 track.pending = None
         self.contradictions.sort(key=lambda found: found.offset)
 
-    def _number(self, topics: Sequence[str], pair: int) -> int:
-        queue_id = pair & 0xFFFFFFFF
-        return self._number_of((topics[pair >> 32], queue_id - (1 << 32) if queue_id >> 31 else queue_id))
-
     def _number_of(self, key: QueueKey) -> int:
         if key not in self._numbers:
             self._numbers[key] = len(self._keys)
@@ -131,7 +127,8 @@ class QueueScan:
             return
         numbers, says, offsets, sizes = (np.concatenate(column) for column in zip(*self._blocks, strict=True))
         self._blocks, self._block_count = [], 0
-        order = np.argsort(numbers, kind="stable")
+        # numpy sorts 16 bits by radix
+        order = np.argsort(numbers.astype(np.uint16) if len(self._keys) < 2**16 else numbers, kind="stable")
         cuts = np.flatnonzero(np.diff(numbers[order])) + 1
         for rows in np.split(order, cuts):
             key = self._keys[int(numbers[rows[0]])]
