@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -45,7 +46,7 @@ def recovered(
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise
-    return parts, plan, [*plan.warnings, *warnings]
+    return parts, replace(plan, record_places=None), [*plan.warnings, *warnings]
 
 
 def mark_open(fs: FileSystem, root: str) -> None:

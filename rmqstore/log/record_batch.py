@@ -295,18 +295,19 @@ def read_batches(
     stop: int,
     file_size: int,
     *,
-    check_crc: bool = False,
-    check_property_crc: bool = False,
+    checks: tuple[bool, bool] = (False, False),
     window_size: int = WINDOW_SIZE,
+    places: Ints | None = None,
 ) -> Iterator[RecordBatch | message.Blank | message.Torn]:
     """Everything that stands in the log in [start, stop), in order: records, and where a file ends in a blank.
 
     `read(offset, size)` gives bytes of the log, fewer where it ends.  `start` is where a record, a blank or a file
     begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
-    physicalOffset field that names another place, or a wrong CRC where CRCs are checked.  `position` of a Blank and a
-    Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.
+    physicalOffset field that names another place, or a wrong CRC where `checks` says so, of bodies and of CRC
+    properties.  `position` of a Blank and a Torn is its offset in the log.  A batch is what one window of `window_size`
+    bytes holds.  `places`, ascending, are where records are said to begin in the log: as far as that is so, they are
+    found faster.
     """
-    checks = (check_crc, check_property_crc)
     offset, topic = start, b""
     while offset < stop:
         file_end = offset - offset % file_size + file_size
@@ -314,7 +315,7 @@ def read_batches(
         data = read(offset, min(room, window_size))
         if (whole_size := _cut_size(data, room)) is not None:
             data = read(offset, whole_size)
-        standing = _standing(data, offset, topic, checks)
+        standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)))
         yield standing
         if isinstance(standing, message.Torn):
             return
@@ -323,6 +324,14 @@ def read_batches(
         else:
             offset = standing.end
             topic = standing.located.topic or standing._topic_bytes(-1)
+
+
+def _within(places: Ints | None, offset: int, size: int) -> Ints | None:
+    """Those of the places that lie in `size` bytes from `offset` on, as positions there."""
+    if places is None:
+        return None
+    low, high = np.searchsorted(places, (offset, offset + size)).tolist()
+    return places[low:high] - offset
 
 
 def _cut_size(data: bytes, room: int) -> int | None:
@@ -334,15 +343,15 @@ def _cut_size(data: bytes, room: int) -> int | None:
 
 
 def _standing(
-    data: bytes, offset: int, topic: bytes, checks: tuple[bool, bool]
+    data: bytes, offset: int, topic: bytes, checks: tuple[bool, bool], places: Ints | None
 ) -> RecordBatch | message.Blank | message.Torn:
-    """What `data` from `offset` on begins with; `topic` is that of the record before."""
+    """What `data` from `offset` on begins with; `topic` is that of the record before, `places` where records may be."""
     if len(data) >= message.BLANK.size:
         size, magic = message.BLANK.struct.unpack_from(data)
         if magic == message.MAGIC_BLANK:
             return message.Blank(offset, size)
     page = np.frombuffer(data, np.uint8)
-    starts = chain(page, 0)
+    starts = chain(page, 0, places)
     if not len(starts):
         return _torn(data, offset, "")
     located = locate(page, starts, topic=topic)

@@ -15,7 +15,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.message_columns import Located
+from rmqstore.formats.message_columns import Ints, Located
 from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
@@ -24,6 +24,7 @@ from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
+from rmqstore.log.recovery_places import SeenPlaces, told_places
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import QueueScan, QueueTrack
@@ -60,13 +61,14 @@ def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig, kinds: Que
 @dataclass(slots=True)
 class _Scan:
     """What reading the log from `start` came by; `index_missing` is the first record that has keys and is not known to
-    the index (after a clean exit)."""
+    the index (after a clean exit), `places` where the first so many records are."""
 
     start: Start
     end: LogEnd
     count: ScanCount
     queues: QueueScan
     batches: BatchScan
+    places: Ints
     index_missing: int | None = None
 
 
@@ -117,7 +119,7 @@ class _Planner:
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, is_whole=True)
         batches = BatchScan(self._store, 0, compare=False, is_whole=True)
-        scan = _Scan((0, end.reason), end, count, queues, batches)
+        scan = _Scan((0, end.reason), end, count, queues, batches, SeenPlaces().all())
         return self._with_checkpoint(self._plan_of(scan), scan)
 
     # --- reading
@@ -142,19 +144,21 @@ class _Planner:
         queues = QueueScan(self._store, start[0], self._clean, is_whole)
         batches = BatchScan(self._store, start[0], self._clean, is_whole)
         missing: list[int] = []
+        seen = SeenPlaces()
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
         def take(batch: RecordBatch) -> None:
             queues.add(batch)
             batches.add(batch)
+            seen.add(batch.offsets)
             if looks and not missing and batch.offsets[-1] > covered:
                 places = batch.offsets[batch.index_items()[0]]
                 missing.extend(places[places > covered][:1].tolist())
 
-        end, count = scan_log(self._log, start[0], rules, take)
+        end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
         queues.finish()
-        return _Scan(start, end, count, queues, batches, missing[0] if missing else None)
+        return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None)
 
     def _is_known(self, located: Located, offset: int) -> bool:
         """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
@@ -244,7 +248,7 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store),
+            kinds=_sizes(store), record_places=scan.places,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

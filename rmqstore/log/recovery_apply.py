@@ -225,7 +225,8 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
     begins = {(queue.topic, queue.queue_id): queue.begin_offset for queue in plan.all_queues if queue.begin_offset}
     batch_topics = frozenset(plan.kinds.batch_topics)
     newest_ms = 0
-    for item in read_batches(log.read, plan.dispatch_from, plan.log_end, log.file_size):
+    items = read_batches(log.read, plan.dispatch_from, plan.log_end, log.file_size, places=plan.record_places)
+    for item in items:
         if isinstance(item, RecordBatch):
             newest_ms = int(item.store_ms[-1])
             for_queues = _kept(item, begins, batch_topics)

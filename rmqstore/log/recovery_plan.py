@@ -1,10 +1,11 @@
 """What a recovery will do to a store: a value that can be shown, compared, and applied."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.message_columns import Ints
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 
 
@@ -91,6 +92,8 @@ class RecoveryPlan:
     `log_removed` are the log files behind the end, newest first, `zeroed` what is made zero behind it.  Records from
     `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so many
     are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
+    `record_places` int64[n], ascending, are places where the scan found records, not necessarily all, for who reads
+    them again; they are not shown.
     """
 
     root: str
@@ -122,6 +125,7 @@ class RecoveryPlan:
     batch_queues: tuple[PlannedQueue, ...] = ()
     extensions: tuple[PlannedExtension, ...] = ()
     kinds: QueueSizes = QueueSizes()
+    record_places: Ints | None = field(default=None, compare=False, repr=False)
 
     @property
     def changes_nothing(self) -> bool:
@@ -148,7 +152,8 @@ class RecoveryPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
-        document = {camel_case(name): plain(value) for name, value in asdict(self).items()}
+        document = {camel_case(name): plain(value) for name, value in asdict(replace(self, record_places=None)).items()}
+        del document["recordPlaces"]
         return document | {"changesNothing": self.changes_nothing}
 
     def lines(self) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Bytes, Located, locate
+from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
 from rmqstore.formats.record_chain import magic_positions
 from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.log.record_batch import WINDOW_SIZE, RecordBatch, read_batches
@@ -88,9 +88,12 @@ class ScanRules:
 
 
 def scan_log(
-    log: LogView, start: int, rules: ScanRules, take: Callable[[RecordBatch], None]
+    log: LogView, start: int, rules: ScanRules, take: Callable[[RecordBatch], None], places: Ints | None = None
 ) -> tuple[LogEnd, ScanCount]:
-    """Reads the log from `start`, where a file begins, hands every batch of sound records to `take`, finds the end."""
+    """Reads the log from `start`, where a file begins, hands every batch of sound records to `take`, finds the end.
+
+    `places` are where records are said to begin, as `read_batches` has it.
+    """
     count = ScanCount()
     last_end = start
     if not log.files:
@@ -104,7 +107,7 @@ def scan_log(
 
     held: RecordBatch | None = None  # given when what follows shows that its last record was written to the end
     for item in read_batches(
-        log.read, start, stop, log.file_size, check_crc=rules.check_crc, check_property_crc=rules.check_crc
+        log.read, start, stop, log.file_size, checks=(rules.check_crc, rules.check_crc), places=places
     ):
         if isinstance(item, message.Torn):
             torn = item
@@ -203,7 +206,7 @@ def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, newest_
         if not has_lost_sector(log, position, following):
             return False
         position = following
-        for item in read_batches(log.read, following, log.end, log.file_size, check_crc=True):
+        for item in read_batches(log.read, following, log.end, log.file_size, checks=(True, False)):
             if isinstance(item, RecordBatch):
                 oldest_ms = min(oldest_ms, int(item.store_ms.min()))
                 latest_ms = max(latest_ms, int(item.store_ms.max()))

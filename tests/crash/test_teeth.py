@@ -94,8 +94,8 @@ def from_the_last_file_only(patch: pytest.MonkeyPatch) -> None:
 def crc_ignored(patch: pytest.MonkeyPatch) -> None:
     real = recovery_scan.read_batches
 
-    def read(*arguments, check_crc: bool = False, check_property_crc: bool = False):
-        return real(*arguments)
+    def read(*arguments, checks: tuple[bool, bool] = (False, False), **more):
+        return real(*arguments, **more)
 
     patch.setattr(recovery_scan, "read_batches", read)
 

@@ -92,7 +92,7 @@ def _contents(store: Path) -> dict[str, bytes]:
 def _records(parts: StoreParts) -> Iterator[RecordBatch]:
     """Every record of the log."""
     log = parts.log
-    for item in read_batches(log.read, log.start, log.end, log.file_size, check_crc=True) if log.starts else ():
+    for item in read_batches(log.read, log.start, log.end, log.file_size, checks=(True, False)) if log.starts else ():
         if isinstance(item, RecordBatch):
             yield item
 

@@ -182,15 +182,15 @@ def test_crcs_are_checked_when_asked(row: int) -> None:
     at = [0, len(plain) - len(laid([{}]))][row]
     data = flipped(plain, at + message.FRONT_V4.size)
     assert [len(batch) for batch in walked(data)] == [3]
-    *batches, torn = walked(data, check_crc=True)
+    *batches, torn = walked(data, checks=(True, False))
     assert (sum(map(len, batches)), torn) == ([0, 2][row], Torn(at, "the CRC of the body is wrong"))
 
 
 def test_crc_properties_are_checked_when_asked() -> None:
     record = encoded(properties=b"KEYS\x01k\x02" + b"\0" * 20)
     data = record[:-20] + property_crc(record[:-20])
-    assert [len(batch) for batch in walked(data, check_crc=True, check_property_crc=True)] == [1]
-    found = walked(flipped(data, 44), check_crc=True, check_property_crc=True)
+    assert [len(batch) for batch in walked(data, checks=(True, True))] == [1]
+    found = walked(flipped(data, 44), checks=(True, True))
     assert found == [Torn(0, "the CRC property of the record is wrong")]
 
 

@@ -97,6 +97,27 @@ def test_a_chain_is_what_reading_one_by_one_gives(wanted: list[Record], tail: by
     assert chain(np.frombuffer(page, np.uint8), len(before)).tolist() == starts
 
 
+@given(
+    st.lists(records() | FAKES.map(lambda body: read_record(encoded(body=body), 0)), max_size=6),
+    TAILS,
+    st.binary(max_size=9),
+    st.data(),
+)
+def test_told_places_change_nothing_in_a_chain(
+    wanted: list[Record], tail: bytes, before: bytes, data: st.DataObject
+) -> None:
+    """Right, wrong, doubled and missing ones; also those of records in bodies, and outside of the page."""
+    page = np.frombuffer(before + b"".join(encode_record(record) for record in wanted) + tail, np.uint8)
+    starts = chain(page, len(before)).tolist()
+    right = st.sampled_from(starts) if starts else st.nothing()
+    wrong = st.integers(-10, len(page) + 10) | st.sampled_from([-(2**63), 2**63 - 1])
+    told = data.draw(st.just(starts) | st.lists(right | wrong, max_size=9))
+    cut = data.draw(st.integers(len(before), len(page)))
+    for part in (page, page[:cut]):
+        expected = chain(part, len(before)).tolist()
+        assert chain(part, len(before), np.array(sorted(told), np.int64)).tolist() == expected
+
+
 @given(st.binary(max_size=60) | FAKES, st.integers(0, 20))
 def test_magics_are_found_wherever_they_stand(data: bytes, start: int) -> None:
     found = magic_positions(np.frombuffer(data, np.uint8), start).tolist()
