@@ -5,6 +5,7 @@ Works on the property blocks laid end to end: `data` uint8[], block i at data[of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ NAME_END = 0x01
 VALUE_END = 0x02
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Pieces:
     """The usable name-value pieces of n blocks in order: int32[pieces] each; positions are in `data`, less than 2 GiB.
 
@@ -34,6 +35,18 @@ class Pieces:
     def rows(self) -> Ints:
         """The block of each piece."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @cached_property
+    def same_names(self) -> tuple[bytes, ...] | None:
+        """The names of every block in their order, where all blocks have the same; None elsewhere."""
+        names: list[bytes] = []
+        for column in range(self.width):
+            start = int(self.name_start[column])
+            name = self.data[start : start + int(self.name_size[column])].tobytes()
+            if not compare_bytes(self.data, self.name_start[column :: self.width], name).all():
+                return None
+            names.append(name)
+        return tuple(names) or None
 
     def find(self, name: bytes) -> tuple[Places, Places]:
         """Start and size of the value of `name` in each block: int[blocks] twice, size -1 where absent; the last
@@ -55,6 +68,8 @@ class Pieces:
 
     def _columns_of(self, names: Sequence[bytes]) -> dict[bytes, tuple[Places, Places]]:
         """`find_all` where pieces form a grid: the names that one column holds in every row."""
+        if self.same_names is not None:
+            return {name: self._column_of(name, self.same_names) for name in names}
         found = {}
         for name in names:
             for column in reversed(np.flatnonzero(self.name_size[: self.width] == len(name)).tolist()):
@@ -64,6 +79,13 @@ class Pieces:
                 if named.any():
                     break
         return found
+
+    def _column_of(self, name: bytes, names: tuple[bytes, ...]) -> tuple[Places, Places]:
+        """`find` where every block has these names."""
+        if name not in names:
+            return np.zeros(len(self.counts), np.int64), np.full(len(self.counts), -1, np.int64)
+        column = len(names) - 1 - names[::-1].index(name)
+        return self.value_start[column :: self.width], self.value_size[column :: self.width]
 
     def _values_of(self, hits: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
         """The values of some pieces, by block."""
@@ -79,6 +101,8 @@ class Pieces:
 
     def without_doubles(self) -> "Pieces":
         """The same with only the last piece of each name in a block, as a Java HashMap keeps them."""
+        if self.same_names is not None and len(set(self.same_names)) == self.width:
+            return self
         rows = self.rows()
         doubled = _doubled(self, rows)
         if not doubled.any():

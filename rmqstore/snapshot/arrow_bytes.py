@@ -1,6 +1,7 @@
 """From scattered bytes of a page to Arrow arrays, in one gather and without a Python object per row."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 _MILLIS_MAX = np.iinfo(np.int64).max // 1000
 # Byte masks that keep the first 0 … 12 bytes of a value.
 _KEPT = np.array([[255] * size + [0] * (_INLINE_SIZE - size) for size in range(_INLINE_SIZE + 1)], np.uint8)
+_OFFSET_MAX = 2**31 - 1
 # Values of one size are copied as one block each up to this size; for larger ones the cast of views is faster
 # (measured).
 _UNIFORM_SIZE_MAX = 64
@@ -117,6 +119,18 @@ def bytes_of(values: pa.Array) -> tuple[Bytes, Ints]:
 def constant_text(text: str | None, count: int) -> pa.Array:
     """string[n] of one value; the same array for the same question, as batch after batch asks it."""
     return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+def repeated_texts(texts: Sequence[bytes], count: int) -> pa.Array | None:
+    """string[len(texts) * n] of these texts `count` times over; None where one of them is not ASCII."""
+    row = b"".join(texts)
+    if not row.isascii() or len(row) * count > _OFFSET_MAX:
+        return None
+    ends = np.cumsum([len(text) for text in texts])
+    offsets = np.zeros(len(texts) * count + 1, np.int32)
+    np.add(np.arange(count)[:, None] * len(row), ends, out=offsets[1:].reshape(count, len(texts)), casting="unsafe")
+    data = np.tile(np.frombuffer(row, np.uint8), count)
+    return pa.Array.from_buffers(pa.string(), len(texts) * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def millis_to_timestamps(millis: Ints) -> pa.Array:

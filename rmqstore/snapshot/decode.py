@@ -17,6 +17,7 @@ from rmqstore.snapshot.arrow_bytes import (
     constant_text,
     is_ascii,
     millis_to_timestamps,
+    repeated_texts,
     text_of,
 )
 from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
@@ -247,7 +248,9 @@ def _topic(content: _Content) -> pa.Array:
 
 def _properties(content: _Content) -> pa.Array:
     pieces = content.pieces().without_doubles()
-    names = text_of(pieces.data, pieces.name_start, pieces.name_size, is_ascii=content.is_ascii())
+    names = repeated_texts(pieces.same_names, len(content)) if pieces.same_names is not None else None
+    if names is None:
+        names = text_of(pieces.data, pieces.name_start, pieces.name_size, is_ascii=content.is_ascii())
     values = text_of(pieces.data, pieces.value_start, pieces.value_size, is_ascii=content.is_ascii())
     offsets = np.concatenate(([0], np.cumsum(pieces.counts))).astype(np.int32)
     entries = pa.StructArray.from_arrays(

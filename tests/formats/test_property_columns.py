@@ -22,6 +22,16 @@ def joined(pairs: list[tuple[bytes, bytes]], closed: bool) -> bytes:
 ROOM_FOR_CRC = st.sampled_from([b"", b"", bytes(20)])  # what 5.2.0 leaves behind the last 0x02
 WRITTEN = st.builds(lambda pairs, closed, room: joined(pairs, closed) + room, PAIRS, st.booleans(), ROOM_FOR_CRC)
 BLOCK = WRITTEN | st.lists(LETTERS, max_size=12).map(b"".join)
+# Blocks of one program: the same names in the same order, some twice, now and then another of the same size.
+VALUES = st.sampled_from([b"v", b"v1", b"\0", b"w" * 20])
+GRID = st.lists(st.sampled_from(NAMES), min_size=1, max_size=5).flatmap(
+    lambda names: st.lists(
+        st.tuples(*[st.tuples(st.sampled_from([name] * 9 + [name[:-1] + b"z"]), VALUES) for name in names]).map(
+            lambda pairs: joined(list(pairs), closed=True)
+        ),
+        max_size=6,
+    )
+)
 
 
 def split(blocks: list[bytes], behind: bytes = b"") -> Pieces:
@@ -46,7 +56,7 @@ def listed(pieces: Pieces) -> list[list[tuple[str, str]]]:
     return found
 
 
-@given(st.lists(BLOCK, max_size=8), st.binary(max_size=4) | st.just(b"\x02\x01"))
+@given(GRID | st.lists(BLOCK, max_size=8), st.binary(max_size=4) | st.just(b"\x02\x01"))
 @example([b""], b"")
 @example([b"", b"a\x01b\x02", b"", b"a\x01b", b""], b"")
 @example([b"a\x01b", b"c\x01d\x02"], b"\x02")
@@ -62,12 +72,23 @@ def test_pieces_are_the_properties(blocks: list[bytes], behind: bytes) -> None:
     assert int(pieces.counts.sum()) == len(pieces.name_start)
 
 
-@given(st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
+@given(GRID | st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
 def test_find_answers_as_a_look_up(blocks: list[bytes], name: bytes) -> None:
     for pieces in (split(blocks), split(blocks, b"TAGS\x01z\x02").without_doubles()):
         starts, sizes = pieces.find(name)
         found = [value_at(pieces, start, size) for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
         assert found == [parse_properties(block).get(name.decode()) for block in blocks]
+
+
+@given(GRID)
+def test_same_names_are_those_of_every_block(blocks: list[bytes]) -> None:
+    pieces = split(blocks)
+    names = [tuple(name for name, _ in pairs) for pairs in listed(pieces)]
+    same = pieces.same_names
+    if same is None:
+        assert len(set(names)) != 1
+    else:
+        assert set(names) == {tuple(java_text(name) for name in same)}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rmqstore.snapshot.arrow_bytes import (
     hex_array,
     is_ascii,
     millis_to_timestamps,
+    repeated_texts,
     text_array,
     text_of,
 )
@@ -142,3 +143,12 @@ def test_constant_text_may_be_null() -> None:
     assert constant_text("a", 2).to_pylist() == ["a", "a"]
     assert constant_text(None, 2).to_pylist() == [None, None]
     assert constant_text(None, 2).type == pa.string()
+
+
+def test_texts_are_repeated_row_after_row() -> None:
+    repeated = repeated_texts([b"TAGS", b"k", b"x" * 20], 3)
+    assert repeated is not None
+    repeated.validate(full=True)
+    assert repeated.to_pylist() == ["TAGS", "k", "x" * 20] * 3
+    assert repeated_texts([b"TAGS", "\u00dc".encode()], 3) is None
+    assert repeated_texts([b"x" * 2**20], 2**11) is None  # Arrow's offsets have 32 bits
