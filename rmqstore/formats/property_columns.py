@@ -68,8 +68,9 @@ class Pieces:
 
     def _columns_of(self, names: Sequence[bytes]) -> dict[bytes, tuple[Places, Places]]:
         """`find_all` where pieces form a grid: the names that one column holds in every row."""
-        if self.same_names is not None:
-            return {name: self._column_of(name, self.same_names) for name in names}
+        known = self.__dict__.get("same_names")  # only where somebody has asked: it costs a look at all names
+        if known is not None:
+            return {name: self._column_of(name, known) for name in names}
         found = {}
         for name in names:
             for column in reversed(np.flatnonzero(self.name_size[: self.width] == len(name)).tolist()):

@@ -209,6 +209,8 @@ class _Content:
             data, offsets = bytes_of(self.blocks())
             self._pieces = split_pieces(data, offsets)
             self._is_ascii = is_ascii(data[: offsets[-1]])
+            if "properties" in self.request.columns:
+                _ = self._pieces.same_names  # the map asks for it anyway, and single properties are found by it then
         return self._pieces
 
     def is_ascii(self) -> bool:
