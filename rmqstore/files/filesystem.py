@@ -28,6 +28,7 @@ _ZEROS = bytes(1024 * 1024)
 
 _SEEK_DATA = getattr(os, "SEEK_DATA", -1)  # -1: no such thing on this system, which answers EINVAL
 _SEEK_HOLE = getattr(os, "SEEK_HOLE", -1)
+_PAGE_SIZE = 4096
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -67,6 +68,10 @@ class DiskFile(Protocol):
 
         It skips what was never written, as far as the disk can tell; the whole rest of the file is a right answer.
         """
+
+    def forget(self, position: int, size: int) -> None:
+        """Says that these bytes, which are durable, are not read again soon: the system need not keep them in
+        memory."""
 
     def view(self) -> memoryview:
         """The whole file, shared and writable; it must not shrink meanwhile.  The view stays valid after `close`."""
@@ -199,6 +204,12 @@ class RealFile:
     def truncate(self, size: int) -> None:
         """Sets the file's size."""
         os.ftruncate(self._descriptor, size)
+
+    def forget(self, position: int, size: int) -> None:
+        """Drops whole pages from the page cache, where the system does that."""
+        low, high = -(-position // _PAGE_SIZE) * _PAGE_SIZE, (position + size) // _PAGE_SIZE * _PAGE_SIZE
+        if low < high and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, low, high - low, os.POSIX_FADV_DONTNEED)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Asks the file system for the parts that were written; what was only read may count as written, too."""

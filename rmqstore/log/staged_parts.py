@@ -125,6 +125,7 @@ def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[Enco
         data = np.frombuffer(bytearray(file.read(data_at, data_size)), np.uint8)
         if len(data) < data_size:
             raise Corrupt(path, data_at, "the file ends inside a block")
+        file.forget(data_at, data_size)  # memory for what is written into the log now, and the part goes soon
         checksum = running_crc(data, checksum)
         row_count += len(rows.sizes)
         encoded = _encoded(rows, data)

@@ -221,6 +221,10 @@ class _MemoryFile:
         pages = ((low, min(low + PAGE_SIZE, len(live))) for low in range(position, len(live), PAGE_SIZE))
         return [(low, high) for low, high in pages if live.count(0, low, high) != high - low]
 
+    def forget(self, position: int, size: int) -> None:
+        """There is nothing but memory."""
+        self._check()
+
     def view(self) -> memoryview:
         """The bytes themselves; the file cannot change its size while a view lives."""
         self._check()
@@ -615,6 +619,9 @@ class _WatchedFile:
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         self._disk.before_reading(self.path)
         return self._inner.data_ranges(position)
+
+    def forget(self, position: int, size: int) -> None:
+        self._inner.forget(position, size)
 
     def view(self) -> memoryview:
         self._disk.before_reading(self.path)
