@@ -390,6 +390,7 @@ def test_t22_a_damaged_index_file_is_built_again(number: int, place: int) -> Non
     data[place + 3] ^= 0x55
     disk.put_file(path, bytes(data))
     all_there(recover(disk), store)
+    assert derived(disk) == rebuilt(disk)
 
 
 def test_t28_a_missing_file_in_the_middle() -> None:
@@ -627,6 +628,7 @@ def test_shifted_entries_are_put_right() -> None:
     entries = store.entries["T", 0]
     lay_queue(disk, "T", 0, b"".join([*entries[:15], entries[19]]))
     all_there(recover(disk), store)
+    assert derived(disk) == rebuilt(disk)
 
 
 def test_light_queues_are_only_held_against_the_end() -> None:
