@@ -4,8 +4,7 @@ Works on the property blocks laid end to end: `data` uint8[], block i at data[of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,13 @@ NAME_END = 0x01
 VALUE_END = 0x02
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
     """The usable name-value pieces of n blocks in order: int32[pieces] each; positions are in `data`, less than 2 GiB.
 
     `counts` is the number of pieces of each block, int64[n].  `width` is that number where every block has as many with
-    names of the same sizes in the same order, as the messages of one program have; 0 where blocks differ.
+    names of the same sizes in the same order, as the messages of one program have; 0 where blocks differ.  `same_names`
+    are the names of every block in their order, where `with_same_names` was asked and all blocks have the same.
     """
 
     data: Bytes
@@ -31,22 +31,22 @@ class Pieces:
     value_start: Places
     value_size: Places
     width: int = 0
+    same_names: tuple[bytes, ...] | None = None
 
     def rows(self) -> Ints:
         """The block of each piece."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    @cached_property
-    def same_names(self) -> tuple[bytes, ...] | None:
-        """The names of every block in their order, where all blocks have the same; None elsewhere."""
+    def with_same_names(self) -> "Pieces":
+        """The same with `same_names`: a look at all names, for who asks for more than a few of them."""
         names: list[bytes] = []
         for column in range(self.width):
             start = int(self.name_start[column])
             name = self.data[start : start + int(self.name_size[column])].tobytes()
             if not compare_bytes(self.data, self.name_start[column :: self.width], name).all():
-                return None
+                return self
             names.append(name)
-        return tuple(names) or None
+        return replace(self, same_names=tuple(names) or None)
 
     def find(self, name: bytes) -> tuple[Places, Places]:
         """Start and size of the value of `name` in each block: int[blocks] twice, size -1 where absent; the last
@@ -68,9 +68,8 @@ class Pieces:
 
     def _columns_of(self, names: Sequence[bytes]) -> dict[bytes, tuple[Places, Places]]:
         """`find_all` where pieces form a grid: the names that one column holds in every row."""
-        known = self.__dict__.get("same_names")  # only where somebody has asked: it costs a look at all names
-        if known is not None:
-            return {name: self._column_of(name, known) for name in names}
+        if self.same_names is not None:
+            return {name: self._column_of(name, self.same_names) for name in names}
         found = {}
         for name in names:
             for column in reversed(np.flatnonzero(self.name_size[: self.width] == len(name)).tolist()):

@@ -59,10 +59,7 @@ def chain(page: Bytes, position: int, places: Ints | None = None) -> Ints:
     Ends before a record that the page cuts, a blank, or anything that is no record.  `places`, ascending, are where
     records are said to begin: as far as that is so, nothing is searched, which spares looking at every byte.
     """
-    if places is None or not len(places):
-        return _searched(page, position)
-    told = _told(page, position, places)
-    if not len(told):
+    if places is None or not len(told := _told(page, position, places)):
         return _searched(page, position)
     end = int(told[-1]) + int(gather(page, told[-1:], "i4")[0])
     return np.concatenate((told, _searched(page, end)))

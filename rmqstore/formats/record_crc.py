@@ -95,7 +95,8 @@ def property_crcs_hold(page: Bytes, starts: Ints, total_sizes: Ints, properties_
     rows = np.flatnonzero(properties_sizes >= PROPERTY_CRC_SIZE)
     tails_at = (starts + total_sizes)[rows] - PROPERTY_CRC_SIZE
     tails = gather_bytes(page, tails_at, PROPERTY_CRC_SIZE).view(np.uint8).reshape(-1, PROPERTY_CRC_SIZE)
-    rows, tails = rows[tails[:, -1] == VALUE_END[0]], tails[tails[:, -1] == VALUE_END[0]]
+    closed = tails[:, -1] == VALUE_END[0]
+    rows, tails = rows[closed], tails[closed]
     name = np.frombuffer(_PROPERTY_NAME, np.uint8)
     named = (tails[:, : len(name)] == name).all(axis=1)
     rows, tails = rows[named], tails[named]

@@ -102,9 +102,9 @@ class KnownBatch:
     @cached_property
     def topics(self) -> tuple[list[str], Ints]:
         """The topics that occur, and the number of each record's in that list."""
-        topics = list(dict.fromkeys(topic for topic, _ in self._queues))
-        numbers = np.array([topics.index(topic) for topic, _ in self._queues], np.int64)
-        return topics, numbers[self._numbers]
+        known: dict[str, int] = {}
+        numbers = np.array([known.setdefault(topic, len(known)) for topic, _ in self._queues], np.int64)
+        return list(known), numbers[self._numbers]
 
     def tags_codes(self, _delay_ms: object) -> Ints:
         """The third field of each record's queue entry; none waits for a delay level."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -289,13 +289,23 @@ class Dispatcher(Protocol):
 Read = Callable[[int, int], bytes]
 
 
+class CrcChecks(NamedTuple):
+    """Which CRCs are held against what they cover."""
+
+    bodies: bool = False
+    properties: bool = False
+
+
+NO_CHECKS = CrcChecks()
+
+
 def read_batches(
     read: Read,
     start: int,
     stop: int,
     file_size: int,
     *,
-    checks: tuple[bool, bool] = (False, False),
+    checks: CrcChecks = NO_CHECKS,
     window_size: int = WINDOW_SIZE,
     places: Ints | None = None,
 ) -> Iterator[RecordBatch | message.Blank | message.Torn]:
@@ -303,10 +313,9 @@ def read_batches(
 
     `read(offset, size)` gives bytes of the log, fewer where it ends.  `start` is where a record, a blank or a file
     begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
-    physicalOffset field that names another place, or a wrong CRC where `checks` says so, of bodies and of CRC
-    properties.  `position` of a Blank and a Torn is its offset in the log.  A batch is what one window of `window_size`
-    bytes holds.  `places`, ascending, are where records are said to begin in the log: as far as that is so, they are
-    found faster.
+    physicalOffset field that names another place, or a wrong CRC of those that `checks` names.  `position` of a Blank
+    and a Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.  `places`, ascending,
+    are where records are said to begin in the log: as far as that is so, they are found faster.
     """
     offset, topic = start, b""
     while offset < stop:
@@ -343,7 +352,7 @@ def _cut_size(data: bytes, room: int) -> int | None:
 
 
 def _standing(
-    data: bytes, offset: int, topic: bytes, checks: tuple[bool, bool], places: Ints | None
+    data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None
 ) -> RecordBatch | message.Blank | message.Torn:
     """What `data` from `offset` on begins with; `topic` is that of the record before, `places` where records may be."""
     if len(data) >= message.BLANK.size:
@@ -365,25 +374,24 @@ def _standing(
     return RecordBatch(offsets, located, int(offsets[-1] + located.total_size[-1]))
 
 
-def _sound(located: Located, offsets: Ints, checks: tuple[bool, bool]) -> tuple[Mask, str]:
+def _sound(located: Located, offsets: Ints, checks: CrcChecks) -> tuple[Mask, str]:
     """Which records are sound, and what is wrong with the first one if it is not ("": its lengths)."""
-    check_crc, check_property_crc = checks
     whole = located.sound
     if not whole[0]:
         return whole, ""
     placed = whole & (located.head("physical_offset") == offsets)
     if not placed[0]:
         return placed, f"the record's physicalOffset field says {int(located.head('physical_offset')[0])}"
-    if not (check_crc or check_property_crc):
+    if not any(checks):
         return placed, ""
     rows = np.flatnonzero(placed)
     part = located if len(rows) == len(placed) else located.take(rows)
-    if check_crc:
+    if checks.bodies:
         crcs = masked_crc32s(part.page, part.body_at, part.body_size)
         placed[rows] &= (crcs == part.head("body_crc")) | (part.body_size == 0)
         if not placed[0]:
             return placed, "the CRC of the body is wrong"
-    if check_property_crc:
+    if checks.properties:
         placed[rows] &= property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
     return placed, "the CRC property of the record is wrong"
 

@@ -9,7 +9,7 @@ from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
 from rmqstore.formats.record_chain import magic_positions
 from rmqstore.formats.record_crc import masked_crc32s
-from rmqstore.log.record_batch import WINDOW_SIZE, RecordBatch, read_batches
+from rmqstore.log.record_batch import WINDOW_SIZE, CrcChecks, RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile
 from rmqstore.log.recovery_view import LogView
 
@@ -107,7 +107,7 @@ def scan_log(
 
     held: RecordBatch | None = None  # given when what follows shows that its last record was written to the end
     for item in read_batches(
-        log.read, start, stop, log.file_size, checks=(rules.check_crc, rules.check_crc), places=places
+        log.read, start, stop, log.file_size, checks=CrcChecks(rules.check_crc, rules.check_crc), places=places
     ):
         if isinstance(item, message.Torn):
             torn = item
@@ -206,7 +206,7 @@ def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, newest_
         if not has_lost_sector(log, position, following):
             return False
         position = following
-        for item in read_batches(log.read, following, log.end, log.file_size, checks=(True, False)):
+        for item in read_batches(log.read, following, log.end, log.file_size, checks=CrcChecks(bodies=True)):
             if isinstance(item, RecordBatch):
                 oldest_ms = min(oldest_ms, int(item.store_ms.min()))
                 latest_ms = max(latest_ms, int(item.store_ms.max()))

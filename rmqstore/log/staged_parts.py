@@ -45,8 +45,7 @@ class PartWriter:
         self._fs = fs
         self._directory = directory
         self._partition, self._attempt = partition, attempt
-        self._file: DiskFile | None = None
-        self._behind: WriteBehind | None = None
+        self._written: tuple[DiskFile, WriteBehind] | None = None
         self._position = self._row_count = self._record_size = self._checksum = 0
 
     @property
@@ -58,25 +57,24 @@ class PartWriter:
         """Writes rows behind those before.  Raises OSError."""
         if not encoded.count:
             return
-        if self._file is None:
-            self._fs.make_directories(self._directory)
-            self._file = self._fs.create(self.path, 0)
-            self._behind = WriteBehind(self._file.sync)
+        if self._written is None:
+            self._written = self._begun()
+        file, behind = self._written
         front = encode_block(_rows_of(encoded), len(encoded.data))
-        self._file.write(self._position, front)
-        self._file.write(self._position + len(front), encoded.data)
+        file.write(self._position, front)
+        file.write(self._position + len(front), encoded.data)
         self._position += len(front) + len(encoded.data)
         self._row_count += encoded.count
         self._record_size += len(encoded.data)
         self._checksum = running_crc(encoded.data, self._checksum)
-        assert self._behind is not None
-        self._behind.wrote(len(front) + len(encoded.data))
+        behind.wrote(len(front) + len(encoded.data))
 
     def finish(self) -> StagedPart:
         """Makes the part durable and says what it is.  Raises OSError."""
-        if self._file is not None and self._behind is not None:
-            self._behind.settle()
-            self._file.sync()
+        if self._written is not None:
+            file, behind = self._written
+            behind.settle()
+            file.sync()
             self._fs.sync_directory(self._directory)
         return StagedPart(
             self._partition, self._attempt, self._row_count, self._position, self._record_size, self._checksum
@@ -84,10 +82,16 @@ class PartWriter:
 
     def discard(self) -> None:
         """Removes what was written, as far as that is possible."""
-        if self._behind is not None:
-            self._behind.end()
+        if self._written is not None:
+            self._written[1].end()
             with suppress(OSError):
                 self._fs.remove(self.path)
+
+    def _begun(self) -> tuple[DiskFile, WriteBehind]:
+        """The file, new, and who has the disk write it.  Raises OSError."""
+        self._fs.make_directories(self._directory)
+        file = self._fs.create(self.path, 0)
+        return file, WriteBehind(file.sync)
 
 
 def _rows_of(encoded: EncodedColumns) -> BlockRows:

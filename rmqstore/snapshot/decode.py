@@ -207,10 +207,9 @@ class _Content:
     def pieces(self) -> Pieces:
         if self._pieces is None:
             data, offsets = bytes_of(self.blocks())
-            self._pieces = split_pieces(data, offsets)
+            pieces = split_pieces(data, offsets)
+            self._pieces = pieces.with_same_names() if "properties" in self.request.columns else pieces
             self._is_ascii = is_ascii(data[: offsets[-1]])
-            if "properties" in self.request.columns:
-                _ = self._pieces.same_names  # the map asks for it anyway, and single properties are found by it then
         return self._pieces
 
     def is_ascii(self) -> bool:
@@ -250,7 +249,7 @@ def _topic(content: _Content) -> pa.Array:
 
 def _properties(content: _Content) -> pa.Array:
     pieces = content.pieces().without_doubles()
-    names = repeated_texts(pieces.same_names, len(content)) if pieces.same_names is not None else None
+    names = None if pieces.same_names is None else repeated_texts(pieces.same_names, len(content))
     if names is None:
         names = text_of(pieces.data, pieces.name_start, pieces.name_size, is_ascii=content.is_ascii())
     values = text_of(pieces.data, pieces.value_start, pieces.value_size, is_ascii=content.is_ascii())

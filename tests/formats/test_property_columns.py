@@ -66,17 +66,17 @@ def test_pieces_are_the_properties(blocks: list[bytes], behind: bytes) -> None:
     pieces = split(blocks, behind)
     expected = [parse_properties(block) for block in blocks]
     assert [dict(pairs) for pairs in listed(pieces)] == expected
-    single = listed(pieces.without_doubles())
-    assert [dict(pairs) for pairs in single] == expected
-    assert [len(pairs) for pairs in single] == [len(properties) for properties in expected]
+    for part in (pieces, pieces.with_same_names()):
+        single = listed(part.without_doubles())
+        assert [dict(pairs) for pairs in single] == expected
+        assert [len(pairs) for pairs in single] == [len(properties) for properties in expected]
     assert int(pieces.counts.sum()) == len(pieces.name_start)
 
 
 @given(GRID | st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
 def test_find_answers_as_a_look_up(blocks: list[bytes], name: bytes) -> None:
-    asked = split(blocks)
-    assert asked.same_names is None or asked.width
-    for pieces in (split(blocks), asked, split(blocks, b"TAGS\x01z\x02").without_doubles()):
+    named = split(blocks).with_same_names()
+    for pieces in (split(blocks), named, split(blocks, b"TAGS\x01z\x02").without_doubles(), named.without_doubles()):
         starts, sizes = pieces.find(name)
         found = [value_at(pieces, start, size) for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
         assert found == [parse_properties(block).get(name.decode()) for block in blocks]
@@ -84,7 +84,7 @@ def test_find_answers_as_a_look_up(blocks: list[bytes], name: bytes) -> None:
 
 @given(GRID)
 def test_same_names_are_those_of_every_block(blocks: list[bytes]) -> None:
-    pieces = split(blocks)
+    pieces = split(blocks).with_same_names()
     names = [tuple(name for name, _ in pairs) for pairs in listed(pieces)]
     same = pieces.same_names
     if same is None:

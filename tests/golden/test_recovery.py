@@ -19,7 +19,7 @@ from rmqstore.files import filesystem
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
-from rmqstore.log.record_batch import RecordBatch, read_batches
+from rmqstore.log.record_batch import CrcChecks, RecordBatch, read_batches
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import StoreParts
 from rmqstore.log.recovery_disk import ReadOnlyDisk
@@ -92,7 +92,8 @@ def _contents(store: Path) -> dict[str, bytes]:
 def _records(parts: StoreParts) -> Iterator[RecordBatch]:
     """Every record of the log."""
     log = parts.log
-    for item in read_batches(log.read, log.start, log.end, log.file_size, checks=(True, False)) if log.starts else ():
+    items = read_batches(log.read, log.start, log.end, log.file_size, checks=CrcChecks(bodies=True))
+    for item in items if log.starts else ():
         if isinstance(item, RecordBatch):
             yield item
 

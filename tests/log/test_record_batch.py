@@ -12,7 +12,7 @@ from rmqstore.formats.message import Blank, Torn
 from rmqstore.formats.properties import parse_properties, split_keys
 from rmqstore.formats.record_crc import property_crc
 from rmqstore.log import record_batch
-from rmqstore.log.record_batch import RecordBatch, joined_bytes, read_batches
+from rmqstore.log.record_batch import CrcChecks, RecordBatch, joined_bytes, read_batches
 from tests.formats.records import encoded
 
 FILE_SIZE = 4096
@@ -182,15 +182,15 @@ def test_crcs_are_checked_when_asked(row: int) -> None:
     at = [0, len(plain) - len(laid([{}]))][row]
     data = flipped(plain, at + message.FRONT_V4.size)
     assert [len(batch) for batch in walked(data)] == [3]
-    *batches, torn = walked(data, checks=(True, False))
+    *batches, torn = walked(data, checks=CrcChecks(bodies=True))
     assert (sum(map(len, batches)), torn) == ([0, 2][row], Torn(at, "the CRC of the body is wrong"))
 
 
 def test_crc_properties_are_checked_when_asked() -> None:
     record = encoded(properties=b"KEYS\x01k\x02" + b"\0" * 20)
     data = record[:-20] + property_crc(record[:-20])
-    assert [len(batch) for batch in walked(data, checks=(True, True))] == [1]
-    found = walked(flipped(data, 44), checks=(True, True))
+    assert [len(batch) for batch in walked(data, checks=CrcChecks(bodies=True, properties=True))] == [1]
+    found = walked(flipped(data, 44), checks=CrcChecks(bodies=True, properties=True))
     assert found == [Torn(0, "the CRC property of the record is wrong")]
 
 
