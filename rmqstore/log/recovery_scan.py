@@ -1,6 +1,6 @@
 """The end of the log: reading it record by record, and telling a torn end from damage in the middle."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +58,14 @@ class ScanCount:
     """What a scan came by: records, and the store times in ms of the newest of all and of those for queues.
 
     Newest is the last one, not the one with the latest time: a time may be damaged without harm, or a clock be wrong.
+    `saw_flushed`: a record has the time that the checkpoint gives for the newest one that was flushed.
     """
 
+    flushed_ms: int = 0
     record_count: int = 0
     newest_ms: int = 0
     newest_queued_ms: int = 0
+    saw_flushed: bool = False
 
     def add(self, batch: RecordBatch) -> None:
         """Counts the records of a batch."""
@@ -71,6 +74,7 @@ class ScanCount:
         queued = batch.store_ms[batch.queued]
         if len(queued):
             self.newest_queued_ms = int(queued[-1])
+        self.saw_flushed = self.saw_flushed or bool((batch.store_ms == self.flushed_ms).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def scan_log(
 
     `places` are where records are said to begin, as `read_batches` has it.
     """
-    count = ScanCount()
+    count = ScanCount(rules.flushed_ms)
     last_end = start
     if not log.files:
         return LogEnd(0, "there is no commitlog file"), count
@@ -115,7 +119,7 @@ def scan_log(
                 torn = message.Torn(int(held.offsets[-1]), "its last bytes were not written")
                 held = _without_last(held)
             give(held)
-            return _end_at(log, torn, rules, count.newest_ms), count
+            return _end_at(log, torn, rules, count), count
         give(held)
         held = None
         if isinstance(item, RecordBatch):
@@ -124,7 +128,7 @@ def scan_log(
             last_end = item.position - item.position % log.file_size + log.file_size
     give(held)
     if rules.stop is not None:
-        return _end_at(log, message.Torn(rules.stop, rules.stop_reason), rules, count.newest_ms), count
+        return _end_at(log, message.Torn(rules.stop, rules.stop_reason), rules, count), count
     return LogEnd(last_end, _FULL), count
 
 
@@ -145,76 +149,54 @@ def _without_last(batch: RecordBatch) -> RecordBatch | None:
     return RecordBatch(batch.offsets[rows], batch.located.take(rows), int(batch.offsets[-1])) if len(rows) else None
 
 
-def _half_written(batch: RecordBatch, flushed_ms: int, file_size: int) -> int | None:
-    """The first record whose topic or properties are zeros for a whole sector, or to its end from where one begins.
-
-    No CRC covers them; a power cut may have left them unwritten where the record was not known to be on the disk.
-    """
-    part = batch.located
-    body_ends = part.body_at + part.body_size
-    ends = part.starts + part.total_size
-    suspicious = (part.topic_size > 0) & (part.page[np.minimum(part.topic_at, ends - 1)] == 0)
-    suspicious |= (part.properties_size > 0) & (part.page[ends - 1] == 0)
-    suspicious |= ends - body_ends > _SECTOR_SIZE
-    suspicious &= batch.store_ms >= flushed_ms
-    for row in np.flatnonzero(suspicious).tolist():
-        shift = (int(batch.offsets[row]) % file_size - int(part.starts[row])) % _SECTOR_SIZE
-        texts = ((part.topic_at[row], part.topic_size[row]), (part.properties_at[row], part.properties_size[row]))
-        start, end = int(part.starts[row]), int(ends[row])
-        for edge in range(start + -(start + shift) % _SECTOR_SIZE, end, _SECTOR_SIZE):
-            if edge > start and _is_unwritten(part.page, (edge, edge + _SECTOR_SIZE), texts):
-                return int(row)
-    return None
-
-
-def _is_unwritten(page: Bytes, sector: tuple[int, int], texts: Sequence[tuple[int, int]]) -> bool:
-    """Whether texts (place and size each) reach into a sector, and all that lies in it is zero."""
-    parts = [page[max(sector[0], place) : min(sector[1], place + size)] for place, size in texts]
-    held = [part for part in parts if len(part)]
-    return bool(held) and not any(part.any() for part in held)
-
-
-def _first_rows(batch: RecordBatch, count: int) -> RecordBatch | None:
-    if not count:
-        return None
-    rows = np.arange(count)
-    return RecordBatch(batch.offsets[:count], batch.located.take(rows), int(batch.offsets[count]))
-
-
-def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, newest_ms: int) -> LogEnd:
+def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
     """The chain of records is lost at a place: is that the end, a tear, or damage?"""
     is_gap = log.file_at(torn.position) is None
-    resume = next_sound(log, torn.position + 1, newest_ms, rules.is_known)
+    resume = next_sound(log, torn.position + 1, count.newest_ms, rules.is_known)
     if is_gap and resume is None:
         return LogEnd(torn.position, _FULL)
     if torn.reason == message.NO_DATA and resume is None:
         return LogEnd(torn.position, "nothing is written there")
     reason = "commitlog files are missing" if is_gap else torn.reason
     is_tear = rules.may_be_torn and not is_gap and resume is not None
-    is_tear = is_tear and _is_tear(log, torn.position, resume or 0, rules, newest_ms)
+    is_tear = is_tear and _is_tear(log, torn.position, resume or 0, rules, count)
     return LogEnd(torn.position, reason, is_broken=not is_gap, resume=resume, is_tear=is_tear)
 
 
-def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, newest_ms: int) -> bool:
+def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
     """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing behind
-    it was known to be flushed.  A time that no message has that is left says nothing."""
+    it was known to be flushed."""
     following: int | None = resume
-    oldest_ms, latest_ms = _NEVER_MS, newest_ms
+    behind = ScanCount(rules.flushed_ms)
+    oldest_ms, latest_ms = _NEVER_MS, count.newest_ms
     for _ in range(_TEARS_MAX):
         if following is None:
-            return rules.flushed_ms > latest_ms or oldest_ms >= rules.flushed_ms
+            return _may_be_unflushed(rules.flushed_ms, (oldest_ms, latest_ms), count, behind)
         if not has_lost_sector(log, position, following):
             return False
         position = following
         for item in read_batches(log.read, following, log.end, log.file_size, checks=CrcChecks(bodies=True)):
             if isinstance(item, RecordBatch):
+                behind.add(item)
                 oldest_ms = min(oldest_ms, int(item.store_ms.min()))
                 latest_ms = max(latest_ms, int(item.store_ms.max()))
                 position = item.end
             elif isinstance(item, message.Torn):
                 position = item.position
-        following = next_sound(log, position + 1, newest_ms, rules.is_known)
+        following = next_sound(log, position + 1, count.newest_ms, rules.is_known)
     return False
+
+
+def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCount, behind: ScanCount) -> bool:
+    """Whether what stands behind a tear may have been written after the flush that the checkpoint tells of.
+
+    `times_ms` are the oldest behind and the latest of all that is left.  A time that no message has says nothing.
+    Where the clock stepped back, times do not say what came later, but the record that has the checkpoint's does.
+    """
+    oldest_ms, latest_ms = times_ms
+    if flushed_ms > latest_ms or oldest_ms >= flushed_ms:
+        return True
+    return before.saw_flushed and not behind.saw_flushed
 
 
 def has_lost_sector(log: LogView, low: int, high: int) -> bool:

@@ -207,6 +207,40 @@ def test_zeros_that_are_no_sector_are_damage(zeros: slice) -> None:
         recover(disk)
 
 
+def stepping_store(back: range, *, again: int | None = None) -> tuple[SmallStore, MemoryDisk]:
+    """40 messages, 20 of which were flushed; the clock stood twenty seconds earlier for those of `back`.
+
+    Message 30 is lost with its sector.  `again` has the store time of the last one that was flushed.
+    """
+    store = SmallStore(file_size=8192)
+    for number in range(40):
+        ms = FIRST_MS + 1000 * (19 if number == again else number - (20 if number in back else 0))
+        store.add("T", number % 2, body=b"body %d" % number, store_timestamp=ms)
+    flushed = SmallStore(file_size=8192)
+    for number in range(20):
+        flushed.add("T", number % 2, body=b"body %d" % number)
+    disk = killed(settled(flushed))
+    low = store.offsets[30] // 512 * 512
+    store.data[0][low : low + 512] = bytes(512)
+    lay_log(disk, store)
+    return store, disk
+
+
+def test_a_tear_behind_what_was_flushed_is_cut_though_the_clock_stepped_back() -> None:
+    """Some of the messages behind are older than the checkpoint's time, some newer: where the message of that time
+    stands says what was flushed."""
+    store, disk = stepping_store(range(22, 36))
+    found = recover(disk)
+    assert store.offsets[19] < found.plan.log_end <= store.offsets[30]
+    assert "torn by a power cut" in found.plan.end_reason
+
+
+def test_a_clock_that_passed_the_checkpoints_time_again_leaves_it_open_what_was_flushed() -> None:
+    _, disk = stepping_store(range(22, 36), again=37)
+    with pytest.raises(Corrupt, match="the next sound record is at"):
+        recover(disk)
+
+
 def test_a_lost_sector_of_what_was_flushed_is_damage() -> None:
     store = keyed_store(40, file_size=8192)
     disk = killed(settled(store))
