@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreInUse
 from rmqstore.formats.index import read_items
@@ -32,6 +33,12 @@ LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.it
 def seed() -> str:
     """The seed of this run; new every time unless one is given."""
     return os.environ.get("RMQSTORE_CONFORMANCE_SEED") or str(secrets.randbelow(10**6))
+
+
+@pytest.fixture(autouse=True)
+def nobody_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ's store leaves deliveries to its broker.  What is due here, because Java took its time, is not ours."""
+    monkeypatch.setattr(DelayDelivery, "step", lambda _: SAVE_INTERVAL_S)
 
 
 @pytest.fixture(scope="module")
