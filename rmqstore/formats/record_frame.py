@@ -6,7 +6,6 @@ fields 0.6, join 0.2, the rest checks); a further property 0.8.  `stamp` takes 0
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -99,17 +98,28 @@ def _topic_bytes(topic: str, long_as_v2: bool) -> bytes | None:
     return layout.struct.pack(len(topic)) + topic.encode()
 
 
+# TAGS, KEYS and UNIQ_KEY of a record, "" for none; lone surrogates as the message has them.
+Said = tuple[str, str, str]
+
+
 class Frame:
     """One record, whole but for its place: `data` is what to append once `stamp` has been called.
 
     `is_counted`: the message takes a number in its queue (none and commit); others are stored with queueOffset 0.
+    `said` is what the properties, the last `properties_size` bytes, hold for dispatch, where that is known.
     """
 
-    __slots__ = ("data", "has_crc", "is_counted", "properties_size", "queue_id", "store_time_at", "sys_flag", "topic")
+    __slots__ = (
+        "data", "has_crc", "is_counted", "properties_size", "queue_id", "said", "store_time_at", "sys_flag", "topic",
+    )  # fmt: skip
 
-    def __init__(self, data: bytearray, key: tuple[str, int], flags: int, has_crc: bool, properties_size: int) -> None:
+    def __init__(
+        self, data: bytearray, key: tuple[str, int], flags: int, has_crc: bool, properties_size: int,
+        said: Said | None,
+    ) -> None:  # fmt: skip
         self.data = data
-        self.properties_size = properties_size  # bytes at the end of `data`
+        self.properties_size = properties_size
+        self.said = said
         self.topic, self.queue_id = key
         self.sys_flag = flags
         self.is_counted = flags & sys_flag.TRANSACTION_MASK in _COUNTED
@@ -149,9 +159,10 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     topic = form.topic_bytes(message.topic)
     if topic is None or body is None or len(body) > form.message_size_max or message.queue_id < 0:
         return PutStatus.MESSAGE_ILLEGAL
-    block = properties_block(message, form.more_properties)
+    block, said = _properties_of(message)
     if block is None:
         return PutStatus.MESSAGE_ILLEGAL
+    block += form.more_properties
     if form.property_crc:
         block += _CRC_ROOM
     if len(block) > PROPERTIES_SIZE_MAX:
@@ -163,7 +174,7 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     data = _NOTHING.join((front, body, topic, _PROPERTIES_SIZE(len(block)), block))
     if len(data) > form.record_size_max:
         return PutStatus.MESSAGE_ILLEGAL
-    return Frame(data, (message.topic, message.queue_id), flags, form.property_crc, len(block))
+    return Frame(data, (message.topic, message.queue_id), flags, form.property_crc, len(block), said)
 
 
 _NOTHING = bytearray()
@@ -210,16 +221,23 @@ def _host_of(text: str) -> tuple[bool, tuple[int, int], bytes]:
     return is_v4, layouts.HOST_V4.struct.unpack(data) if is_v4 else (0, 0), data
 
 
-def properties_block(message: Message, more: bytes = b"") -> bytes | None:
+def properties_block(message: Message) -> bytes | None:
     """The properties of a message as a record holds them: TAGS, KEYS, WAIT, then its others in their order, each closed
-    by 0x02, then `more`; None where a name is empty or a separator stands in a name or a value.
+    by 0x02; None where a name is empty or a separator stands in a name or a value.
 
     The fields of the message win over properties of the same name.  Not stored: names that begin with
     __RMQ.TRANSIENT., and a __CRC32# from outside (Java takes it out only where it writes one of its own; a stale one
     would make a sound record look damaged).  Lone surrogates become `?`.
     """
-    tags, keys = message.tags, message.keys
-    if keys and keys.__class__ is not str:
+    return _properties_of(message)[0]
+
+
+def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
+    """`properties_block`, and what it says to dispatch; None where properties that do not simply stand one behind the
+    other may say it."""
+    tags = f"{message.tags}" if message.tags else ""
+    keys = message.keys or ""
+    if not isinstance(keys, str):
         keys = properties.KEY_SEPARATOR.join(keys)
     count = 0
     text = ""
@@ -232,19 +250,22 @@ def properties_block(message: Message, more: bytes = b"") -> bytes | None:
     if not message.wait_store_ok:
         count += 1
         text += "WAIT\x01false\x02"
+    said: Said | None = (tags, keys, "")
     others = message.properties
     if others:
         if not _STORED_APART.isdisjoint(others) or any(map(_is_unfit, others)):
             if "" in others:
-                return None
-            others = _fit(message, tags, keys)
+                return None, None
+            others, said = _fit(message, tags, keys), None
+        elif properties.UNIQUE_KEY in others:
+            said = (tags, keys, f"{others[properties.UNIQUE_KEY]}")
         count += len(others)
         text += "".join([f"{name}\x01{value}\x02" for name, value in others.items()])
     block = text.encode(errors="replace")
     # Each property has one of either mark by itself: more than that came from a name or a value.
     if block.count(_NAME_MARK) != count or block.count(_VALUE_MARK) != count:
-        return None
-    return block + more if more else block
+        return None, None
+    return block, said
 
 
 # Names that are not simply copied: the message's own fields may win over them, or the store writes them itself.
@@ -255,7 +276,7 @@ def _is_unfit(name: str) -> bool:
     return not name or name.startswith(TRANSIENT_PREFIX)
 
 
-def _fit(message: Message, tags: str | None, keys: str | Sequence[str]) -> dict[str, str]:
+def _fit(message: Message, tags: str, keys: str) -> dict[str, str]:
     """The further properties of a message without those that are not stored, or stand in its fields."""
     taken = {properties.TAGS: tags, properties.KEYS: keys, properties.WAIT: not message.wait_store_ok}
     left_out = {properties.CRC32, *(name for name, value in taken.items() if value)}

@@ -146,6 +146,14 @@ def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     assert parse_properties(properties_block(Message("T", b"", tags="a\ud800")) or b"") == {"TAGS": "a?"}
 
 
+def test_texts_of_a_class_of_their_own_are_texts():
+    class Key(str):
+        __slots__ = ()
+
+    block = properties_block(Message("T", b"", tags=Key("paid"), keys=Key("o-17"), properties={"UNIQ_KEY": Key("u")}))
+    assert parse_properties(block or b"") == {"TAGS": "paid", "KEYS": "o-17", "UNIQ_KEY": "u"}
+
+
 @pytest.mark.parametrize("mark", ["\x01", "\x02"])
 @pytest.mark.parametrize("place", ["tags", "keys", "key", "name", "value"])
 def test_separators_in_text_are_refused(place: str, mark: str) -> None:
