@@ -3,35 +3,48 @@
 Works on the property blocks laid end to end: `data` uint8[], block i at data[offsets[i]:offsets[i + 1]].
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.formats.alike_blocks import MARK_MAX, are_alike, everywhere, one_size
 from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places, compare_bytes, gather_bytes
 
 NAME_END = 0x01
-VALUE_END = 0x02
+VALUE_END = MARK_MAX
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class PiecePlaces(NamedTuple):
+    """Where names and values begin, and their sizes: int32[pieces] each."""
+
+    name_start: Places
+    name_size: Places
+    value_start: Places
+    value_size: Places
+
+
 class Pieces:
-    """The usable name-value pieces of n blocks in order: int32[pieces] each; positions are in `data`, less than 2 GiB.
+    """The usable name-value pieces of n blocks in order; positions are in `data`, less than 2 GiB.
 
     `counts` is the number of pieces of each block, int64[n].  `width` is that number where every block has as many with
     names of the same sizes in the same order, as the messages of one program have; 0 where blocks differ.  `same_names`
     are the names of every block in their order, where `with_same_names` was asked and all blocks have the same.
     """
 
-    data: Bytes
-    counts: Ints
-    name_start: Places
-    name_size: Places
-    value_start: Places
-    value_size: Places
-    width: int = 0
-    same_names: tuple[bytes, ...] | None = None
+    def __init__(
+        self, data: Bytes, counts: Ints, places: PiecePlaces | Callable[[], PiecePlaces], width: int = 0,
+        same_names: tuple[bytes, ...] | None = None,
+    ) -> None:  # fmt: skip
+        self.data, self.counts, self.width, self.same_names = data, counts, width, same_names
+        self._given = places
+
+    @cached_property
+    def places(self) -> PiecePlaces:
+        """Those of all pieces."""
+        return self._given if isinstance(self._given, PiecePlaces) else self._given()
 
     def rows(self) -> Ints:
         """The block of each piece."""
@@ -39,14 +52,17 @@ class Pieces:
 
     def with_same_names(self) -> "Pieces":
         """The same with `same_names`: a look at all names, for who asks for more than a few of them."""
+        if self.same_names is not None:
+            return self
         names: list[bytes] = []
+        starts, sizes, *_ = self.places
         for column in range(self.width):
-            start = int(self.name_start[column])
-            name = self.data[start : start + int(self.name_size[column])].tobytes()
-            if not compare_bytes(self.data, self.name_start[column :: self.width], name).all():
+            start = int(starts[column])
+            name = self.data[start : start + int(sizes[column])].tobytes()
+            if not compare_bytes(self.data, starts[column :: self.width], name).all():
                 return self
             names.append(name)
-        return replace(self, same_names=tuple(names) or None)
+        return Pieces(self.data, self.counts, self.places, self.width, tuple(names) or None)
 
     def find(self, name: bytes) -> tuple[Places, Places]:
         """Start and size of the value of `name` in each block: int[blocks] twice, size -1 where absent; the last
@@ -58,8 +74,8 @@ class Pieces:
         """`find` for several names; those of one length share the search."""
         found = self._columns_of(names) if self.width else {}
         for size in {len(name) for name in names if name not in found}:
-            candidates = np.flatnonzero(self.name_size == size)
-            starts = self.name_start[candidates]
+            candidates = np.flatnonzero(self.places.name_size == size)
+            starts = self.places.name_start[candidates]
             for name in names:
                 if len(name) == size and name not in found:
                     named = compare_bytes(self.data, starts, name)
@@ -71,11 +87,12 @@ class Pieces:
         if self.same_names is not None:
             return {name: self._column_of(name, self.same_names) for name in names}
         found = {}
+        starts, sizes, *_ = self.places
         for name in names:
-            for column in reversed(np.flatnonzero(self.name_size[: self.width] == len(name)).tolist()):
-                named = compare_bytes(self.data, self.name_start[column :: self.width], name)
+            for column in reversed(np.flatnonzero(sizes[: self.width] == len(name)).tolist()):
+                named = compare_bytes(self.data, starts[column :: self.width], name)
                 if named.all():
-                    found[name] = (self.value_start[column :: self.width], self.value_size[column :: self.width])
+                    found[name] = self._values_in(column)
                 if named.any():
                     break
         return found
@@ -84,19 +101,23 @@ class Pieces:
         """`find` where every block has these names."""
         if name not in names:
             return np.zeros(len(self.counts), np.int64), np.full(len(self.counts), -1, np.int64)
-        column = len(names) - 1 - names[::-1].index(name)
-        return self.value_start[column :: self.width], self.value_size[column :: self.width]
+        return self._values_in(len(names) - 1 - names[::-1].index(name))
+
+    def _values_in(self, column: int) -> tuple[Places, Places]:
+        """Start and size of the values in one column of the grid."""
+        _, _, starts, sizes = self.places
+        return starts[column :: self.width], sizes[column :: self.width]
 
     def _values_of(self, hits: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
         """The values of some pieces, by block."""
-        behind = np.cumsum(self.counts)
+        places, behind = self.places, np.cumsum(self.counts)
         if len(hits) == len(behind) and ((hits < behind) & (hits >= behind - self.counts)).all():
-            return self.value_start[hits].astype(np.int64), self.value_size[hits].astype(np.int64)  # one in each block
+            return places.value_start[hits].astype(np.int64), places.value_size[hits].astype(np.int64)  # one a block
         rows = np.searchsorted(behind, hits, side="right")
         starts = np.zeros(len(self.counts), np.int64)
         sizes = np.full(len(self.counts), -1, np.int64)
-        starts[rows] = self.value_start[hits]
-        sizes[rows] = self.value_size[hits]
+        starts[rows] = places.value_start[hits]
+        sizes[rows] = places.value_size[hits]
         return starts, sizes
 
     def without_doubles(self) -> "Pieces":
@@ -111,14 +132,28 @@ class Pieces:
 
     def _kept(self, keep: Mask, rows: Ints) -> "Pieces":
         counts = np.bincount(rows[keep], minlength=len(self.counts)).astype(np.int64)
-        return Pieces(
-            self.data,
-            counts,
-            self.name_start[keep],
-            self.name_size[keep],
-            self.value_start[keep],
-            self.value_size[keep],
-        )
+        return Pieces(self.data, counts, PiecePlaces(*(each[keep] for each in self.places)))
+
+
+class AlikePieces(Pieces):
+    """The pieces of blocks that begin at `starts`, int32[n], and are alike; `first` are those of the first block."""
+
+    def __init__(self, first: Pieces, starts: Places) -> None:
+        width = int(first.counts[0])
+        names = first.with_same_names().same_names
+        super().__init__(first.data, np.full(len(starts), width), self._everywhere, width, names)
+        self._first, self._starts = first.places, starts
+
+    def _everywhere(self) -> PiecePlaces:
+        """The places of the first block's pieces, in every block."""
+        name_start, name_size, value_start, value_size = self._first
+        starts, count = self._starts - self._starts[0], len(self._starts)
+        name_sizes, value_sizes = (np.tile(sizes, count).astype(np.int32) for sizes in (name_size, value_size))
+        return PiecePlaces(everywhere(name_start, starts), name_sizes, everywhere(value_start, starts), value_sizes)
+
+    def _values_in(self, column: int) -> tuple[Places, Places]:
+        shift = int(self._first.value_start[column]) - int(self._starts[0])
+        return self._starts + np.int32(shift), np.full(len(self._starts), self._first.value_size[column])
 
 
 def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
@@ -126,10 +161,29 @@ def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
 
     Pieces without a name or without a value are left out (MessageDecoder.string2messageProperties, 4.9.1 and later).
     """
-    used = data[: block_offsets[-1]]
+    offsets: Places = block_offsets.astype(np.int32)
+    return _split_alike(data, offsets) or _split_each(data, offsets)
+
+
+def _split_alike(data: Bytes, offsets: Places) -> Pieces | None:
+    """`split_pieces` where all blocks are alike."""
+    size = one_size(offsets)
+    if not size:
+        return None
+    first = _split_each(data, offsets[:2])
+    begin = int(offsets[0])
+    _, _, starts, sizes = first.places
+    values = list(zip((starts - begin).tolist(), sizes.tolist(), strict=True))
+    if not first.width or not are_alike(data[begin : offsets[-1]], size, values):
+        return None
+    return AlikePieces(first, offsets[:-1])
+
+
+def _split_each(data: Bytes, offsets: Places) -> Pieces:
+    """`split_pieces`, looking for the marks of every block."""
+    used = data[: offsets[-1]]
     found = np.flatnonzero(used <= VALUE_END)
     kinds, marks = used[found], found.astype(np.int32)
-    offsets: Places = block_offsets.astype(np.int32)
     if _is_regular(data, offsets, kinds):
         name_ends: Places = marks[::2]
         ends: Places = marks[1::2]
@@ -147,7 +201,7 @@ def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:
     name_sizes, value_sizes = name_ends - starts, ends - name_ends - 1
     width = _same_width(nexts, offsets, name_sizes)
     counts = np.full(len(offsets) - 1, width) if width else np.diff(np.searchsorted(nexts, offsets, side="right"))
-    pieces = Pieces(data, counts, starts, name_sizes, name_ends + 1, value_sizes, width)
+    pieces = Pieces(data, counts, PiecePlaces(starts, name_sizes, name_ends + 1, value_sizes), width)
     usable = (name_sizes > 0) & (value_sizes > 0)
     return pieces if usable.all() else pieces._kept(usable, pieces.rows())
 
@@ -195,14 +249,13 @@ def _first_name_end(marks: Places, starts: Places, ends: Places) -> Places:
 
 def _doubled(pieces: Pieces, rows: Ints) -> Mask:
     """Where a later piece of the same block has the same name."""
+    starts, sizes, *_ = pieces.places
     doubled = np.zeros(len(rows), bool)
     for distance in range(1, int(pieces.counts.max(initial=0))):
-        near = np.flatnonzero(
-            (pieces.name_size[:-distance] == pieces.name_size[distance:]) & (rows[:-distance] == rows[distance:])
-        )
-        for size in np.unique(pieces.name_size[near]):
-            pairs = near[pieces.name_size[near] == size]
-            first = gather_bytes(pieces.data, pieces.name_start[pairs], int(size))
-            second = gather_bytes(pieces.data, pieces.name_start[pairs + distance], int(size))
+        near = np.flatnonzero((sizes[:-distance] == sizes[distance:]) & (rows[:-distance] == rows[distance:]))
+        for size in np.unique(sizes[near]):
+            pairs = near[sizes[near] == size]
+            first = gather_bytes(pieces.data, starts[pairs], int(size))
+            second = gather_bytes(pieces.data, starts[pairs + distance], int(size))
             doubled[pairs[first == second]] = True
     return doubled

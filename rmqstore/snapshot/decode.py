@@ -251,8 +251,8 @@ def _properties(content: _Content) -> pa.Array:
     pieces = content.pieces().without_doubles()
     names = None if pieces.same_names is None else repeated_texts(pieces.same_names, len(content))
     if names is None:
-        names = text_of(pieces.data, pieces.name_start, pieces.name_size, is_ascii=content.is_ascii())
-    values = text_of(pieces.data, pieces.value_start, pieces.value_size, is_ascii=content.is_ascii())
+        names = text_of(pieces.data, *pieces.places[:2], is_ascii=content.is_ascii())
+    values = text_of(pieces.data, *pieces.places[2:], is_ascii=content.is_ascii())
     offsets = np.concatenate(([0], np.cumsum(pieces.counts))).astype(np.int32)
     entries = pa.StructArray.from_arrays(
         [names, values], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]

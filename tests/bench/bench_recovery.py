@@ -1,12 +1,15 @@
 """Opening a store that was closed, was killed, or has lost all but its log, beside RocketMQ's load and start.
 
+Both have one core: a JVM's compiler and collector would be at work on the others, and a recovery is one thread here.
+
 python -m tests.bench.bench_recovery
 """
 
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
@@ -101,7 +104,8 @@ def _beside_java(
     def java() -> float:
         store = _copied(base, scratch / "java")
         spoil(store)
-        writer = JavaWriter(store, config)  # a JVM of its own each time, as a broker that starts
+        with one_core():
+            writer = JavaWriter(store, config)  # a JVM of its own each time, as a broker that starts
         try:
             assert writer.messages() == shape.count
             return writer.open_seconds
@@ -133,9 +137,21 @@ def _round(scratch: Path, base: Path, spoil: Spoil, config: StoreConfig, shape: 
     store = _copied(base, scratch / "ours")
     spoil(store)
     try:
-        return _open(store, config, shape)
+        with one_core():
+            return _open(store, config, shape)
     finally:
         shutil.rmtree(store)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """What this thread does, and the threads and processes that it starts, run on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _open(path: Path, config: StoreConfig, shape: StoreShape) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.properties import parse_properties
-from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.formats.property_columns import AlikePieces, Pieces, split_pieces
 
 NAMES = [b"TAGS", b"KEYS", b"a", b"aa", "ключ".encode(), b"TAGT"]
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([b"", b"v", b"v1", b"x\x01y", b"\0", b"v\0"])))
@@ -34,6 +34,19 @@ GRID = st.lists(st.sampled_from(NAMES), min_size=1, max_size=5).flatmap(
 )
 
 
+# Blocks of one program whose values have one size each, and may hold any byte.
+BYTES = st.sampled_from(b"ab" * 20 + b"\0\x01\x02\x03\xff")
+ALIKE = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 5)), min_size=1, max_size=4).flatmap(
+    lambda fields: st.lists(
+        st.tuples(
+            *[st.tuples(st.just(name), st.lists(BYTES, min_size=n, max_size=n).map(bytes)) for name, n in fields]
+        ).map(lambda pairs: joined(list(pairs), closed=True)),
+        min_size=2,
+        max_size=6,
+    )
+)
+
+
 def split(blocks: list[bytes], behind: bytes = b"") -> Pieces:
     """The pieces of blocks laid end to end; `behind` is data that belongs to none."""
     data = np.frombuffer(b"".join(blocks) + behind, np.uint8)
@@ -47,7 +60,7 @@ def value_at(pieces: Pieces, start: int, size: int) -> str | None:
 def listed(pieces: Pieces) -> list[list[tuple[str, str]]]:
     """Name and value of every piece, by block."""
     found: list[list[tuple[str, str]]] = [[] for _ in pieces.counts]
-    columns = (pieces.rows(), pieces.name_start, pieces.name_size, pieces.value_start, pieces.value_size)
+    columns = (pieces.rows(), *pieces.places)
     for row, *place in zip(*(column.tolist() for column in columns), strict=True):
         name, value = value_at(pieces, *place[:2]), value_at(pieces, *place[2:])
         assert name is not None
@@ -56,7 +69,7 @@ def listed(pieces: Pieces) -> list[list[tuple[str, str]]]:
     return found
 
 
-@given(GRID | st.lists(BLOCK, max_size=8), st.binary(max_size=4) | st.just(b"\x02\x01"))
+@given(GRID | ALIKE | st.lists(BLOCK, max_size=8), st.binary(max_size=4) | st.just(b"\x02\x01"))
 @example([b""], b"")
 @example([b"", b"a\x01b\x02", b"", b"a\x01b", b""], b"")
 @example([b"a\x01b", b"c\x01d\x02"], b"\x02")
@@ -70,10 +83,10 @@ def test_pieces_are_the_properties(blocks: list[bytes], behind: bytes) -> None:
         single = listed(part.without_doubles())
         assert [dict(pairs) for pairs in single] == expected
         assert [len(pairs) for pairs in single] == [len(properties) for properties in expected]
-    assert int(pieces.counts.sum()) == len(pieces.name_start)
+    assert int(pieces.counts.sum()) == len(pieces.places.name_start)
 
 
-@given(GRID | st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
+@given(GRID | ALIKE | st.lists(BLOCK, max_size=8), st.sampled_from(NAMES))
 def test_find_answers_as_a_look_up(blocks: list[bytes], name: bytes) -> None:
     named = split(blocks).with_same_names()
     for pieces in (split(blocks), named, split(blocks, b"TAGS\x01z\x02").without_doubles(), named.without_doubles()):
@@ -91,6 +104,20 @@ def test_same_names_are_those_of_every_block(blocks: list[bytes]) -> None:
         assert len(set(names)) != 1
     else:
         assert set(names) == {tuple(java_text(name) for name in same)}
+
+
+@pytest.mark.parametrize("count", [2, 5000])
+def test_blocks_that_differ_in_their_values_alone_are_cut_as_the_first(count: int) -> None:
+    blocks = [b"TAGS\x01paid\x02KEYS\x01o-%06d\x02" % number for number in range(count)]
+    pieces = split(blocks)
+    assert isinstance(pieces, AlikePieces)
+    assert listed(pieces) == [[("TAGS", "paid"), ("KEYS", f"o-{number:06}")] for number in range(count)]
+    for place, odd in ((5, b"\x02"), (3, b"T"), (4, b"\x02"), (9, b"\x01")):
+        other = bytearray(blocks[-1])
+        other[place : place + 1] = odd
+        one_off = split([*blocks[:-1], bytes(other)])
+        assert not isinstance(one_off, AlikePieces)
+        assert dict(listed(one_off)[-1]) == parse_properties(bytes(other))
 
 
 @pytest.mark.parametrize(
