@@ -144,6 +144,15 @@ class AlikePieces(Pieces):
         super().__init__(first.data, np.full(len(starts), width), self._everywhere, width, names)
         self._first, self._starts = first.places, starts
 
+    def values(self) -> tuple[Bytes, list[int]]:
+        """All values laid end to end, block by block: uint8[], and the sizes of one block's."""
+        begin, count = int(self._starts[0]), len(self._starts)
+        _, _, starts, sizes = self._first
+        size = int(self._starts[1]) - begin
+        blocks = self.data[begin : begin + size * count].reshape(count, size)
+        parts = [blocks[:, at : at + wide] for at, wide in zip((starts - begin).tolist(), sizes.tolist(), strict=True)]
+        return np.concatenate(parts, axis=1).ravel(), sizes.tolist()
+
     def _everywhere(self) -> PiecePlaces:
         """The places of the first block's pieces, in every block."""
         name_start, name_size, value_start, value_size = self._first

@@ -121,16 +121,28 @@ def constant_text(text: str | None, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
-def repeated_texts(texts: Sequence[bytes], count: int) -> pa.Array | None:
-    """string[len(texts) * n] of these texts `count` times over; None where one of them is not ASCII."""
+@functools.lru_cache(maxsize=4)
+def repeated_texts(texts: tuple[bytes, ...], count: int) -> pa.Array | None:
+    """string[len(texts) * n] of these texts `count` times over; None where one of them is not ASCII, or they are more
+    than an array holds.  The same array for the same question, as batch after batch asks it.
+    """
     row = b"".join(texts)
     if not row.isascii() or len(row) * count > _OFFSET_MAX:
         return None
-    ends = np.cumsum([len(text) for text in texts])
-    offsets = np.zeros(len(texts) * count + 1, np.int32)
-    np.add(np.arange(count)[:, None] * len(row), ends, out=offsets[1:].reshape(count, len(texts)), casting="unsafe")
-    data = np.tile(np.frombuffer(row, np.uint8), count)
-    return pa.Array.from_buffers(pa.string(), len(texts) * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return texts_in_rows(np.tile(np.frombuffer(row, np.uint8), count), [len(text) for text in texts])
+
+
+def texts_in_rows(data: Bytes, sizes: Sequence[int]) -> pa.Array | None:
+    """string[len(sizes) * rows] of ASCII texts laid end to end, rows of texts of these sizes (not all 0); None where
+    they are more than an array holds.
+    """
+    count = len(data) // sum(sizes)
+    if len(data) > _OFFSET_MAX:
+        return None
+    offsets = np.zeros(len(sizes) * count + 1, np.int32)
+    ends = offsets[1:].reshape(count, len(sizes))
+    np.add(np.arange(count)[:, None] * sum(sizes), np.cumsum(sizes), out=ends, casting="unsafe")
+    return pa.Array.from_buffers(pa.string(), len(sizes) * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def millis_to_timestamps(millis: Ints) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from rmqstore.errors import Corrupt
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.formats.property_columns import AlikePieces, Pieces, split_pieces
 from rmqstore.snapshot.arrow_bytes import (
     binary_array,
     bytes_of,
@@ -19,6 +19,7 @@ from rmqstore.snapshot.arrow_bytes import (
     millis_to_timestamps,
     repeated_texts,
     text_of,
+    texts_in_rows,
 )
 from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
 from rmqstore.snapshot.bodies import body_array
@@ -252,7 +253,11 @@ def _properties(content: _Content) -> pa.Array:
     names = None if pieces.same_names is None else repeated_texts(pieces.same_names, len(content))
     if names is None:
         names = text_of(pieces.data, *pieces.places[:2], is_ascii=content.is_ascii())
-    values = text_of(pieces.data, *pieces.places[2:], is_ascii=content.is_ascii())
+    values = None
+    if isinstance(pieces, AlikePieces) and content.is_ascii():
+        values = texts_in_rows(*pieces.values())
+    if values is None:
+        values = text_of(pieces.data, *pieces.places[2:], is_ascii=content.is_ascii())
     offsets = np.concatenate(([0], np.cumsum(pieces.counts))).astype(np.int32)
     entries = pa.StructArray.from_arrays(
         [names, values], fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]

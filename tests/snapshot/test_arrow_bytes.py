@@ -146,9 +146,9 @@ def test_constant_text_may_be_null() -> None:
 
 
 def test_texts_are_repeated_row_after_row() -> None:
-    repeated = repeated_texts([b"TAGS", b"k", b"x" * 20], 3)
+    repeated = repeated_texts((b"TAGS", b"k", b"x" * 20), 3)
     assert repeated is not None
     repeated.validate(full=True)
     assert repeated.to_pylist() == ["TAGS", "k", "x" * 20] * 3
-    assert repeated_texts([b"TAGS", "\u00dc".encode()], 3) is None
-    assert repeated_texts([b"x" * 2**20], 2**11) is None  # Arrow's offsets have 32 bits
+    assert repeated_texts((b"TAGS", "\u00dc".encode()), 3) is None
+    assert repeated_texts((b"x" * 2**20,), 2**11) is None  # Arrow's offsets have 32 bits
