@@ -6,12 +6,16 @@ from functools import cache
 
 import pytest
 
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.files.filesystem import join
 from rmqstore.formats.names import format_start
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_scan import has_lost_sector, next_sound
 from rmqstore.log.recovery_view import LogView, numbered_files
+from rmqstore.message import Message
+from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.log.recovering import ROOT, Recovered, derived, image, lay_log, rebuilt, recover, settled
 from tests.log.test_recovery import all_there, keyed_store, killed
@@ -248,6 +252,26 @@ def test_a_lost_sector_of_what_was_flushed_is_damage() -> None:
     lay_log(disk, store)
     with pytest.raises(Corrupt, match="the next sound record is at"):
         recover(disk)
+
+
+@pytest.mark.parametrize("has_crc", [True, False])
+def test_properties_that_were_not_written_are_found_by_their_crc(has_crc: bool) -> None:
+    """Without it the message stays as it is, with zeros in its properties, as in RocketMQ."""
+    disk, config = MemoryDisk(), StoreConfig(log_file_size=32 * 1024, append_property_crc=has_crc, preallocate=False)
+    store = open_store(ROOT, config, clock=ManualClock(), filesystem=disk, workers=False)
+    store.put(Message("T", b"before"))
+    torn = store.put(Message("T", b"torn", properties={"long": "x" * 3000})).physical_offset
+    behind = store.put(Message("T", b"behind")).physical_offset
+    after = disk.crash("killed")
+    path = join(LOG, format_start(0))
+    data = bytearray(after.image()[path])
+    assert torn < 1024
+    assert behind > 2560
+    data[1536:2048] = bytes(512)
+    after.put_file(path, bytes(data))
+    again = open_store(ROOT, config, clock=ManualClock(), filesystem=after, workers=False)
+    found = [message.body for message in again.get("T", 0, 0).messages]
+    assert found == [b"before"] if has_crc else [b"before", b"torn", b"behind"]
 
 
 def test_where_a_sector_is_missing() -> None:
