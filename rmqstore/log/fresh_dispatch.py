@@ -82,16 +82,20 @@ class FreshDispatch:
 
     def _put_keys(self, index: IndexLog, records: list[FreshRecord], said: list[Said]) -> None:
         texts: list[str] = []
-        places: list[tuple[int, int]] = []
+        owners: list[FreshRecord] = []
         for record, (_, keys, unique) in zip(records, said, strict=True):
-            topic = record.frame.topic
-            found = [f"{topic}#{unique}"] if unique else []
-            if keys:
-                found += [f"{topic}#{key}" for key in keys.split(KEY_SEPARATOR) if key]
-            if found and record.frame.sys_flag & sys_flag.TRANSACTION_MASK != sys_flag.ROLLBACK:
-                texts += found
-                places += [(record.offset, record.store_ms)] * len(found)
-        offsets, times = np.array(places, np.int64).reshape(-1, 2).T
+            frame = record.frame
+            if frame.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK:
+                continue
+            if unique:
+                texts.append(f"{frame.topic}#{unique}")
+                owners.append(record)
+            for key in keys.split(KEY_SEPARATOR) if KEY_SEPARATOR in keys else (keys,):
+                if key:
+                    texts.append(f"{frame.topic}#{key}")
+                    owners.append(record)
+        offsets = np.array([owner.offset for owner in owners], np.int64)
+        times = np.array([owner.store_ms for owner in owners], np.int64)
         index.put(offsets, index_hashes(_hashes_of(texts)), times, records[-1].offset)
 
 
