@@ -42,7 +42,7 @@ class Log:
 
 
 def frame(topic: str) -> Frame:
-    return Frame(bytearray(), (topic, 0), 0, False, 0)
+    return Frame(bytearray(), (topic, 0), 0, False, 0, None)
 
 
 class Producers:
