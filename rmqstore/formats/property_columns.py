@@ -4,7 +4,7 @@ Works on the property blocks laid end to end: `data` uint8[], block i at data[of
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -141,7 +141,8 @@ class AlikePieces(Pieces):
     def __init__(self, first: Pieces, starts: Places) -> None:
         width = int(first.counts[0])
         names = first.with_same_names().same_names
-        super().__init__(first.data, np.full(len(starts), width), self._everywhere, width, names)
+        made = partial(_in_all, first.places, starts)  # of no method: a cycle would keep the blocks for the collector
+        super().__init__(first.data, np.full(len(starts), width), made, width, names)
         self._first, self._starts = first.places, starts
 
     def values(self) -> tuple[Bytes, list[int]]:
@@ -153,16 +154,17 @@ class AlikePieces(Pieces):
         parts = [blocks[:, at : at + wide] for at, wide in zip((starts - begin).tolist(), sizes.tolist(), strict=True)]
         return np.concatenate(parts, axis=1).ravel(), sizes.tolist()
 
-    def _everywhere(self) -> PiecePlaces:
-        """The places of the first block's pieces, in every block."""
-        name_start, name_size, value_start, value_size = self._first
-        starts, count = self._starts - self._starts[0], len(self._starts)
-        name_sizes, value_sizes = (np.tile(sizes, count).astype(np.int32) for sizes in (name_size, value_size))
-        return PiecePlaces(everywhere(name_start, starts), name_sizes, everywhere(value_start, starts), value_sizes)
-
     def _values_in(self, column: int) -> tuple[Places, Places]:
         shift = int(self._first.value_start[column]) - int(self._starts[0])
         return self._starts + np.int32(shift), np.full(len(self._starts), self._first.value_size[column])
+
+
+def _in_all(first: PiecePlaces, starts: Places) -> PiecePlaces:
+    """The places of the first block's pieces, in every block."""
+    shifts, count = starts - starts[0], len(starts)
+    name_sizes, value_sizes = (np.tile(sizes, count).astype(np.int32) for sizes in (first.name_size, first.value_size))
+    name_starts, value_starts = everywhere(first.name_start, shifts), everywhere(first.value_start, shifts)
+    return PiecePlaces(name_starts, name_sizes, value_starts, value_sizes)
 
 
 def split_pieces(data: Bytes, block_offsets: Ints) -> Pieces:

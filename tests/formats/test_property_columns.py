@@ -1,5 +1,8 @@
 """The vector split of property blocks finds what `parse_properties` finds, in every dialect and in any bytes."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -118,6 +121,20 @@ def test_blocks_that_differ_in_their_values_alone_are_cut_as_the_first(count: in
         one_off = split([*blocks[:-1], bytes(other)])
         assert not isinstance(one_off, AlikePieces)
         assert dict(listed(one_off)[-1]) == parse_properties(bytes(other))
+
+
+def test_pieces_go_with_their_last_reference() -> None:
+    """What a batch is made of must not wait for the collector: scans would hold many batches' bytes."""
+    pieces = split([b"TAGS\x01paid\x02", b"TAGS\x01sent\x02"])
+    assert isinstance(pieces, AlikePieces)
+    assert listed(pieces) == [[("TAGS", "paid")], [("TAGS", "sent")]]
+    seen = weakref.ref(pieces)
+    gc.disable()
+    try:
+        del pieces
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
