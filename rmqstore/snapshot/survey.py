@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqstore.files import reading
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import take_rows
+from rmqstore.formats.message_columns import Ints, Mask, take_rows
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
@@ -178,7 +178,19 @@ class _Search:
                 if behind.all()
                 else Stretch(stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind])
             )
-            self.census.add(part, self.queues, self._ends(), bool(self.damage))
+            self.census.add(part, self.queues, self._ends(), bool(self.damage), self._has_entry)
+
+    def _has_entry(self, places: Ints) -> Mask:
+        """At which places of the log, ascending, a queue's entry points; those of light queues point at others'."""
+        found = np.zeros(len(places), bool)
+        if int(places[0]) > self.known_end:
+            return found
+        for key, queue in self.queues.items():
+            if is_multi_dispatch(queue.topic):
+                continue
+            for entries in _entries_from(queue, int(places[0]), self.entry_ends[key]):
+                found |= np.isin(places, entries["physical_offset"].astype(np.int64))
+        return found
 
     def _ends(self) -> Mapping[QueueKey, int]:
         return {key: end for key, end in self.entry_ends.items() if end > 0 and self.queues[key].kind != BATCH}

@@ -4,7 +4,7 @@ A broker that was killed, or that is busy, has put them into the log and not yet
 queue files has all of them there.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,10 +120,12 @@ class Census:
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
     def add(
-        self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
-    ) -> None:
+        self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool,
+        has_entry: Callable[[Ints], Mask],
+    ) -> None:  # fmt: skip
         """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells
-        that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
+        that damage may have swallowed records, so that a jump in the queue offsets is to be expected.  `has_entry`
+        tells at which places of the log, ascending, stand records that some queue points at."""
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
@@ -133,7 +135,10 @@ class Census:
                 # Entries that a live broker has written since the ends were looked for count as well.
                 end = ends.get(run.key)
                 end = max(end or 0, self.held[run.key]) if run.key in self.held else end
-                self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
+                others = taken[rows]
+                if run.key not in queues:  # a name that was damaged, of a record that is in its queue
+                    others = others | has_entry(stretch.offsets[run.rows[rows]])
+                self._add_run(run, rows, others, stretch, end, gap_ok)
 
     def _add_run(
         self, run: QueueRun, rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool
