@@ -121,7 +121,7 @@ def constant_text(text: str | None, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=1)  # it may be as large as a batch
 def repeated_texts(texts: tuple[bytes, ...], count: int) -> pa.Array | None:
     """string[len(texts) * n] of these texts `count` times over; None where one of them is not ASCII, or they are more
     than an array holds.  The same array for the same question, as batch after batch asks it.

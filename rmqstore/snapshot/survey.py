@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqstore.files import reading
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Ints, Mask, take_rows
+from rmqstore.formats.message_columns import take_rows
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
@@ -168,6 +168,7 @@ class _Search:
                 self.log_end = int(item.offsets[last] + item.located.total_size[last])
                 self._count(item)
         self.tail = pending[0] if pending and pending[0].reason != message.NO_DATA else None
+        self._leave_out_claimed()
         self.damage += [self._damage(offset, reason) for offset, reason in self.census.misplaced]
 
     def _count(self, stretch: Stretch) -> None:
@@ -178,19 +179,23 @@ class _Search:
                 if behind.all()
                 else Stretch(stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind])
             )
-            self.census.add(part, self.queues, self._ends(), bool(self.damage), self._has_entry)
+            self.census.add(part, self.queues, self._ends(), bool(self.damage))
 
-    def _has_entry(self, places: Ints) -> Mask:
-        """At which places of the log, ascending, a queue's entry points; those of light queues point at others'."""
-        found = np.zeros(len(places), bool)
-        if int(places[0]) > self.known_end:
-            return found
+    def _leave_out_claimed(self) -> None:
+        """A record that stands alone in its queue, and that an entry of another queue points at, is that queue's: what
+        it says of its own queue is damaged.  Entries of light queues point at records of others, and tell nothing.
+        """
+        lone = self.census.lone_records(self.known_end)
+        places = np.array(sorted(lone), np.int64)
+        claimed = np.zeros(len(places), bool)
         for key, queue in self.queues.items():
-            if is_multi_dispatch(queue.topic):
-                continue
-            for entries in _entries_from(queue, int(places[0]), self.entry_ends[key]):
-                found |= np.isin(places, entries["physical_offset"].astype(np.int64))
-        return found
+            if len(places) and not is_multi_dispatch(queue.topic):
+                for entries in _entries_from(queue, int(places[0]), self.entry_ends[key]):
+                    pointed = entries["physical_offset"].astype(np.int64)
+                    at = np.minimum(places.searchsorted(pointed), len(places) - 1)
+                    claimed[at[places[at] == pointed]] = True
+        for place in places[claimed].tolist():
+            self.census.leave_out(lone[place])
 
     def _ends(self) -> Mapping[QueueKey, int]:
         return {key: end for key, end in self.entry_ends.items() if end > 0 and self.queues[key].kind != BATCH}

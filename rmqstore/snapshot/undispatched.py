@@ -4,7 +4,7 @@ A broker that was killed, or that is busy, has put them into the log and not yet
 queue files has all of them there.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,12 +98,15 @@ def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
 
 @dataclass(slots=True)
 class Gap:
-    """What the walk found of one queue: queue offsets [low, high) lie in the log from `first_offset` on."""
+    """What the walk found of one queue: queue offsets [low, high) lie in the log in the records from `first_offset` to
+    `last_offset`.
+    """
 
     kind: str
     low: int
     high: int
     first_offset: int
+    last_offset: int
     message_count: int = 0
     byte_count: int = 0
 
@@ -120,12 +123,10 @@ class Census:
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
     def add(
-        self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool,
-        has_entry: Callable[[Ints], Mask],
-    ) -> None:  # fmt: skip
+        self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
+    ) -> None:
         """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells
-        that damage may have swallowed records, so that a jump in the queue offsets is to be expected.  `has_entry`
-        tells at which places of the log, ascending, stand records that some queue points at."""
+        that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
@@ -135,10 +136,20 @@ class Census:
                 # Entries that a live broker has written since the ends were looked for count as well.
                 end = ends.get(run.key)
                 end = max(end or 0, self.held[run.key]) if run.key in self.held else end
-                others = taken[rows]
-                if run.key not in queues:  # a name that was damaged, of a record that is in its queue
-                    others = others | has_entry(stretch.offsets[run.rows[rows]])
-                self._add_run(run, rows, others, stretch, end, gap_ok)
+                self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
+
+    def lone_records(self, until: int) -> dict[int, QueueKey]:
+        """The undispatched messages up to place `until` in the log that are the only one of their queue, by place."""
+        return {
+            gap.first_offset: key
+            for key, gap in self.gaps.items()
+            if gap.first_offset == gap.last_offset and gap.last_offset <= until
+        }
+
+    def leave_out(self, key: QueueKey) -> None:
+        """The one record found of a queue is not of this queue."""
+        gap = self.gaps.pop(key)
+        self.misplaced.append(_misplaced(gap.first_offset, gap.low, key))
 
     def _add_run(
         self, run: QueueRun, rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool
@@ -154,7 +165,7 @@ class Census:
         if not names.is_topic_name(run.key[0]):
             wrong[:] = True
         self.misplaced += [
-            (place, f"queue offset {offset} contradicts queue {run.key[0]}/{run.key[1]}")
+            _misplaced(place, offset, run.key)
             for place, offset in zip(places[wrong].tolist(), low[wrong].tolist(), strict=True)
         ]
         good = ~wrong
@@ -163,10 +174,15 @@ class Census:
         sizes = stretch.located.total_size[run.rows[rows[good]]]
         if gap is None:
             kind = BATCH if run.is_batch else SIMPLE
-            gap = self.gaps[run.key] = Gap(kind, int(low[good][0]), 0, int(places[good][0]))
+            gap = self.gaps[run.key] = Gap(kind, int(low[good][0]), 0, int(places[good][0]), 0)
         gap.low, gap.high = min(gap.low, int(low[good].min())), max(gap.high, int(high[good].max()))
+        gap.last_offset = int(places[good][-1])
         gap.message_count += int(run.counts[rows[good]].sum())
         gap.byte_count += int(sizes.sum())
+
+
+def _misplaced(place: int, queue_offset: int, key: QueueKey) -> tuple[int, str]:
+    return place, f"queue offset {queue_offset} contradicts queue {key[0]}/{key[1]}"
 
 
 def _in_order(low: Ints, high: Ints, taken: Mask, reached: int, ceiling: int) -> Mask:
