@@ -16,10 +16,8 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer
 from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
-from rmqstore.files.filesystem import DiskFile, FileSystem, RealFileSystem, directory_of, join
-from rmqstore.files.preallocation import Preallocator
+from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path
-from rmqstore.files.residency import make_resident
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names, sys_flag
 from rmqstore.log.appender import Appender, PutHook
@@ -28,6 +26,7 @@ from rmqstore.log.dispatch import Dispatcher, DispatchLoop
 from rmqstore.log.fetch import Fetch
 from rmqstore.log.flush import DerivedFlush, LogFlush
 from rmqstore.log.fresh_dispatch import FreshDispatch
+from rmqstore.log.next_log_files import NextLogFiles
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.log.retention import RetainedParts, Retention
 from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
@@ -320,8 +319,7 @@ class Store:
 
     def _close_cleanly(self) -> None:
         try:
-            if self._preallocator is not None:
-                self._preallocator.discard_unused()
+            self._next_files.discard_unused()
             self._dispatch.catch_up()
             self._features.persist()
             self._derived_flush.flush(whole_index=True)
@@ -334,10 +332,9 @@ class Store:
         parts, config, clock = self._parts, self.config, self._clock
         end, size = self.recovery.log_end, parts.log.file_size
         pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
-        self._preallocator = Preallocator(self._fs, clock, self._prepare) if config.preallocate else None
-        parts.log.ready = self._take_ready if self._preallocator is not None else None
+        self._next_files = NextLogFiles(self._fs, parts.log, config, clock, self._has_threads, self.warnings.extend)
         self._log = CommitLog(
-            parts.log, end, self._make_next, pool, config.pool_fast_fail,
+            parts.log, end, self._next_files.make, pool, config.pool_fast_fail,
             lambda low: mark_unsynced(self._fs, self.path, low),
         )  # fmt: skip
         self._fetch = Fetch(
@@ -376,14 +373,13 @@ class Store:
             steps["retention"] = self._retention.step
         if self.config.pool_buffers:
             steps["commit"] = self._log_flush.commit_step
-        if self._preallocator is not None:
-            steps["preallocate"] = self._preallocator.step
+        if self.config.preallocate:
+            steps["preallocate"] = self._next_files.step
         workers = {name: Worker(name, step, self._worker_failed) for name, step in steps.items()}
         self._workers = list(workers.values())
         self._dispatch_worker = workers["dispatch"]
-        if self._preallocator is not None:
-            self._preallocator.wake = workers["preallocate"].wake
-            self._request_next(self._parts.log.end or self.recovery.log_end)
+        if self.config.preallocate:
+            self._next_files.begin(self.recovery.log_end, workers["preallocate"].wake)
         self._is_open = True
         if self._has_threads:
             for worker in self._workers:
@@ -450,29 +446,6 @@ class Store:
     def _stuck_reason(self) -> str:
         stuck = self._dispatch.stuck
         return f"dispatch waits at {self._dispatch.position}" + (f": {stuck.reason}" if stuck is not None else "")
-
-    def _make_next(self, start: int) -> None:
-        """Begins the log file at `start`, and asks for the one after it."""
-        self._parts.log.add(start)
-        if self._preallocator is not None:
-            self._request_next(start + self._parts.log.file_size)
-
-    def _request_next(self, start: int) -> None:
-        assert self._preallocator is not None
-        path = self._parts.log.path_for(start)
-        self._fs.make_directories(directory_of(path))
-        self._preallocator.request(path, self._parts.log.file_size)
-
-    def _take_ready(self, path: str, _size: int) -> DiskFile | None:
-        assert self._preallocator is not None
-        return self._preallocator.take(path, self.config.preallocation_timeout_ms / 1000 if self._has_threads else 0)
-
-    def _prepare(self, file: DiskFile, size: int) -> None:
-        """Warm-up and locking of a new file, as far as configured; what the system refuses is a warning."""
-        sync_pages = 4096 if self.config.flush == "SYNC" else 0
-        self.warnings += make_resident(
-            file, size, warms=self.config.warm_up, locks=self.config.lock_memory, sync_every_pages=sync_pages
-        )
 
 
 def open_store(
