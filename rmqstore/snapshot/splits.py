@@ -15,8 +15,8 @@ from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # One task for so many merged queues at most, so that a split stays small to pickle.
 _MERGED_RANGES_MAX = 64
-# From this share of the log on, several queues are read together in the order of the log: each page once, not once a
-# queue.
+# From this share of the stretch of the log that they lie in on, several queues are read together in the log's order:
+# each page once, not once a queue.
 _TOGETHER_SHARE_MIN = 0.25
 _SAMPLE_ENTRIES = 64
 # Whatever is asked for, a walk is not cut finer than by pages of the disk, nor into more stretches than any cluster
@@ -81,26 +81,24 @@ def plan_splits(
         return splits + _queue_splits(store, spans, budget)
     in_log_order = request.scan_mode == "auto" and not request.needs_entries_only
     joined = [span for span in spans if in_log_order and _is_walkable(span.span)]
-    share = sum(span.size for span in joined) / max(store.log_end - store.log_start, 1)
-    if (
-        not 1 < len(joined) <= _MERGED_RANGES_MAX
-        or share < _TOGETHER_SHARE_MIN
-        or budget.max_records
-        or not budget.merge
-    ):
+    if not 1 < len(joined) <= _MERGED_RANGES_MAX or budget.max_records or not budget.merge:
         return _queue_splits(store, spans, budget)
-    splits = _joined_splits(store, joined, budget)
+    low, high = _stretch_of(store, joined)
+    if sum(span.size for span in joined) < _TOGETHER_SHARE_MIN * (high - low):
+        return _queue_splits(store, spans, budget)
+    splits = _joined_splits(store, joined, budget, (low, high))
     splits += _queue_splits(store, [span for span in spans if span not in joined], budget)
-    # The queues may lie in a small part of the log, which equal stretches of it do not cut finely enough.
+    # The messages may lie close together in a part of the stretch, which equal parts of it do not cut finely enough.
     return splits if len(splits) >= budget.min_partitions else _queue_splits(store, spans, budget)
 
 
-def _joined_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
-    """All queues together, cut by stretches of the log: what an entry points at decides in which split it falls."""
+def _joined_splits(
+    store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget, stretch: tuple[int, int]
+) -> list[Split]:
+    """All queues together, cut by parts of the log: what an entry points at decides in which split it falls."""
     total = sum(span.size for span in spans)
     count = max(-(-total // budget.max_bytes), min(budget.min_partitions, sum(span.count for span in spans)), 1)
-    low = min(store.log_end, *(_first_offset(store, span) for span in spans))
-    high = store.log_end
+    low, high = stretch
     edges = [low + (high - low) * place // count for place in range(1, count)]
     cuts = [_slots_at(store, span.span, edges) for span in spans]
     splits = []
@@ -114,13 +112,23 @@ def _joined_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: Spl
     return splits
 
 
-def _first_offset(store: StoreExtent, span: "_Weighted") -> int:
-    """Where in the log the span's first message with an entry stands."""
-    queue = store.queues[span.span[0], span.span[1]]
-    slot = max(queue.entry_start, span.span[3])
-    if slot >= min(queue.entry_end, span.span[4]):
-        return store.log_start if queue.gap else store.log_end
-    return int(queue.files.read(slot, slot + 1)["physical_offset"][0])
+def _stretch_of(store: StoreExtent, spans: Sequence["_Weighted"]) -> tuple[int, int]:
+    """Where in the log the messages of the spans lie, as far as the entries at their ends tell: from, to."""
+    lows, highs = zip(*(_ends_of(store, span.span) for span in spans), strict=True)
+    return min(lows), max(min(lows), *highs)
+
+
+def _ends_of(store: StoreExtent, span: Span) -> tuple[int, int]:
+    """Where in the log the span's first message begins and its last one ends; messages without an entry may lie
+    anywhere up to the end.
+    """
+    queue = store.queues[span[0], span[1]]
+    first, behind = max(queue.entry_start, span[3]), min(queue.entry_end, span[4])
+    if first >= behind:
+        return (store.log_start if queue.gap else store.log_end), store.log_end
+    low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, behind - 1))
+    end = store.log_end if behind < span[4] else int(last["physical_offset"]) + int(last["size"])
+    return int(low["physical_offset"]), min(end, store.log_end)
 
 
 def _slots_at(store: StoreExtent, span: Span, edges: Sequence[int]) -> list[int]:

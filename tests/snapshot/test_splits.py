@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore import Rejected, Snapshot
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
 from rmqstore.snapshot.splits import Split, plan_splits
 from tests.golden.cases import FOLDERS
@@ -176,3 +177,30 @@ def test_a_split_with_every_field_comes_back_equal() -> None:
 def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Rejected, match="or more"):
         SplitBudget(**wrong)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 10), (40, 60), (99, 100)])
+def test_a_short_part_of_several_queues_is_read_in_the_logs_order(tmp_path: Path, first: int, last: int) -> None:
+    """As a window of time is, or a stream's batch: queue by queue each page of the log would be read four times."""
+    store = SmallStore(file_size=64 * 1024)
+    for number in range(400):
+        store.add("T", number % 4)
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    request = ScanRequest(columns=(*PLACE, "body"))
+    (split,) = snapshot.plan(snapshot.select(["T"], start=first, end=last), request, SplitBudget())
+    assert split.together
+    table = pa.Table.from_batches(read_split(split, request))
+    assert table["physicalOffset"].to_pylist() == store.offsets[first * 4 : last * 4]
+
+
+def test_distant_parts_of_two_queues_are_read_one_after_the_other(tmp_path: Path) -> None:
+    store = SmallStore(file_size=64 * 1024)
+    for number in range(400):
+        store.add("T", int(number >= 200))
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    ranges = [QueueRange("default", "T", 0, 0, 5), QueueRange("default", "T", 1, 190, 195)]
+    (split,) = snapshot.plan(ranges, ScanRequest(), SplitBudget())
+    assert not split.together
+    assert read_places([split], ScanRequest(columns=(*PLACE, "body"))) == Counter(
+        ("T", queue, at) for queue, first in ((0, 0), (1, 190)) for at in range(first, first + 5)
+    )
