@@ -11,15 +11,17 @@ import numpy.typing as npt
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.snapshot.batch_units import settled, slots_around
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
-from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, is_valid_entry, open_queue
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
 
 _BLOCK_ENTRIES = 64 * 1024
+_NO_SLOT = -2  # beside no slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +75,26 @@ class EntryReader:
         return EntryRun(span, take_rows(entries, good), holes)
 
     def _batch_run(self, span: Span, queue: QueueFiles) -> EntryRun:
-        _, _, _, start, end = span
-        units = queue.read(queue.first_slot(), queue.written_end())
-        is_broken = _is_broken(units)
-        units = units[holds_message(BATCH, units)]
-        units = units[units["physical_offset"] + units["size"] <= self._split.log_end]
-        inside = (units["base_queue_offset"] < end) & (units["base_queue_offset"] + units["message_count"] > start)
-        chosen = units[inside]
-        entries = np.empty(len(chosen), FOUND_ENTRY)
-        entries["queue_offset"] = chosen["base_queue_offset"]
-        for name in ("physical_offset", "size", "tags_code"):
-            entries[name] = chosen[name]
-        if int(chosen["message_count"].sum()) < end - start:
+        start, end = span[3:]
+        slots, entries = self._batches(queue, *slots_around(queue, start, end))
+        holes = _uncovered(entries, slots, start, end)
+        if len(holes):  # a damaged unit may have led the search astray
+            slots, entries = self._batches(queue, queue.first_slot(), queue.written_end())
+            holes = _uncovered(entries, slots, start, end)
+        if len(holes):
             found = self._undispatched((span[0], span[1]))
             found = found[~np.isin(found["physical_offset"], entries["physical_offset"])]
-            entries = np.concatenate((entries, found))
-        between = _gaps(entries["queue_offset"], chosen["message_count"], start, end) if is_broken else []
-        known = int((units["base_queue_offset"] + units["message_count"]).max(initial=start))
-        holes = np.array([*between, *range(known, end if self.gone else known)], np.int64)
+            entries, slots = np.concatenate((entries, found)), np.concatenate((slots, np.full(len(found), _NO_SLOT)))
+            holes = _uncovered(entries, slots, start, end)
+        ends = entries["queue_offset"] + entries["count"]
+        entries = entries[(entries["queue_offset"] < end) & (ends > start)]
         return EntryRun(span, entries[np.argsort(entries["queue_offset"], kind="stable")], holes)
+
+    def _batches(self, queue: QueueFiles, first: int, last: int) -> tuple[Ints, npt.NDArray[np.void]]:
+        """The slots of [first, last) that stand for batches of the log as planned, and FOUND_ENTRY of each."""
+        rows, units = settled(queue, queue.read(first, last), self._view)
+        whole = units["physical_offset"] + units["size"] <= self._split.log_end
+        return rows[whole] + first, _entries_of(units[whole])
 
     def _undispatched(self, key: QueueKey) -> npt.NDArray[np.void]:
         if self._found is None:
@@ -118,25 +121,25 @@ class EntryReader:
                 self.is_damaged = True
 
 
-def _is_broken(units: npt.NDArray[np.void]) -> bool:
-    """Whether units of a batch queue are not written although later ones are, or do not rise."""
-    bases = units["base_queue_offset"]
-    rising = (bases[1:] >= bases[:-1] + units["message_count"][:-1]).all()
-    rising = rising and (units["physical_offset"][1:] > units["physical_offset"][:-1]).all()
-    return not (rising and is_valid_entry(BATCH, units).all())
+def _entries_of(units: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """FOUND_ENTRY of units of a batch queue."""
+    entries = np.empty(len(units), FOUND_ENTRY)
+    entries["queue_offset"], entries["count"] = units["base_queue_offset"], units["message_count"]
+    for name in ("physical_offset", "size", "tags_code"):
+        entries[name] = units[name]
+    return entries
 
 
-def _gaps(bases: Ints, counts: npt.NDArray[np.integer], first: int, last: int) -> list[int]:
-    """The queue offsets of [first, last) that lie before or between batches; `bases` are int64[n] in any order.
+def _uncovered(batches: npt.NDArray[np.void], slots: Ints, start: int, end: int) -> Ints:
+    """The queue offsets of [start, end) that no batch has, int64[m]; `batches` (FOUND_ENTRY, n) are in any order.
 
-    `counts` are the messages of the first batches; those found in the log, behind them, reach up to the next batch.
+    Between units that stand side by side (`slots` int64[n]) there is none: messages stored alone have those numbers.
     """
-    order = np.argsort(bases, kind="stable")
-    gaps: list[int] = []
-    reached: int | None = first
-    for row in order.tolist():
-        base = int(bases[row])
-        if reached is not None:
-            gaps += range(reached, min(base, last))
-        reached = max(reached or first, base + int(counts[row])) if row < len(counts) else None
-    return gaps
+    order = np.argsort(batches["queue_offset"], kind="stable")
+    bases, slots = batches["queue_offset"][order], slots[order]
+    reached = np.concatenate(([start], np.maximum.accumulate(bases + batches["count"][order])))
+    lows, highs = np.maximum(reached, start), np.minimum(np.concatenate((bases, [end])), end)
+    lost = lows < highs
+    lost[1:-1] &= slots[1:] != slots[:-1] + 1
+    parts = [np.arange(low, high) for low, high in zip(lows[lost].tolist(), highs[lost].tolist(), strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])

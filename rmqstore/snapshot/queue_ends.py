@@ -4,6 +4,7 @@ import numpy as np
 
 from rmqstore.formats import message
 from rmqstore.formats.properties import parse_properties
+from rmqstore.snapshot.batch_units import behind, settled
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, is_valid_entry
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -11,14 +12,32 @@ from rmqstore.snapshot.undispatched import is_multi_dispatch
 # So many of the last entries behind a hole are tried one by one before the last good one is looked for by halving.
 _TRIES = 16
 _BLOCK_SLOTS = 4096
+# Units at either end of a batch queue that are looked at together.
+SETTLED_BLOCK = 64
 
 
 def sound_end(queue: QueueFiles, view: LogView) -> int:
     """The slot behind the last entry of a queue.
 
     One behind unreadable entries counts only if it points behind those before them and its record says that it is of
-    this queue and has this queue offset: a queue that was cut and not erased has others there.  Raises DataLost.
+    this queue and has this queue offset: a queue that was cut and not erased has others there.  Of a batch queue the
+    last unit is one that `batch_units.settled` lets stand.  Raises DataLost.
     """
+    end = _entries_end(queue, view)
+    return _settled_end(queue, end, view) if queue.kind == BATCH else end
+
+
+def _settled_end(queue: QueueFiles, end: int, view: LogView) -> int:
+    while end > queue.first_slot():
+        low = max(end - SETTLED_BLOCK, queue.first_slot())
+        rows, _ = settled(queue, queue.read(low, end), view)
+        if len(rows):
+            return low + int(rows[-1]) + 1
+        end = low
+    return end
+
+
+def _entries_end(queue: QueueFiles, view: LogView) -> int:
     end = queue.unbroken_end()
     for slots, entries in queue.behind(end):
         last = len(slots)
@@ -29,6 +48,26 @@ def sound_end(queue: QueueFiles, view: LogView) -> int:
         if row >= 0:
             return int(slots[row]) + 1
     return end
+
+
+def batch_end(queue: QueueFiles, end: int, view: LogView) -> int:
+    """The queue offset behind the last batch of the units before slot `end`; 0 if there is none.  Raises DataLost."""
+    low = max(end - SETTLED_BLOCK, queue.first_slot())
+    _, units = settled(queue, queue.read(low, max(low, end)), view)
+    return behind(units[-1]) if len(units) else 0
+
+
+def batch_begin(queue: QueueFiles, start: int, end: int, view: LogView) -> int:
+    """The queue offset of the first batch of the units [start, end).
+
+    Of units in front that cannot be believed something is missing: then it is less than that of the first that can.
+    Raises DataLost.
+    """
+    rows, units = settled(queue, queue.read(start, min(start + SETTLED_BLOCK, end)), view)
+    if not len(rows):
+        return 0
+    first = int(units[0]["base_queue_offset"])
+    return first if rows[0] == 0 or not first else first - 1 if start else 0
 
 
 def unwritten_before(queue: QueueFiles, slot: int) -> int:

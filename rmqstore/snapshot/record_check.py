@@ -13,6 +13,7 @@ from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, locate
 from rmqstore.snapshot.log_view import Gathered
 from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes
+from rmqstore.snapshot.queue_files import BATCH
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place, mark
 from rmqstore.snapshot.splits import Span
@@ -38,6 +39,7 @@ class RecordCheck:
         self._topic_array = pa.array(self._topics, pa.string())
         self._topic_numbers = np.array([self._topics.index(span[0]) for span in spans], np.int64)
         self._queue_ids = np.array([span[1] for span in spans], np.int32)
+        self._are_batches = np.array([span[2] == BATCH for span in spans], bool)
 
     def rows(self, entries: Entries, numbers: Ints, gathered: Gathered) -> Rows:
         """The records of `entries` (undispatched.FOUND_ENTRY, n) with a reason each; `numbers` int64[n] are their
@@ -50,7 +52,12 @@ class RecordCheck:
         queue_ids = self._queue_ids[numbers]
         if len(offsets) and located.sound.any():
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
-            self._judge_queue(located, reasons, entries, topics, queue_ids)
+            # An inner batch in a plain queue, as a replica may have it, does not stand in its number's place.
+            free = (located.flags & sys_flag.INNER_BATCH != 0) & ~self._are_batches[numbers]
+            other = (queue_ids != located.head("queue_id")) | (
+                (located.head("queue_offset") != entries["queue_offset"]) & ~free
+            )
+            self._judge_queue(located, reasons, other, topics)
             if self._crc == "always" or (self._crc == "auto" and int(offsets[-1]) >= self._crc_from):
                 checked = None if self._crc == "always" else offsets >= self._crc_from
                 judge_crcs(located, reasons, checked, properties_too=self._crc == "always")
@@ -77,12 +84,8 @@ class RecordCheck:
         if len(rows):
             reasons[rows[contradicted(located.take(rows), codes[rows])]] = Reason.TAGS
 
-    def _judge_queue(
-        self, located: Located, reasons: Reasons, entries: Entries, topics: Ints, queue_ids: npt.NDArray[np.int32]
-    ) -> None:
-        inner = located.flags & sys_flag.INNER_BATCH != 0
-        other = located.head("queue_id") != queue_ids
-        other |= (located.head("queue_offset") != entries["queue_offset"]) & ~inner
+    def _judge_queue(self, located: Located, reasons: Reasons, other: Mask, topics: Ints) -> None:
+        """Marks records of another topic, and those that say another place in their queue than their entry does."""
         if located.topic and located.topic == self._only and not is_multi_dispatch(self._topics[0]):
             mark(reasons, other, Reason.WRONG_QUEUE)
             return

@@ -15,7 +15,7 @@ from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
 from rmqstore.snapshot.extents import Damage, QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
-from rmqstore.snapshot.queue_ends import sound_end, unwritten_before
+from rmqstore.snapshot.queue_ends import batch_begin, batch_end, sound_end, unwritten_before
 from rmqstore.snapshot.queue_files import (
     BATCH,
     QueueFiles,
@@ -74,6 +74,7 @@ def survey(
             start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
         found.run()
+        extents_found = _queue_extents(queues, entry_ends, found)
     if batch_start(root) < found.log_end:  # it began while this looked
         return survey(path, broker_name, access, extra_logs)
     crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
@@ -81,7 +82,7 @@ def survey(
         path=root,
         broker_name=broker_name or extents.stored_broker_name(root),
         log_files=log_files,
-        queues=_queue_extents(queues, entry_ends, found, log_files[0].start if log_files else 0),
+        queues=extents_found,
         version_line=extents.version_line(root, checkpoint),
         checkpoint=checkpoint,
         abort_present=abort_present,
@@ -195,7 +196,11 @@ class _Search:
                     at = np.minimum(places.searchsorted(pointed), len(places) - 1)
                     claimed[at[places[at] == pointed]] = True
         for place in places[claimed].tolist():
-            self.census.leave_out(lone[place])
+            if self._kind_of(lone[place]) != BATCH:  # there the record's own numbers tell, it has them twice
+                self.census.leave_out(lone[place])
+
+    def _kind_of(self, key: QueueKey) -> str:
+        return self.queues[key].kind if key in self.queues else self.census.gaps[key].kind
 
     def _ends(self) -> Mapping[QueueKey, int]:
         return {key: end for key, end in self.entry_ends.items() if end > 0 and self.queues[key].kind != BATCH}
@@ -248,12 +253,12 @@ def _rising(entries: np.ndarray) -> np.ndarray:
 
 
 def _queue_extents(
-    queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], found: _Search, log_start: int
+    queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], found: _Search
 ) -> dict[QueueKey, QueueExtent]:
     """Bounds of every queue: its good entries joined with what the walk found."""
     held = found.census.held
     result = {
-        key: _entry_extent(queue, (ends[key], held.get(key, 0)), found.log_end, log_start)
+        key: _entry_extent(queue, (ends[key], held.get(key, 0)), found.log_end, found.view)
         for key, queue in queues.items()
     }
     root = ""
@@ -289,7 +294,7 @@ def _root_of(view: LogView) -> str:
     return reading.join(view.files[0].path, "..", "..") if view.files else ""
 
 
-def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, log_start: int) -> QueueExtent:
+def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, view: LogView) -> QueueExtent:
     """Bounds by the entries alone.  Entries at the end that point behind the log, or back, are not counted.
 
     `ends` are the end of the entries, and the end of those that the walk found records for: these count.
@@ -308,27 +313,16 @@ def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, log_st
         if good.any():
             break
     end = max(end, held)
-    start = _first_kept(queue, first, end, log_start)
+    start = _first_kept(queue, first, end, view.start)
+    bound = batch_end(queue, end, view) if queue.kind == BATCH else end
     if start >= end:
-        bound = _offset_behind(queue, end)
         return QueueExtent(queue, bound, bound, end, end, None)
     if queue.kind == BATCH:
-        unit = queue.read(start, start + 1)[0]
-        return QueueExtent(queue, int(unit["base_queue_offset"]), _offset_behind(queue, end), start, end, None)
+        return QueueExtent(queue, min(batch_begin(queue, start, end, view), bound), bound, start, end, None)
     low = start
-    if start > first and int(queue.read(start, start + 1)["physical_offset"][0]) > log_start:
+    if start > first and int(queue.read(start, start + 1)["physical_offset"][0]) > view.start:
         low = unwritten_before(queue, start)  # RocketMQ leaves no zeros there: entries that are gone
     return QueueExtent(queue, low, end, start, end, None)
-
-
-def _offset_behind(queue: QueueFiles, end: int) -> int:
-    """The queue offset behind the entry before slot `end`."""
-    if queue.kind != BATCH:
-        return end
-    if end <= queue.first_slot():
-        return 0
-    unit = queue.read(end - 1, end)[0]
-    return int(unit["base_queue_offset"]) + int(unit["message_count"])
 
 
 def _first_kept(queue: QueueFiles, first: int, end: int, log_start: int) -> int:

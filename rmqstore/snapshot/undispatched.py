@@ -15,7 +15,7 @@ from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
-from rmqstore.snapshot.queue_files import BATCH, SIMPLE, QueueFiles, holds_message
+from rmqstore.snapshot.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 from rmqstore.snapshot.soundness import Reason, is_dispatched_kind
 from rmqstore.snapshot.walk import Stretch
 
@@ -33,6 +33,7 @@ class QueueRun:
     queue_offsets: Ints
     counts: Ints
     is_batch: bool
+    is_lie: Mask  # bool[n]: an inner batch whose INNER_BASE is another
 
 
 def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
@@ -60,18 +61,24 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
         for is_batch in (False, True):
             chosen = rows[inner == is_batch]
             if len(chosen):
-                counts = _message_counts(part.take(chosen)) if is_batch else np.ones(len(chosen), np.int64)
-                yield QueueRun(
-                    (topic, int(queue_ids[rows[0]])), usable[chosen], queue_offsets[chosen], counts, is_batch
-                )
+                offsets = queue_offsets[chosen]
+                counts, bases = np.ones(len(chosen), np.int64), offsets
+                if is_batch:
+                    counts, bases = _inner_numbers(part.take(chosen), offsets)
+                key = topic, int(queue_ids[rows[0]])
+                yield QueueRun(key, usable[chosen], offsets, counts, is_batch, bases != offsets)
 
 
-def _message_counts(located: Located) -> Ints:
-    """INNER_NUM of inner batches, 1 where it is missing or no number."""
+def _inner_numbers(located: Located, queue_offsets: Ints) -> tuple[Ints, Ints]:
+    """INNER_NUM and INNER_BASE of inner batches; 1 and the queue offset where they are missing or no numbers."""
     pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
-    starts, sizes = pieces.find(b"INNER_NUM")
-    texts = [pieces.data[start : start + max(size, 0)].tobytes() for start, size in zip(starts, sizes, strict=True)]
-    return np.array([int(text) if text.isdigit() and len(text) < 6 else 1 for text in texts], np.int64)
+    counts, bases = np.ones(len(queue_offsets), np.int64), queue_offsets.copy()
+    for name, size_max, numbers in ((b"INNER_NUM", 5, counts), (b"INNER_BASE", 18, bases)):
+        for row, (start, size) in enumerate(zip(*pieces.find(name), strict=True)):
+            text = pieces.data[start : start + max(size, 0)].tobytes()
+            if text.isdigit() and len(text) <= size_max:
+                numbers[row] = int(text)
+    return counts, bases
 
 
 def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> tuple[Mask, Mask]:
@@ -82,13 +89,33 @@ def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> t
     if queue is None or not queue.files:
         return ~nowhere, nowhere
     offsets = stretch.offsets[run.rows]
-    if run.is_batch:
-        units = queue.read(queue.first_slot(), queue.written_end())
-        return ~np.isin(offsets, units["physical_offset"][holds_message(BATCH, units)]), nowhere
+    if queue.kind == BATCH:
+        # RocketMQ passes over messages that are stored alone in such a topic.
+        return ~_has_unit(run, stretch, queue) if run.is_batch else nowhere, nowhere
+    if run.is_batch:  # in a plain queue, as a replica may have it: not in its number's place
+        entries = queue.read(queue.first_slot(), queue.written_end())
+        return ~np.isin(offsets, entries["physical_offset"][holds_message(SIMPLE, entries)]), nowhere
     entries = entries_at(queue, run.queue_offsets)
     held = holds_message(SIMPLE, entries)
     same = entries["physical_offset"] == offsets
     return ~(held & same), held & ~same
+
+
+def _has_unit(run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Mask:
+    """Which batches a unit points at that has their size and numbers."""
+    offsets, sizes = stretch.offsets[run.rows], stretch.located.total_size[run.rows]
+    end = queue.written_end()
+    low = first_behind(queue, queue.first_slot(), end, int(offsets[0]))
+    units = queue.read(low, first_behind(queue, low, end, int(offsets[-1]) + 1))
+    units = units[holds_message(BATCH, units)]
+    if not len(units):
+        return np.zeros(len(offsets), bool)
+    order = np.argsort(units["physical_offset"], kind="stable")
+    places = units["physical_offset"][order].astype(np.int64)
+    of = order[np.minimum(np.searchsorted(places, offsets), len(units) - 1)]
+    same = (units["physical_offset"][of] == offsets) & (units["size"][of] == sizes)
+    same &= units["base_queue_offset"][of] == run.queue_offsets
+    return np.asarray(same & (units["message_count"][of] == run.counts))
 
 
 def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
@@ -136,7 +163,7 @@ class Census:
                 # Entries that a live broker has written since the ends were looked for count as well.
                 end = ends.get(run.key)
                 end = max(end or 0, self.held[run.key]) if run.key in self.held else end
-                self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
+                self._add_run(run, rows, (taken | run.is_lie)[rows], stretch, end, gap_ok)
 
     def lone_records(self, until: int) -> dict[int, QueueKey]:
         """The undispatched messages up to place `until` in the log that are the only one of their queue, by place."""
@@ -228,12 +255,14 @@ def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch) -> npt.NDArray[np
     found["queue_offset"] = run.queue_offsets[inside]
     found["physical_offset"] = stretch.offsets[rows]
     found["size"] = stretch.located.total_size[rows]
+    found["count"] = run.counts[inside]
     found["tags_code"] = tags_codes(stretch.located.take(rows), run.key[0])
     return found
 
 
+# `count` is set for records that were found in the log and for batches: how many messages a record holds.
 FOUND_ENTRY = np.dtype(
-    [("queue_offset", "i8"), ("physical_offset", "i8"), ("size", "i4"), ("tags_code", "i8")], align=True
+    [("queue_offset", "i8"), ("physical_offset", "i8"), ("size", "i4"), ("count", "i4"), ("tags_code", "i8")]
 )
 
 

@@ -1,0 +1,136 @@
+"""Units of a batch queue held against the records that they point at.
+
+An entry of a plain queue has its queue offset by its place.  A unit says itself which queue offsets its batch has, and
+so does the record: where units do not follow each other, and at their end, the records decide.
+"""
+
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.errors import StoreError
+from rmqstore.formats import message, sys_flag
+from rmqstore.formats.compression import BodyError, decompress
+from rmqstore.formats.inner_batch import read_pieces
+from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.properties import parse_properties
+from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message
+
+Units = npt.NDArray[np.void]
+_BASE, _COUNT = "INNER_BASE", "INNER_NUM"
+_MARGIN = 64
+_COUNT_MAX = 2**15 - 1  # what a unit can say
+
+
+def settled(queue: QueueFiles, units: Units, view: LogView) -> tuple[Ints, Units]:
+    """Those of consecutive units (BATCH_QUEUE_ENTRY, n) that stand for a batch: their rows int64[m], and copies of them
+    with the queue offsets that their records say.
+
+    Records are read where units do not follow each other, and the last one's.  A unit whose record is not of this
+    queue is left out, unless the record cannot be read and the unit follows the one before it: reading says so then.
+    Raises DataLost if a log file vanishes meanwhile.
+    """
+    rows = np.flatnonzero(holds_message(BATCH, units))
+    found = units[rows]
+    kept = np.ones(len(rows), bool)
+    for row in np.flatnonzero(_is_in_doubt(found)).tolist():
+        said = numbers_said(queue, found[row], view)
+        if said is None:
+            kept[row] = row > 0 and kept[row - 1] and behind(found[row - 1]) == int(found[row]["base_queue_offset"])
+        else:
+            found[row]["base_queue_offset"], found[row]["message_count"] = said
+    return rows[kept], found[kept]
+
+
+def slots_around(queue: QueueFiles, start: int, end: int) -> tuple[int, int]:
+    """The slots [first, last) in which the units with the queue offsets [start, end) stand, by halving, and some at
+    both sides; where units are damaged they may stand elsewhere.
+    """
+    first, last = queue.first_slot(), queue.written_end()
+    low = _first_at(queue, first, last, start)
+    high = _first_at(queue, low, last, end)
+    return max(low - _MARGIN, first), min(high + _MARGIN, last)
+
+
+def _first_at(queue: QueueFiles, low: int, high: int, queue_offset: int) -> int:
+    while low < high:
+        middle = (low + high) // 2
+        if int(queue.read(middle, middle + 1)["base_queue_offset"][0]) < queue_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def behind(unit: np.void) -> int:
+    """The queue offset behind a unit's batch."""
+    return int(unit["base_queue_offset"]) + int(unit["message_count"])
+
+
+def follows(units: Units) -> Mask:
+    """Which units begin where the one before them ends, bool[n]; the first one does."""
+    bases = units["base_queue_offset"].astype(np.int64)
+    ends = bases + units["message_count"]
+    result = np.ones(len(units), bool)
+    result[1:] = (bases[1:] == ends[:-1]) & (units["physical_offset"][1:] > units["physical_offset"][:-1])
+    return result
+
+
+def _is_in_doubt(units: Units) -> Mask:
+    """Units beside which another does not follow, and the last one."""
+    breaks = ~follows(units)
+    doubt = breaks.copy()
+    doubt[:-1] |= breaks[1:]
+    doubt[-1:] = True
+    return doubt
+
+
+def numbers_said(queue: QueueFiles, unit: np.void, view: LogView) -> tuple[int, int] | None:
+    """Queue offset and number of messages of the batch that a unit points at, as its record has them; None where no
+    whole record of this queue stands, or where it contradicts itself.  A unit that is older than the log is believed.
+    Raises DataLost.
+    """
+    if int(unit["physical_offset"]) < view.start:
+        return int(unit["base_queue_offset"]), int(unit["message_count"])
+    record = _record_at(int(unit["physical_offset"]), int(unit["size"]), view)
+    if record is None or (record.topic, record.queue_id) != (queue.topic.encode(), queue.queue_id):
+        return None
+    properties = parse_properties(record.properties)
+    bases = [record.queue_offset, int(unit["base_queue_offset"]), _number(properties.get(_BASE))]
+    counts = [_piece_count(record), int(unit["message_count"]), _number(properties.get(_COUNT))]
+    base, count = _said_twice(bases), _said_twice(counts)
+    if base is None or count is None or not record.sys_flag & sys_flag.INNER_BATCH:
+        return None
+    return (base, count) if 0 < count <= _COUNT_MAX else None
+
+
+def _record_at(offset: int, size: int, view: LogView) -> message.Record | None:
+    number = view.file_number(offset)
+    if number is None or not 0 < size <= view.readable_end(number) - offset:
+        return None
+    page, position = view.window(offset, message.BLANK.size)
+    if len(page) - position < message.BLANK.size:
+        return None
+    if message.BLANK.struct.unpack_from(page, position)[0] != size:
+        return None  # so that no more is read than a record has
+    page, position = view.window(offset, size)
+    record = message.read_record(page[position : position + size].tobytes(), 0)
+    is_whole = isinstance(record, message.Record) and record.size == size and record.physical_offset == offset
+    return record if is_whole and isinstance(record, message.Record) else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _piece_count(record: message.Record) -> int | None:
+    with suppress(StoreError, BodyError):
+        return len(read_pieces(decompress(record.body, record.sys_flag)))
+    return None
+
+
+def _said_twice(numbers: list[int | None]) -> int | None:
+    """What at least two of three say."""
+    return next((number for number in numbers if number is not None and numbers.count(number) > 1), None)
