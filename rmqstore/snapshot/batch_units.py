@@ -20,7 +20,7 @@ from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message
 
 Units = npt.NDArray[np.void]
 _BASE, _COUNT = "INNER_BASE", "INNER_NUM"
-_MARGIN = 64
+_MARGIN = 64  # units beside those that were found by halving
 _COUNT_MAX = 2**15 - 1  # what a unit can say
 
 
@@ -28,15 +28,15 @@ def settled(queue: QueueFiles, units: Units, view: LogView) -> tuple[Ints, Units
     """Those of consecutive units (BATCH_QUEUE_ENTRY, n) that stand for a batch: their rows int64[m], and copies of them
     with the queue offsets that their records say.
 
-    Records are read where units do not follow each other, and the last one's.  A unit whose record is not of this
-    queue is left out, unless the record cannot be read and the unit follows the one before it: reading says so then.
+    Records are read where units do not follow each other, and the last one's.  A unit without a record of this queue
+    is left out, unless it follows the one before it: who reads it is told what is wrong then.
     Raises DataLost if a log file vanishes meanwhile.
     """
     rows = np.flatnonzero(holds_message(BATCH, units))
     found = units[rows]
     kept = np.ones(len(rows), bool)
     for row in np.flatnonzero(_is_in_doubt(found)).tolist():
-        said = numbers_said(queue, found[row], view)
+        said = _numbers_said(queue, found[row], view)
         if said is None:
             kept[row] = row > 0 and kept[row - 1] and behind(found[row - 1]) == int(found[row]["base_queue_offset"])
         else:
@@ -69,7 +69,7 @@ def behind(unit: np.void) -> int:
     return int(unit["base_queue_offset"]) + int(unit["message_count"])
 
 
-def follows(units: Units) -> Mask:
+def _follows(units: Units) -> Mask:
     """Which units begin where the one before them ends, bool[n]; the first one does."""
     bases = units["base_queue_offset"].astype(np.int64)
     ends = bases + units["message_count"]
@@ -80,21 +80,21 @@ def follows(units: Units) -> Mask:
 
 def _is_in_doubt(units: Units) -> Mask:
     """Units beside which another does not follow, and the last one."""
-    breaks = ~follows(units)
+    breaks = ~_follows(units)
     doubt = breaks.copy()
     doubt[:-1] |= breaks[1:]
     doubt[-1:] = True
     return doubt
 
 
-def numbers_said(queue: QueueFiles, unit: np.void, view: LogView) -> tuple[int, int] | None:
+def _numbers_said(queue: QueueFiles, unit: np.void, view: LogView) -> tuple[int, int] | None:
     """Queue offset and number of messages of the batch that a unit points at, as its record has them; None where no
     whole record of this queue stands, or where it contradicts itself.  A unit that is older than the log is believed.
     Raises DataLost.
     """
     if int(unit["physical_offset"]) < view.start:
         return int(unit["base_queue_offset"]), int(unit["message_count"])
-    record = _record_at(int(unit["physical_offset"]), int(unit["size"]), view)
+    record = view.whole_record(int(unit["physical_offset"]), int(unit["size"]))
     if record is None or (record.topic, record.queue_id) != (queue.topic.encode(), queue.queue_id):
         return None
     properties = parse_properties(record.properties)
@@ -104,21 +104,6 @@ def numbers_said(queue: QueueFiles, unit: np.void, view: LogView) -> tuple[int, 
     if base is None or count is None or not record.sys_flag & sys_flag.INNER_BATCH:
         return None
     return (base, count) if 0 < count <= _COUNT_MAX else None
-
-
-def _record_at(offset: int, size: int, view: LogView) -> message.Record | None:
-    number = view.file_number(offset)
-    if number is None or not 0 < size <= view.readable_end(number) - offset:
-        return None
-    page, position = view.window(offset, message.BLANK.size)
-    if len(page) - position < message.BLANK.size:
-        return None
-    if message.BLANK.struct.unpack_from(page, position)[0] != size:
-        return None  # so that no more is read than a record has
-    page, position = view.window(offset, size)
-    record = message.read_record(page[position : position + size].tobytes(), 0)
-    is_whole = isinstance(record, message.Record) and record.size == size and record.physical_offset == offset
-    return record if is_whole and isinstance(record, message.Record) else None
 
 
 def _number(text: str | None) -> int | None:

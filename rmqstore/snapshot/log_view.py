@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files.reading import OpenFile, StoredFile, shrunk
+from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints
 
 # Records nearer than this are fetched by one read; a disk reads about as much at once anyway.
@@ -117,6 +118,22 @@ class LogView:
         except OSError as error:
             raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
         return np.frombuffer(data, np.uint8), 0
+
+    def whole_record(self, offset: int, size: int) -> message.Record | None:
+        """The record of `size` bytes that stands at `offset` and names that place; None if none does.  Both may be any
+        number: no more is read than a record has.  Raises DataLost as `window`.
+        """
+        number = self.file_number(offset)
+        if number is None or not message.BLANK.size <= size <= self.readable_end(number) - offset:
+            return None
+        page, position = self.window(offset, message.BLANK.size)
+        if message.BLANK.struct.unpack_from(page, position)[0] != size:
+            return None
+        page, position = self.window(offset, size)
+        record = message.read_record(page[position : position + size].tobytes(), 0)
+        if not isinstance(record, message.Record) or record.size != size or record.physical_offset != offset:
+            return None
+        return record
 
     def require_whole(self, offset: int) -> None:
         """Looks again whether the mapped file that holds `offset` is as long as listed, before a page of it is read

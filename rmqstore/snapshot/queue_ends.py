@@ -96,16 +96,8 @@ def _last_backed(queue: QueueFiles, slots: np.ndarray, entries: np.ndarray, view
 
 def _is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bool:
     """Whether a whole record stands where the entry points and says that the entry is its own."""
-    offset, size = int(entry["physical_offset"]), int(entry["size"])
-    number = view.file_number(offset)
-    if number is None or offset + size > view.readable_end(number):
-        return False
-    page, position = view.window(offset, message.BLANK.size)
-    if message.BLANK.struct.unpack_from(page, position)[0] != size:
-        return False  # so that no more is read than a record has
-    page, position = view.window(offset, size)
-    record = message.read_record(page[position : position + size].tobytes(), 0)
-    if not isinstance(record, message.Record) or record.size != size or record.physical_offset != offset:
+    record = view.whole_record(int(entry["physical_offset"]), int(entry["size"]))
+    if record is None:
         return False
     if is_multi_dispatch(queue.topic):
         return _names_light_queue(record, queue.topic, slot)

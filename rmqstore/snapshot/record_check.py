@@ -53,7 +53,9 @@ class RecordCheck:
         if len(offsets) and located.sound.any():
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
             # An inner batch in a plain queue, as a replica may have it, does not stand in its number's place.
-            free = (located.flags & sys_flag.INNER_BATCH != 0) & ~self._are_batches[numbers]
+            free = located.flags & sys_flag.INNER_BATCH != 0
+            if self._are_batches.any():
+                free &= ~self._are_batches[numbers]
             other = (queue_ids != located.head("queue_id")) | (
                 (located.head("queue_offset") != entries["queue_offset"]) & ~free
             )

@@ -74,7 +74,7 @@ def survey(
             start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
         found.run()
-        extents_found = _queue_extents(queues, entry_ends, found)
+        queue_extents = _queue_extents(queues, entry_ends, found)
     if batch_start(root) < found.log_end:  # it began while this looked
         return survey(path, broker_name, access, extra_logs)
     crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
@@ -82,7 +82,7 @@ def survey(
         path=root,
         broker_name=broker_name or extents.stored_broker_name(root),
         log_files=log_files,
-        queues=extents_found,
+        queues=queue_extents,
         version_line=extents.version_line(root, checkpoint),
         checkpoint=checkpoint,
         abort_present=abort_present,

@@ -93,21 +93,25 @@ def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> t
         # RocketMQ passes over messages that are stored alone in such a topic.
         return ~_has_unit(run, stretch, queue) if run.is_batch else nowhere, nowhere
     if run.is_batch:  # in a plain queue, as a replica may have it: not in its number's place
-        entries = queue.read(queue.first_slot(), queue.written_end())
-        return ~np.isin(offsets, entries["physical_offset"][holds_message(SIMPLE, entries)]), nowhere
+        return ~np.isin(offsets, _entries_into(queue, offsets)["physical_offset"]), nowhere
     entries = entries_at(queue, run.queue_offsets)
     held = holds_message(SIMPLE, entries)
     same = entries["physical_offset"] == offsets
     return ~(held & same), held & ~same
 
 
+def _entries_into(queue: QueueFiles, offsets: Ints) -> npt.NDArray[np.void]:
+    """The entries of a queue that point from the first to the last of some places of the log, found by halving."""
+    end = queue.written_end()
+    low = first_behind(queue, queue.first_slot(), end, int(offsets[0]))
+    entries = queue.read(low, first_behind(queue, low, end, int(offsets[-1]) + 1))
+    return entries[holds_message(queue.kind, entries)]
+
+
 def _has_unit(run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Mask:
     """Which batches a unit points at that has their size and numbers."""
     offsets, sizes = stretch.offsets[run.rows], stretch.located.total_size[run.rows]
-    end = queue.written_end()
-    low = first_behind(queue, queue.first_slot(), end, int(offsets[0]))
-    units = queue.read(low, first_behind(queue, low, end, int(offsets[-1]) + 1))
-    units = units[holds_message(BATCH, units)]
+    units = _entries_into(queue, offsets)
     if not len(units):
         return np.zeros(len(offsets), bool)
     order = np.argsort(units["physical_offset"], kind="stable")

@@ -12,7 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
-from tests.golden.cases import FOLDERS, row_order, unpack
+from tests.golden.cases import row_order, unpack
 from tests.golden.rows import scanned
 from tests.mutation.damage import no_hang
 
@@ -66,7 +66,6 @@ def wrong(store: Path, rows: dict[Place, object]) -> list[str]:
     return found
 
 
-@pytest.mark.skipif("batchcq" not in FOLDERS, reason="other golden stores were asked for")
 @pytest.mark.parametrize("unit", [0, 1, 19, 20, UNITS - 2, UNITS - 1])
 @pytest.mark.parametrize("name", ["base_queue_offset", "message_count", "physical_offset", "size"])
 def test_no_message_is_left_out_or_has_the_number_of_another(
