@@ -81,7 +81,7 @@ def masked_crc32s(page: Bytes, starts: Ints, sizes: Ints) -> Ints:
     rows = np.flatnonzero(single)
     view = memoryview(np.ascontiguousarray(page))
     bounds = zip(starts[rows].tolist(), (starts[rows] + sizes[rows]).tolist(), strict=True)
-    crcs[rows] = np.fromiter((crc32(view[start:end]) for start, end in bounds), np.int64, len(rows))
+    crcs[rows] = [crc32(view[start:end]) for start, end in bounds]
     return crcs & CRC_MASK
 
 

@@ -55,12 +55,12 @@ class FreshDispatch:
 
     def _dispatch_block(self, block: FreshBlock) -> int:
         try:
-            batch = block.batch()
+            records = block.records()
         except (StoreError, OSError):  # staged rows that are gone or damaged by now: the log has them
             return block.offset
-        self._queues.dispatch(batch)
+        self._queues.dispatch(records)
         if self._index is not None:
-            self._index.dispatch(batch)
+            self._index.dispatch(records)
         return block.end
 
     def _append(self, records: list[FreshRecord], said: list[Said]) -> None:

@@ -19,7 +19,7 @@ from rmqstore.formats.index import IndexHeader, read_header
 from rmqstore.formats.index_table import find_offsets, preset_header, put_items
 from rmqstore.formats.java_hash import index_hash
 from rmqstore.formats.message_columns import Ints
-from rmqstore.log.known_rows import Records
+from rmqstore.log.record_vectors import Records
 
 DIRECTORY = "index"
 # What one question answers at most: maxMsgsNumBatch of the broker configuration.

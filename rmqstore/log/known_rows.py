@@ -1,7 +1,7 @@
 """Rows put in bulk whose queue entries and index items are known from their columns, so that nobody reads the log for
 them.
 
-What `KnownBatch` says is what a `RecordBatch` of the same records reads out of the log.
+`FreshBlock.records` says what a `RecordBatch` of the same records reads out of the log.
 """
 
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.index_table import key_hashes, split_keys, text_hashes
-from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.binary_columns import data_of, offsets_of
 from rmqstore.log.column_values import ColumnValues
-from rmqstore.log.record_batch import DISPATCHED_NAMES, RecordBatch, prefix_hash
+from rmqstore.log.record_batch import DISPATCHED_NAMES, prefix_hash
+from rmqstore.log.record_vectors import RecordVectors
 
 QueueKey = tuple[str, int]
 _SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
@@ -58,65 +58,28 @@ class FreshBlock(NamedTuple):
     held_count: int
     load: Callable[[], KnownRows]
 
-    def batch(self) -> "KnownBatch":
+    def records(self) -> RecordVectors:
         """The records for dispatch.  Raises as `load`."""
-        return KnownBatch(self, self.load())
-
-
-class KnownBatch:
-    """n ≥ 1 records in log order, as `record_batch.RecordBatch` without their bytes; its names and meanings."""
-
-    def __init__(self, block: FreshBlock, known: KnownRows) -> None:
-        rows = slice(block.first, block.last)
-        bounds = known.starts[block.first : block.last + 1]
-        self._queues = known.queues
-        self._numbers = known.queue_numbers[rows]
+        known = self.load()
+        rows = slice(self.first, self.last)
+        bounds = known.starts[self.first : self.last + 1]
+        numbers = known.queue_numbers[rows]
         codes, item_rows, hashes = known.items
-        low, high = np.searchsorted(item_rows, (block.first, block.last)).tolist()
-        self._codes = codes[rows]
-        self._items = item_rows[low:high] - block.first, hashes[low:high]
-        self.end = block.end
-        self.offsets: Ints = bounds[:-1] + (block.offset - int(bounds[0]))
-        self.sizes: Ints = np.diff(bounds)
-        self.queue_offsets: Ints = known.ranks[rows] + block.bases[self._numbers]
-        self.store_ms: Ints = np.full(len(self.offsets), block.store_ms)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    @cached_property
-    def queue_ids(self) -> Ints:
-        """queueId of each record."""
-        return np.array([queue_id for _, queue_id in self._queues], np.int64)[self._numbers]
-
-    @property
-    def sys_flags(self) -> npt.NDArray[np.int32]:
-        """Of no flag that dispatch asks for."""
-        return np.zeros(len(self), np.int32)
-
-    @property
-    def queued(self) -> Mask:
-        """All belong to a consume queue."""
-        return np.ones(len(self), bool)
-
-    @cached_property
-    def topics(self) -> tuple[list[str], Ints]:
-        """The topics that occur, and the number of each record's in that list."""
-        known: dict[str, int] = {}
-        numbers = np.array([known.setdefault(topic, len(known)) for topic, _ in self._queues], np.int64)
-        return list(known), numbers[self._numbers]
-
-    def tags_codes(self, _delay_ms: object) -> Ints:
-        """The third field of each record's queue entry; none waits for a delay level."""
-        return self._codes
-
-    def index_items(self) -> tuple[Ints, Ints]:
-        """Row and key hash of each index item, in the order of the puts."""
-        return self._items
-
-
-# What queues and index are filled from.
-Records = RecordBatch | KnownBatch
+        low, high = np.searchsorted(item_rows, (self.first, self.last)).tolist()
+        topics: dict[str, int] = {}
+        topic_numbers = np.array([topics.setdefault(topic, len(topics)) for topic, _ in known.queues], np.int64)
+        return RecordVectors(
+            end=self.end,
+            offsets=bounds[:-1] + (self.offset - int(bounds[0])),
+            sizes=np.diff(bounds),
+            queue_ids=np.array([queue_id for _, queue_id in known.queues], np.int64)[numbers],
+            queue_offsets=known.ranks[rows] + self.bases[numbers],
+            store_ms=np.full(len(numbers), self.store_ms),
+            queued=np.ones(len(numbers), bool),
+            topics=(list(topics), topic_numbers[numbers]),
+            codes=codes[rows],
+            items=(item_rows[low:high] - self.first, hashes[low:high]),
+        )
 
 
 def known_items(values: ColumnValues) -> Callable[[], BlockItems] | None:

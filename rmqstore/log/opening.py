@@ -15,6 +15,7 @@ from rmqstore.log.record_batch import Dispatcher
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import StoreParts, apply, open_parts
 from rmqstore.log.recovery_plan import RecoveryPlan
+from rmqstore.log.recovery_seen import NOTHING_SEEN
 
 _UNSYNCED = "unsynced from "
 _CHUNK_SIZE = 4 * 1024 * 1024
@@ -33,20 +34,20 @@ def recovered(
 
     Nothing is changed before the file `abort` is there, durably.  Raises as `plan_recovery` and `apply`.
     """
-    plan = plan_recovery(fs, root, config, kinds)
+    plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
     mark_open(fs, root)
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:
         _write_again(fs, plan, parts)
         while settle_batches(fs, plan, parts):  # the log was cut back: look again
             parts.handles.close()
-            plan = plan_recovery(fs, root, config, kinds)
+            plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
             parts = open_parts(fs, plan, config, clock, further, kinds)
         warnings = apply(plan, parts)
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise
-    return parts, replace(plan, record_places=None), [*plan.warnings, *warnings]
+    return parts, replace(plan, seen=NOTHING_SEEN), [*plan.warnings, *warnings]
 
 
 def mark_open(fs: FileSystem, root: str) -> None:

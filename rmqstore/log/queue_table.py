@@ -14,12 +14,12 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.batch_queue import BatchQueues
 from rmqstore.log.consume_queue import ConsumeQueue, Entries
 from rmqstore.log.inner_batches import is_inner_batch_rows
-from rmqstore.log.known_rows import Records
 from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
 from rmqstore.log.queue_extension import QueueExtension
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.record_vectors import Records
 
 DIRECTORY = "consumequeue"
 # messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h

@@ -55,6 +55,10 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def take(self, rows: npt.NDArray[np.intp]) -> "RecordBatch":
+        """The same for some rows, ascending."""
+        return RecordBatch(self.offsets[rows], self.located.take(rows), self.end)
+
     @cached_property
     def sizes(self) -> Ints:
         """Bytes of each record."""

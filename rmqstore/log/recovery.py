@@ -15,7 +15,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.message_columns import Ints, Located
+from rmqstore.formats.message_columns import Located
 from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
@@ -24,11 +24,11 @@ from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
-from rmqstore.log.recovery_places import SeenPlaces, told_places
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import QueueScan, QueueTrack
 from rmqstore.log.recovery_scan import LogEnd, ScanCount, ScanRules, scan_log
+from rmqstore.log.recovery_seen import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
 from rmqstore.log.recovery_start import (
     Start,
     covered_start,
@@ -43,15 +43,20 @@ from rmqstore.log.recovery_view import StoreView, open_view
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
 
-def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> RecoveryPlan:
+def plan_recovery(
+    disk: ReadableDisk, root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY, *, keeps_records: bool = False
+) -> RecoveryPlan:
     """What recovering the store at `root` comes to.  Looks, and changes nothing.
+
+    `keeps_records`: whoever carries the plan out has queues and index alone to tell of records, so that those which are
+    read here need not be read again.
 
     Of `config` count the paths, the checks and what is to be done about damage; sizes come from the files.  Raises
     Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
     NotAStore, UnsupportedLayout, OSError.
     """
     store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
-    planner = _Planner(store, config)
+    planner = _Planner(store, config, keeps_records)
     try:
         return planner.plan()
     finally:
@@ -61,22 +66,23 @@ def plan_recovery(disk: ReadableDisk, root: str, config: StoreConfig, kinds: Que
 @dataclass(slots=True)
 class _Scan:
     """What reading the log from `start` came by; `index_missing` is the first record that has keys and is not known to
-    the index (after a clean exit), `places` where the first so many records are."""
+    the index (after a clean exit), `seen` what need not be read again."""
 
     start: Start
     end: LogEnd
     count: ScanCount
     queues: QueueScan
     batches: BatchScan
-    places: Ints
+    seen: Seen
     index_missing: int | None = None
 
 
 class _Planner:
     """Works out one plan."""
 
-    def __init__(self, store: StoreView, config: StoreConfig) -> None:
+    def __init__(self, store: StoreView, config: StoreConfig, keeps_records: bool) -> None:
         self._config = config
+        self._keeps_records = keeps_records
         self._must_refuse = config.on_middle_damage == "refuse"
         self._clean = not store.abort_present
         self._checkpoint = store.checkpoint
@@ -119,7 +125,7 @@ class _Planner:
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, is_whole=True)
         batches = BatchScan(self._store, 0, compare=False, is_whole=True)
-        scan = _Scan((0, end.reason), end, count, queues, batches, SeenPlaces().all())
+        scan = _Scan((0, end.reason), end, count, queues, batches, NOTHING_SEEN)
         return self._with_checkpoint(self._plan_of(scan), scan)
 
     # --- reading
@@ -144,14 +150,15 @@ class _Planner:
         queues = QueueScan(self._store, start[0], self._clean, is_whole)
         batches = BatchScan(self._store, start[0], self._clean, is_whole)
         missing: list[int] = []
-        seen = SeenPlaces()
+        keeps = self._keeps_records and not self._clean
+        seen = SeenRecords(keeper(self._config, self._store.kinds) if keeps else None)
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
         def take(batch: RecordBatch) -> None:
             queues.add(batch)
             batches.add(batch)
-            seen.add(batch.offsets)
+            seen.add(batch)
             if looks and not missing and batch.offsets[-1] > covered:
                 places = batch.offsets[batch.index_items()[0]]
                 missing.extend(places[places > covered][:1].tolist())
@@ -248,7 +255,7 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store), record_places=scan.places,
+            kinds=_sizes(store), seen=scan.seen,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

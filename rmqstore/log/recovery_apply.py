@@ -5,7 +5,7 @@ step leaves a state that the next plan takes further.  The log comes first: what
 before queues, index and checkpoint speak of it.  The checkpoint comes last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -26,6 +26,7 @@ from rmqstore.log.index_log import DIRECTORY, IndexLog
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.record_batch import Dispatcher, RecordBatch, read_batches
+from rmqstore.log.record_vectors import Records
 from rmqstore.log.recovery_plan import PlannedExtension, PlannedQueue, RecoveryPlan
 
 _ZEROS = bytes(1024 * 1024)
@@ -220,27 +221,38 @@ def _complete_record(partial: tuple[int, int], plan: RecoveryPlan, log: FileSequ
 def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
     """Hands the records of the plan to all dispatchers; after each log file what is done becomes durable, so that a
     recovery that is killed again and again gets further each time."""
-    assert plan.dispatch_from is not None
-    log = parts.log
     begins = {(queue.topic, queue.queue_id): queue.begin_offset for queue in plan.all_queues if queue.begin_offset}
     batch_topics = frozenset(plan.kinds.batch_topics)
-    newest_ms = 0
-    items = read_batches(log.read, plan.dispatch_from, plan.log_end, log.file_size, places=plan.record_places)
-    for item in items:
-        if isinstance(item, RecordBatch):
-            newest_ms = int(item.store_ms[-1])
-            for_queues = _kept(item, begins, batch_topics)
-            if for_queues is not None:
-                parts.queues.dispatch(for_queues)
-            for dispatcher in parts.dispatchers[1:]:
-                dispatcher.dispatch(item)
-        elif isinstance(item, message.Blank):
+    newest_ms, present_file = 0, None
+    for records in _records(plan, parts.log):
+        file = int(records.offsets[0]) // parts.log.file_size
+        if present_file not in (None, file):
             _flush(parts)
             _note_progress(plan, parts.checkpoint, newest_ms)
-        else:
-            raise Corrupt(
-                log.path_of(item.position), item.position % log.file_size, f"changed meanwhile: {item.reason}"
-            )
+        newest_ms, present_file = int(records.store_ms[-1]), file
+        for_queues = _kept(records, begins, batch_topics)
+        if for_queues is not None:
+            parts.queues.dispatch(for_queues)
+        if parts.index is not None:
+            parts.index.dispatch(records)
+        for dispatcher in parts.further:
+            assert isinstance(records, RecordBatch)  # nothing is kept of the first reading where it is asked for more
+            dispatcher.dispatch(records)
+
+
+def _records(plan: RecoveryPlan, log: FileSequence) -> Iterator[Records]:
+    """Those that the plan has, then those that the log has.  Raises Corrupt where it is not what was planned with."""
+    start = plan.dispatch_from
+    assert start is not None
+    for records in plan.seen.records:
+        yield records
+        start = records.end
+    for item in read_batches(log.read, start, plan.log_end, log.file_size, places=plan.seen.places):
+        if isinstance(item, message.Torn):
+            reason = f"changed meanwhile: {item.reason}"
+            raise Corrupt(log.path_of(item.position), item.position % log.file_size, reason)
+        if isinstance(item, RecordBatch):
+            yield item
 
 
 def _note_progress(plan: RecoveryPlan, checkpoint: CheckpointFile, newest_ms: int) -> None:
@@ -253,23 +265,23 @@ def _note_progress(plan: RecoveryPlan, checkpoint: CheckpointFile, newest_ms: in
     checkpoint.flush()
 
 
-def _kept(batch: RecordBatch, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> RecordBatch | None:
-    """The batch without the records that come before their queue begins, and without those that were stored alone in a
+def _kept(records: Records, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> Records | None:
+    """The records without those that come before their queue begins, and without those that were stored alone in a
     topic whose batches are stored whole; None if none is left."""
-    if not batch_topics and (not begins or int(batch.offsets[0]) >= max(begins.values())):
-        return batch
-    topics, numbers = batch.topics
-    dropped: Mask = np.zeros(len(batch), bool)
+    if not batch_topics and (not begins or int(records.offsets[0]) >= max(begins.values())):
+        return records
+    topics, numbers = records.topics
+    dropped: Mask = np.zeros(len(records), bool)
     if not batch_topics.isdisjoint(topics):
-        dropped = np.array([topic in batch_topics for topic in topics])[numbers] & batch.queued
+        dropped = np.array([topic in batch_topics for topic in topics])[numbers] & records.queued
     for (topic, queue_id), begin in begins.items():
         if topic in topics:
-            of_queue = (numbers == topics.index(topic)) & (batch.queue_ids == queue_id)
-            dropped |= of_queue & (batch.offsets < begin)
+            of_queue = (numbers == topics.index(topic)) & (records.queue_ids == queue_id)
+            dropped |= of_queue & (records.offsets < begin)
     if not dropped.any():
-        return batch
+        return records
     rows = np.flatnonzero(~dropped)
-    return RecordBatch(batch.offsets[rows], batch.located.take(rows), batch.end) if len(rows) else None
+    return records.take(rows) if len(rows) else None
 
 
 def _flush(parts: StoreParts) -> None:

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.message_columns import Ints
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
+from rmqstore.log.recovery_seen import NOTHING_SEEN, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ class RecoveryPlan:
     `log_removed` are the log files behind the end, newest first, `zeroed` what is made zero behind it.  Records from
     `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so many
     are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
-    `record_places` int64[n], ascending, are places where the scan found records, not necessarily all, for who reads
-    them again; they are not shown.
+    `seen` is what need not be read again to carry the plan out; it is not shown.
     """
 
     root: str
@@ -125,7 +124,7 @@ class RecoveryPlan:
     batch_queues: tuple[PlannedQueue, ...] = ()
     extensions: tuple[PlannedExtension, ...] = ()
     kinds: QueueSizes = QueueSizes()
-    record_places: Ints | None = field(default=None, compare=False, repr=False)
+    seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
 
     @property
     def changes_nothing(self) -> bool:
@@ -152,8 +151,8 @@ class RecoveryPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
-        document = {camel_case(name): plain(value) for name, value in asdict(replace(self, record_places=None)).items()}
-        del document["recordPlaces"]
+        document = {camel_case(name): plain(value) for name, value in asdict(replace(self, seen=NOTHING_SEEN)).items()}
+        del document["seen"]
         return document | {"changesNothing": self.changes_nothing}
 
     def lines(self) -> list[str]:

@@ -168,6 +168,18 @@ def test_hashes_of_many_texts(width: int, step: int) -> None:
     assert text_hashes(data, starts, sizes)[rows].tolist() == [string_hash(text) for text in texts]
 
 
+@pytest.mark.parametrize("sizes", [(16, 32), (0, 16, 31), (-1, 24), (5, 300), tuple(range(1, 40))])
+def test_hashes_of_many_texts_of_these_sizes(sizes: tuple[int, ...]) -> None:
+    texts = [f"{row:0>{max(size, 0)}}"[: max(size, 0)] for row, size in enumerate(sizes * (12_000 // len(sizes)))]
+    longest = max(sizes)
+    texts = [f"ü{text[2:]}" if len(text) == longest and row % 97 == 0 else text for row, text in enumerate(texts)]
+    encoded = [text.encode() for text in texts]
+    told = np.array([len(each) or min(*sizes, 0) for each in encoded], np.int64)
+    starts = np.cumsum([len(each) for each in encoded]) - [len(each) for each in encoded]
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    assert text_hashes(data, starts, told).tolist() == [string_hash(text) for text in texts]
+
+
 def test_the_hash_without_an_absolute_value_is_0() -> None:
     data = np.frombuffer(b"lubricants", np.uint8)
     prefix = np.array([string_hash("polygene")], np.int64)

@@ -19,10 +19,13 @@ from rmqstore.files import filesystem
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
+from rmqstore.log.queue_kinds import PLAIN_ONLY
 from rmqstore.log.record_batch import CrcChecks, RecordBatch, read_batches
+from rmqstore.log.record_vectors import Records
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import StoreParts
 from rmqstore.log.recovery_disk import ReadOnlyDisk
+from rmqstore.log.recovery_seen import keeper
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, load_expected, unpack
@@ -230,6 +233,31 @@ def _assert_settled(store: Path, before: dict[str, bytes] | None) -> None:
                   if finding.severity == DAMAGE}  # fmt: skip
         allowed = FINDINGS.get(base_name(store.parent.name))
         assert damage == ({allowed} if allowed else set())
+
+
+@pytest.mark.parametrize("store", STORE_CASES, indirect=True)
+def test_what_is_kept_of_records_says_what_they_say(store: Path) -> None:
+    keep = keeper(StoreConfig(), PLAIN_ONLY)
+    assert keep is not None
+    for batch in _records(_recover(store)):
+        kept = keep(batch)
+        if kept is None:
+            assert not batch.queued.all()  # an inner batch, whose queue asks for its properties
+            continue
+        rows = np.arange(0, len(batch), 2)
+        for ours, records in ((kept, batch), (kept.take(rows), batch.take(rows))):
+            assert (len(ours), ours.end) == (len(records), batch.end)
+            for name in ("offsets", "sizes", "queue_ids", "queue_offsets", "store_ms", "queued"):
+                assert np.array_equal(getattr(ours, name), getattr(records, name)), name
+            assert _topics(ours) == _topics(records)
+            assert np.array_equal(ours.tags_codes(()), records.tags_codes(StoreConfig().delay_ms()))
+            for our_items, items in zip(ours.index_items(), records.index_items(), strict=True):
+                assert np.array_equal(our_items, items)
+
+
+def _topics(records: Records) -> list[str]:
+    names, numbers = records.topics
+    return [names[number] for number in numbers.tolist()]
 
 
 @pytest.mark.parametrize("case", [case for case in STORE_CASES if base_name(case) in {*LOG_ENDS, *QUEUES}])

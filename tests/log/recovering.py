@@ -72,10 +72,10 @@ def plan(disk: FileSystem, **changes: object) -> RecoveryPlan:
     return plan_recovery(disk, ROOT, StoreConfig(**(SIZES | changes)))
 
 
-def recover(disk: FileSystem, **changes: object) -> Recovered:
+def recover(disk: FileSystem, *, keeps_records: bool = True, **changes: object) -> Recovered:
     """Recovers the store on `disk`, as opening it does; it stays open."""
     config = StoreConfig(**(SIZES | changes))
-    made = plan_recovery(disk, ROOT, config)
+    made = plan_recovery(disk, ROOT, config, keeps_records=keeps_records)
     mark_open(disk, ROOT)
     parts = open_parts(disk, made, config, ManualClock())
     apply(made, parts)
@@ -106,11 +106,11 @@ def derived(disk: MemoryDisk) -> dict[str, bytes]:
 
 
 def rebuilt(disk: MemoryDisk) -> dict[str, bytes]:
-    """`derived` of the same log when queues and index are built from nothing."""
+    """`derived` of the same log when queues and index are built from nothing, each record read when it is wanted."""
     bare = MemoryDisk()
     for path, data in disk.image().items():
         if "/commitlog/" in path:
             bare.put_file(path, data)
     bare.put_file(join(ROOT, "abort"), b"")
-    recover(bare)
+    recover(bare, keeps_records=False)
     return derived(bare)
