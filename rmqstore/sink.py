@@ -43,7 +43,7 @@ from rmqstore.log.queue_choice import QueueChoice
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import open_parts
 from rmqstore.log.sink_sweep import sweep
-from rmqstore.log.staged_parts import PartWriter, read_part
+from rmqstore.log.staged_parts import PartWriter, read_parts
 from rmqstore.log.store_swap import clear_new, finish_swap, swap
 from rmqstore.message import PutStatus
 from rmqstore.store import Store, open_store
@@ -159,9 +159,9 @@ def overwrite_once(
         with open_store(new, config, clock=clock, filesystem=fs, workers=False) as store:
             log = _StoreLog(store)
             try:
-                for part in batch.parts:
-                    for encoded in read_part(fs, staging_directory(root, batch.writer_id, batch.batch_id), part):
-                        log.append(encoded)
+                staging = staging_directory(root, batch.writer_id, batch.batch_id)
+                for encoded in read_parts(fs, staging, batch.parts):
+                    log.append(encoded)
             finally:
                 log.let_go()
         for committed in _carried_over(fs, root, batch):

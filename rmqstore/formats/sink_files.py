@@ -41,12 +41,12 @@ NOT_COUNTED, TIME_AT_V6 = 1, 2
 
 BLOCK = Layout(
     ("magic", "i4"), ("flags", "i4"), ("row_count", "i4"), ("queues_size", "i4"), ("item_count", "i4"),
-    ("data_size", "i4"), ("crc", "i8"),
+    ("data_size", "i4"), ("front_crc", "i8"), ("data_crc", "i8"),
 )  # fmt: skip
 """The head of a block: behind it the queues as JSON, then as columns a row's size, its queue's number and (by flags)
-its kind, its tags code and how many index items it has; the items' key hashes; then the records.  `crc` covers what
-stands between the head and the records."""
-assert BLOCK.size == 32
+its kind, its tags code and how many index items it has; the items' key hashes; then the records.  `front_crc`
+covers what stands between the head and the records, `data_crc` the records."""
+assert BLOCK.size == 40
 # Bytes of a row's numbers, of its kind, of its tags code and its count of items; of an item.
 _NUMBERS_SIZE, _KIND_SIZE, _ITEMS_SIZE, _HASH_SIZE = 8, 1, 8, 4
 
@@ -219,11 +219,12 @@ class BlockHead:
     rows_size: int
     data_size: int
     flags: int
-    crc: int
+    front_crc: int
+    data_crc: int
 
 
-def encode_block(rows: BlockRows, data_size: int) -> bytes:
-    """Everything of a block that stands in front of its records."""
+def encode_block(rows: BlockRows, data: Bytes) -> bytes:
+    """Everything of a block that stands in front of its records, whose bytes are `data`."""
     queues = json.dumps([list(queue) for queue in rows.queues], separators=(",", ":")).encode()
     columns = [queues, rows.sizes.astype(">i4").tobytes(), rows.queue_numbers.astype(">i4").tobytes()]
     flags = _HAS_CRC if rows.has_crc else 0
@@ -237,7 +238,9 @@ def encode_block(rows: BlockRows, data_size: int) -> bytes:
         counts = np.bincount(rows.items.rows, minlength=len(rows.sizes))
         columns += [column.astype(">i4").tobytes() for column in (rows.items.codes, counts, rows.items.hashes)]
     body = b"".join(columns)
-    head = BLOCK.struct.pack(_MAGIC, flags, len(rows.sizes), len(queues), item_count, data_size, int(crc32(body)))
+    head = BLOCK.struct.pack(
+        _MAGIC, flags, len(rows.sizes), len(queues), item_count, len(data), running_crc(body), running_crc(data)
+    )
     return head + body
 
 
@@ -257,12 +260,14 @@ def read_block_head(data: bytes, room: int) -> BlockHead:
     rows_size = count * widths + item_count * _HASH_SIZE
     if BLOCK.size + head["queues_size"] + rows_size + head["data_size"] > room:
         raise ValueError("the file ends inside a block")
-    return BlockHead(count, item_count, head["queues_size"], rows_size, head["data_size"], flags, head["crc"])
+    return BlockHead(
+        count, item_count, head["queues_size"], rows_size, head["data_size"], flags, head["front_crc"], head["data_crc"]
+    )
 
 
 def decode_block(head: BlockHead, data: bytes) -> BlockRows:
     """What stands between a head and the records.  Raises ValueError."""
-    if len(data) != head.queues_size + head.rows_size or int(crc32(data)) != head.crc:
+    if len(data) != head.queues_size + head.rows_size or running_crc(data) != head.front_crc:
         raise ValueError("the CRC of a block is wrong")
     count = head.row_count
     queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(data[: head.queues_size])]

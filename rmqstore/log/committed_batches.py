@@ -33,7 +33,7 @@ from rmqstore.log.columns import EncodedColumns
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_apply import StoreParts
 from rmqstore.log.recovery_plan import RecoveryPlan
-from rmqstore.log.staged_parts import read_part, unstamp
+from rmqstore.log.staged_parts import read_part, read_parts, unstamp
 
 _CHUNK_SIZE = 1024 * 1024
 _ZEROS = bytes(_CHUNK_SIZE)
@@ -158,9 +158,8 @@ def commit_batch(fs: FileSystem, root: str, batch: Batch, log: BatchLog, *, has_
     directory = writer_directory(root, batch.writer_id)
     fs.make_directories(directory)
     replace_file(fs, join(directory, INTENT_FILE), intent.to_json())
-    for part in batch.parts:
-        for encoded in read_part(fs, staging, part):
-            log.append(encoded)
+    for encoded in read_parts(fs, staging, batch.parts):
+        log.append(encoded)
     log.sync()
     record_committed(fs, root, _committed(intent))
     _remove_intent(fs, root, intent)

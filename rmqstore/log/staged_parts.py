@@ -3,7 +3,7 @@
 What a task writes here costs the one who appends it no more than reading it, `EncodedColumns.stamp` and writing it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
+from rmqstore.files.read_ahead import read_ahead
 from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, property_crc
@@ -19,6 +20,7 @@ from rmqstore.formats.sink_files import (
     BLOCK,
     NOT_COUNTED,
     TIME_AT_V6,
+    BlockHead,
     BlockRows,
     StagedPart,
     decode_block,
@@ -32,6 +34,8 @@ from rmqstore.log.known_rows import KnownRows
 
 _PLACE_SIZE = 16  # queueOffset and physicalOffset
 _TIME_SIZE = 8
+# Parts of fewer bytes in all are read before a thread would have helped.
+_READ_AHEAD_SIZE = 32 * 1024 * 1024
 _DIGITS = property_crc(b"")[-11:-1]
 
 
@@ -60,7 +64,7 @@ class PartWriter:
         if self._written is None:
             self._written = self._begun()
         file, behind = self._written
-        front = encode_block(_rows_of(encoded), len(encoded.data))
+        front = encode_block(_rows_of(encoded), encoded.data)
         file.write(self._position, front)
         file.write(self._position + len(front), encoded.data)
         self._position += len(front) + len(encoded.data)
@@ -106,10 +110,19 @@ def _rows_of(encoded: EncodedColumns) -> BlockRows:
     )  # fmt: skip
 
 
+def read_parts(fs: FileSystem, directory: str, parts: Sequence[StagedPart]) -> Iterator[EncodedColumns]:
+    """The rows of all parts in their order, of large ones the next while the present ones are used.  Raises as
+    `read_part`.
+    """
+    rows = (encoded for part in parts for encoded in read_part(fs, directory, part))
+    return read_ahead(rows) if sum(part.file_size for part in parts) >= _READ_AHEAD_SIZE else rows
+
+
 def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[EncodedColumns]:
     """The rows of a part, block by block; their data is the reader's own.
 
-    Raises Corrupt for a file that is not what `part` says it is: at its end for what only its checksum shows.
+    Raises Corrupt for a file that is not what `part` says it is, in place of the first block that shows it: nobody ever
+    has a damaged block, nor the whole of a part that is another one.
     """
     if not part.row_count:
         return
@@ -122,23 +135,25 @@ def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[Enco
         raise Corrupt(path, 0, f"the staged part has {file.size()} bytes, {part.file_size} were written")
     position = row_count = checksum = 0
     while position < part.file_size:
+        front_at = position
         try:
-            rows, data_size, data_at = _read_front(file, position, part.file_size)
+            rows, head, data_at = _read_front(file, position, part.file_size)
         except ValueError as error:
             raise Corrupt(path, position, str(error)) from None
-        data = np.frombuffer(bytearray(file.read(data_at, data_size)), np.uint8)
-        if len(data) < data_size:
-            raise Corrupt(path, data_at, "the file ends inside a block")
-        file.forget(data_at, data_size)  # memory for what is written into the log now, and the part goes soon
+        data = np.frombuffer(file.read(data_at, head.data_size), np.uint8).copy()
+        if len(data) < head.data_size or running_crc(data) != head.data_crc:
+            raise Corrupt(path, data_at, "the records of a block are not those that were written")
+        file.forget(data_at, head.data_size)  # memory for what is written into the log now, and the part goes soon
         checksum = running_crc(data, checksum)
         row_count += len(rows.sizes)
+        position = data_at + head.data_size
+        if position == part.file_size and (row_count, checksum) != (part.row_count, part.checksum):
+            is_not = f"{row_count} rows with checksum {checksum}, {part.row_count} with {part.checksum} were written"
+            raise Corrupt(path, 0, is_not)
         encoded = _encoded(rows, data)
         if rows.items is not None:
-            encoded.known, encoded.is_held = partial(_known, fs, path, position), False
-        position = data_at + data_size
+            encoded.known, encoded.is_held = partial(_known, fs, path, front_at), False
         yield encoded
-    if (row_count, checksum) != (part.row_count, part.checksum):
-        raise Corrupt(path, 0, f"{row_count} rows with checksum {checksum}, {part.row_count} with {part.checksum} were")
 
 
 def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
@@ -155,12 +170,12 @@ def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
     return KnownRows(_starts(rows), rows.queues, places, lambda: items)
 
 
-def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, int, int]:
-    """What stands in front of a block's records, their size, and where they begin."""
+def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, BlockHead, int]:
+    """What stands in front of a block's records, and where they begin."""
     head = read_block_head(file.read(position, BLOCK.size), end - position)
     at = position + BLOCK.size
     rows = decode_block(head, file.read(at, head.queues_size + head.rows_size))
-    return rows, head.data_size, at + head.queues_size + head.rows_size
+    return rows, head, at + head.queues_size + head.rows_size
 
 
 def _encoded(rows: BlockRows, data: Bytes) -> EncodedColumns:

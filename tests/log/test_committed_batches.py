@@ -1,6 +1,8 @@
 """Exactly-once batches: parts, intents, what is settled how, and what is swept.  Crashes at any point: tests/crash."""
 
 import json
+import re
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -217,6 +219,54 @@ def test_a_damaged_part_is_refused_and_nothing_is_added(damage: str):
     assert bodies(disk) == ["old"]
 
 
+def in_blocks(disk: MemoryDisk, block_count: int) -> Batch:
+    """A batch of one part, three rows a block, numbered through."""
+    task = stage_part(ROOT, ("w", 0), (0, 0), CONFIG, 1, clock=ManualClock(), filesystem=disk)
+    for number in range(0, block_count * 3, 3):
+        task.add(rows(*map(str, range(number, number + 3))))
+    return Batch("w", 0, (task.finish(),))
+
+
+@pytest.mark.parametrize("ahead_from", [0, 1 << 30])
+def test_parts_of_many_blocks(ahead_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_parts, "_READ_AHEAD_SIZE", ahead_from)
+    disk = MemoryDisk()
+    assert append(disk, in_blocks(disk, 50))
+    assert bodies(disk) == [str(number) for number in range(150)]
+
+
+@pytest.mark.parametrize("ahead_from", [0, 1 << 30])
+@pytest.mark.parametrize("number", [0, 20, 49])
+def test_a_message_that_is_damaged_in_its_part_leaves_no_doubt(
+    number: int, ahead_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its block does not get into the log, where no CRC of a record covers it; what is there of the part goes again."""
+    monkeypatch.setattr(staged_parts, "_READ_AHEAD_SIZE", ahead_from)
+    disk = MemoryDisk()
+    batch = in_blocks(disk, 50)
+    file = disk.open(f"{staging_directory(ROOT, 'w', 0)}/{batch.parts[0].name}")
+    whole = file.read(0, file.size())
+    at = [found.start() for found in re.finditer(b"orders", whole)]
+    file.write(at[-150:][number * 3] + 5, b"x")  # of the topic in the record, which no CRC of its own covers
+    with pytest.raises(Corrupt, match="part-00000-0"):
+        append(disk, batch)
+    assert not pending_intents(disk, ROOT)
+    assert bodies(disk) == []
+    assert not [thread.name for thread in threading.enumerate() if "read-ahead" in thread.name]
+
+
+@pytest.mark.parametrize("block_count", [1, 50])
+def test_a_part_of_another_content_is_refused_before_all_of_it_is_in(block_count: int) -> None:
+    disk = MemoryDisk()
+    batch = in_blocks(disk, block_count)
+    other = Batch("w", 0, (replace(batch.parts[0], checksum=batch.parts[0].checksum ^ 1),))
+    with pytest.raises(Corrupt, match="were written"):
+        append(disk, other)
+    assert bodies(disk) == []
+    assert append(disk, batch)
+    assert bodies(disk) == [str(number) for number in range(block_count * 3)]
+
+
 def test_whoever_opens_the_store_sees_the_batch_as_a_whole_or_not_at_all():
     disk = MemoryDisk()
     append(disk, staged(disk, 0, rows("old")))
@@ -399,7 +449,7 @@ def test_a_torn_record_is_corrupt(content: bytes):
 @pytest.mark.parametrize("field", ["magic", "flags", "row_count", "queues_size", "item_count", "data_size"])
 @pytest.mark.parametrize("value", [-1, 0, 2**31 - 1])
 def test_a_hostile_block_is_refused_before_anything_is_allocated(field: str, value: int):
-    head = dict(zip(sink_files.BLOCK.names, (0x524D5142, 2, 1, 0, 0, 100, 0), strict=True))
+    head = dict(zip(sink_files.BLOCK.names, (0x524D5142, 2, 1, 0, 0, 100, 0, 0), strict=True))
     data = sink_files.BLOCK.struct.pack(*(head | {field: value}).values())
     if (field, value) in {("flags", 0), ("queues_size", 0), ("item_count", 0), ("data_size", 0)}:
         assert sink_files.read_block_head(data, 1000).row_count == 1
