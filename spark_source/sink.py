@@ -22,6 +22,10 @@ from spark_source.sink_options import SinkRequest
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+# Spark's batches have 10,000 rows: encoded by themselves they cost 0.7 µs a row of 100 bytes, 50,000 of them 0.5; from
+# 100,000 on the caches are too small.
+_ROWS_MIN = 50_000
+_SIZE_MIN = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class StoreSink:
             request.path, (writer_id, batch_id), (partition, attempt), request.config, request.queue_count
         )
         try:
-            for batch in batches:
+            for batch in _joined(batches):
                 staging.add(self._columns.fit(batch))
             return PartMessage(writer_id, batch_id, staging.finish())
         except BaseException:
@@ -77,6 +81,25 @@ class StoreSink:
         """Removes what the tasks staged, as far as Spark knows of it; the next commit sweeps the rest."""
         for message in _parts_of(messages):
             discard(self._request.path, (message.writer_id, message.batch_id), [message.part])
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth the calls which each one costs."""
+    held: list[pa.RecordBatch] = []
+    row_count = size = 0
+    for batch in batches:
+        held.append(batch)
+        row_count, size = row_count + batch.num_rows, size + batch.nbytes
+        if row_count >= _ROWS_MIN or size >= _SIZE_MIN:
+            yield from _one_batch(held)
+            held, row_count, size = [], 0, 0
+    if held:
+        yield from _one_batch(held)
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows of all; in several batches only where Arrow cannot hold as many bytes in one column."""
+    return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[PartMessage]:

@@ -1,5 +1,6 @@
 """Writing DataFrames and streams into a store, read back with Spark and with the engine."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -192,6 +193,32 @@ def test_a_commit_with_results_missing_is_refused(tmp_path):
 
 
 # --- streams
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([7], [7]),
+        ([0], []),
+        ([10_000] * 12, [50_000, 50_000, 20_000]),
+        ([49_999, 1, 120_000, 0, 3], [50_000, 120_000, 3]),
+    ],
+)
+def test_small_batches_are_put_together_in_their_order(sizes: list[int], expected: list[int]) -> None:
+    ends = list(itertools.accumulate(sizes))
+    batches = [
+        pa.record_batch({"n": pa.array(range(end - size, end), pa.int64())})
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    joined = [batch for batch in sink._joined(iter(batches)) if batch.num_rows]
+    assert [batch.num_rows for batch in joined] == expected
+    assert [n for batch in joined for n in batch["n"].to_pylist()] == list(range(sum(sizes)))
+
+
+def test_large_rows_are_not_held_for_long() -> None:
+    batch = pa.record_batch({"body": pa.array([bytes(1 << 20)] * 10, pa.binary())})
+    assert [joined.num_rows for joined in sink._joined(iter([batch] * 5))] == [20, 20, 10]
 
 
 def test_a_stream_goes_on_where_it_was(spark, tmp_path):
