@@ -50,9 +50,9 @@ test-unit: $(READY)  ## the parts one by one, within a minute
 test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, broker features, crashes and failing disks, kills
 	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(STORE_TESTS) $(ARGS)
 
-test-spark: $(READY)  ## the tests that start Spark, and the slow ones, one after the other
+test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two files at a time
 	$(call need,java)
-	@$(PYTEST) -q -m "spark or slow" $(UNIT_TESTS) $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder -m "spark or slow" $(UNIT_TESTS) $(ARGS)
 
 test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (an hour)
 	$(call need,java)

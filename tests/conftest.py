@@ -1,7 +1,8 @@
-"""For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones."""
+"""For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones.  Long files first."""
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # How long an example takes says more of the machine, and of what else runs there, than of the code.
@@ -10,3 +11,13 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("patient")
 if os.environ.get("CI"):
     settings.load_profile("repeatable")
+
+# Files that take a minute or two: begun last, they would keep one core waiting for the other.
+_LONG_FILES = ("test_streaming_equality.py", "test_cluster.py", "test_sink.py", "test_demo.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the long files in front of all others, which stay as they are."""
+    rank = {name: number for number, name in enumerate(_LONG_FILES)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))

@@ -24,7 +24,7 @@ def archive(project: Path, tmp_path: Path) -> Path:
     """The built wheel under a name that Spark imports from: it takes .zip, .egg and .jar, and not .whl."""
     # Built from a copy, so that a build directory of somebody else's cannot leak in or be left behind.
     source = tmp_path / "source"
-    shutil.copytree(project, source, ignore=shutil.ignore_patterns(".*", "tests", "examples", "__pycache__"))
+    shutil.copytree(project, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "examples", "__pycache__"))
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=RUN_SECONDS_MAX)
     (wheel,) = tmp_path.glob("rmqstore-*.whl")
