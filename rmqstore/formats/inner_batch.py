@@ -5,8 +5,11 @@ Java: MessageDecoder.encodeMessage and decodeMessage.
 
 from dataclasses import dataclass
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, StoreError
+from rmqstore.formats import message, sys_flag
+from rmqstore.formats.compression import BodyError, decompress
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.properties import INNER_BASE, INNER_COUNT, parse_properties
 
 PIECE_HEAD = Layout(
     ("total_size", "i4"),
@@ -18,6 +21,7 @@ PIECE_HEAD = Layout(
 assert PIECE_HEAD.size == 20
 PROPERTIES_SIZE = Layout(("properties_size", "i2"))  # the properties follow
 
+COUNT_MAX = 2**15 - 1  # messages of a batch that a unit can say
 _PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size
 
 
@@ -55,6 +59,35 @@ def read_pieces(body: bytes) -> list[Piece]:
         pieces.append(Piece(flag, body[body_at : body_at + body_size], body[properties_at:end]))
         position = end
     return pieces
+
+
+def numbers_said(record: message.Record, base: int, count: int) -> tuple[int, int] | None:
+    """The queue offset and the number of messages of the batch in a record, each as two of three voices have it: the
+    unit's (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  None where no
+    two agree, or for no inner batch.
+    """
+    said = parse_properties(record.properties)
+    base_said = _said_twice([record.queue_offset, base, _number(said.get(INNER_BASE))])
+    count_said = _said_twice([_piece_count(record), count, _number(said.get(INNER_COUNT))])
+    if base_said is None or count_said is None or not record.sys_flag & sys_flag.INNER_BATCH:
+        return None
+    return (base_said, count_said) if 0 < count_said <= COUNT_MAX else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _piece_count(record: message.Record) -> int | None:
+    try:
+        return len(read_pieces(decompress(record.body, record.sys_flag)))
+    except (StoreError, BodyError):
+        return None
+
+
+def _said_twice(numbers: list[int | None]) -> int | None:
+    """What at least two of three say."""
+    return next((number for number in numbers if number is not None and numbers.count(number) > 1), None)
 
 
 def encode_pieces(pieces: list[Piece]) -> bytes:

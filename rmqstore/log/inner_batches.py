@@ -15,7 +15,7 @@ from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
-from rmqstore.formats.inner_batch import Piece, encode_pieces, read_pieces
+from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm, properties_block
@@ -25,7 +25,6 @@ from rmqstore.message import Message, PutStatus
 
 QueueKey = tuple[str, int]
 BOTH_FLAGS = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
-COUNT_MAX = 2**15 - 1
 _COUNT, _BASE = _NAMES = (properties.INNER_COUNT.encode(), properties.INNER_BASE.encode())
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 

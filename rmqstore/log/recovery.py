@@ -165,6 +165,7 @@ class _Planner:
 
         end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
         queues.finish()
+        batches.finish()
         return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None)
 
     def _is_known(self, located: Located, offset: int) -> bool:

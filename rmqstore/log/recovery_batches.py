@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.files.filesystem import join
+from rmqstore.formats import message
+from rmqstore.formats.inner_batch import numbers_said
 from rmqstore.log.inner_batches import inner_batches, is_inner_batch_rows
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic
@@ -23,13 +25,14 @@ class BatchTrack:
 
     `slot` is that of the unit which the next record should have; None once units are to be written again.  Records
     before `begin` of the log belong to an older queue of its name; `anew` is the queue offset with which it begins
-    where no unit stays.
+    where no unit stays.  `opens` is where the first unit's record stands, where no unit is before the scan.
     """
 
     key: QueueKey
     kept: int
     slot: int | None
     next: int
+    opens: int | None = None
     begin: int = 0
     anew: int | None = None
     first_missing: int | None = None
@@ -60,15 +63,28 @@ class BatchScan:
                 track = self.tracks[key] = self._track(key)
             self._take(track, unit)
 
+    def finish(self) -> None:
+        """Looks at the queues that had no record; then `tracks` is whole."""
+        for key in self.store.batch_queues:
+            if key not in self.tracks and (track := self._track(key)).has_hole:
+                self.tracks[key] = track
+
     def _track(self, key: QueueKey) -> BatchTrack:
         queue = self.store.batch_queues.get(key)
         if queue is None or queue.end <= queue.first:
             return BatchTrack(key, 0, None, 0)
         kept = queue.slot_at(self.start)
-        return BatchTrack(key, kept, kept if self.compare else None, _end_of(queue, kept))
+        track = BatchTrack(key, kept, kept if self.compare else None, _end_of(queue, kept))
+        if kept == queue.first:
+            track.opens = _unit_at(queue, kept)[0]
+        else:
+            track.has_hole = _is_contradicted(self.store, queue, kept - 1)
+        return track
 
     def _take(self, track: BatchTrack, unit: tuple[int, int, int, int]) -> None:
         offset, _, base, count = unit
+        if offset == track.opens:
+            track.next = base  # the record's word, as the unit may be damaged
         if track.slot is not None:
             queue = self.store.batch_queues[track.key]
             if _unit_at(queue, track.slot) == unit:
@@ -97,6 +113,20 @@ def _unit_at(queue: QueueView, slot: int) -> tuple[int, int, int, int]:
         return -1, 0, 0, 0
     offset, size, _, _, base, count, _, _ = units[0].tolist()
     return offset, size, base, count
+
+
+def _is_contradicted(store: StoreView, queue: QueueView, slot: int) -> bool:
+    """Whether the record that a unit points at has other numbers: then the unit is damaged, and has to be written
+    again, as all that comes behind it goes by it.
+    """
+    offset, _, base, count = _unit_at(queue, slot)
+    found = store.log.record_at(offset) if offset >= store.log.start else None
+    if found is None:
+        return False
+    record = message.read_record(memoryview(found.located.page), int(found.located.starts[0]))
+    if not isinstance(record, message.Record) or (record.topic.decode(errors="replace"), record.queue_id) != queue.key:
+        return False
+    return numbers_said(record, base, count) not in (None, (base, count))
 
 
 def _end_of(queue: QueueView, slot: int) -> int:

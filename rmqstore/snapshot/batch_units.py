@@ -4,24 +4,16 @@ An entry of a plain queue has its queue offset by its place.  A unit says itself
 so does the record: where units do not follow each other, and at their end, the records decide.
 """
 
-from contextlib import suppress
-
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.errors import StoreError
-from rmqstore.formats import message, sys_flag
-from rmqstore.formats.compression import BodyError, decompress
-from rmqstore.formats.inner_batch import read_pieces
+from rmqstore.formats.inner_batch import numbers_said
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.formats.properties import parse_properties
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message
 
 Units = npt.NDArray[np.void]
-_BASE, _COUNT = "INNER_BASE", "INNER_NUM"
 _MARGIN = 64  # units beside those that were found by halving
-_COUNT_MAX = 2**15 - 1  # what a unit can say
 
 
 def settled(queue: QueueFiles, units: Units, view: LogView) -> tuple[Ints, Units]:
@@ -92,30 +84,10 @@ def _numbers_said(queue: QueueFiles, unit: np.void, view: LogView) -> tuple[int,
     whole record of this queue stands, or where it contradicts itself.  A unit that is older than the log is believed.
     Raises DataLost.
     """
+    base, count = int(unit["base_queue_offset"]), int(unit["message_count"])
     if int(unit["physical_offset"]) < view.start:
-        return int(unit["base_queue_offset"]), int(unit["message_count"])
+        return base, count
     record = view.whole_record(int(unit["physical_offset"]), int(unit["size"]))
     if record is None or (record.topic, record.queue_id) != (queue.topic.encode(), queue.queue_id):
         return None
-    properties = parse_properties(record.properties)
-    bases = [record.queue_offset, int(unit["base_queue_offset"]), _number(properties.get(_BASE))]
-    counts = [_piece_count(record), int(unit["message_count"]), _number(properties.get(_COUNT))]
-    base, count = _said_twice(bases), _said_twice(counts)
-    if base is None or count is None or not record.sys_flag & sys_flag.INNER_BATCH:
-        return None
-    return (base, count) if 0 < count <= _COUNT_MAX else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
-
-
-def _piece_count(record: message.Record) -> int | None:
-    with suppress(StoreError, BodyError):
-        return len(read_pieces(decompress(record.body, record.sys_flag)))
-    return None
-
-
-def _said_twice(numbers: list[int | None]) -> int | None:
-    """What at least two of three say."""
-    return next((number for number in numbers if number is not None and numbers.count(number) > 1), None)
+    return numbers_said(record, base, count)

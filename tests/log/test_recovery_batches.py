@@ -1,0 +1,96 @@
+"""Recovery of queues whose batches are stored whole, where their units are damaged: only records say what to go by."""
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from rmqstore.files.filesystem import join
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.formats.names import ABORT_FILE, format_start
+from rmqstore.message import PutStatus
+from tests.crash.disks import MemoryDisk
+from tests.log.queue_kinds_store import KINDS, ROOT, SIZES, KindsStore, write_some
+
+QUEUE = join(ROOT, "batchconsumequeue", "batches", "0")
+UNIT = BATCH_QUEUE_ENTRY.size
+BIT_STEP = 20
+FILE_SIZE = KINDS.batch_file_size
+
+
+@cache
+def closed() -> MemoryDisk:
+    """A store of more log files than are read after a clean exit."""
+    disk = MemoryDisk()
+    store = KindsStore(disk)
+    for turn in range(6):
+        write_some(store, turn)
+    store.close()
+    return disk.crash("kept")
+
+
+@cache
+def beheaded() -> MemoryDisk:
+    """The same, of which the oldest log files have expired, and the queue files with nothing but their records."""
+    disk = closed().crash("kept")
+    for number in range(5):  # up to byte 20,480 of the log
+        disk.remove(join(ROOT, "commitlog", format_start(number * SIZES["log_file_size"])))
+    for start in range(0, 27 * UNIT, FILE_SIZE):
+        disk.remove(join(QUEUE, format_start(start)))
+    return disk
+
+
+def units(disk: MemoryDisk) -> list[tuple[str, int]]:
+    """File and position of each unit that is written."""
+    found = []
+    for path, data in sorted(disk.image().items()):
+        if path.startswith(QUEUE):
+            found += [(path, at) for at in range(0, FILE_SIZE, UNIT) if any(data[at : at + UNIT])]
+    return found
+
+
+def flipped(sound: MemoryDisk, place: tuple[str, int], name: str, *, is_killed: bool) -> Iterator[MemoryDisk]:
+    """The store with one bit of a unit's field flipped, some in turn, others in other units."""
+    path, at = place
+    for bit in range(at // UNIT, BATCH_QUEUE_ENTRY.dtype[name].itemsize * 8, BIT_STEP):
+        disk = sound.crash("kept")
+        data = bytearray(disk.image()[path])
+        data[at + BATCH_QUEUE_ENTRY.offset[name] + bit // 8] ^= 1 << bit % 8
+        disk.put_file(path, bytes(data))
+        if is_killed:
+            disk.put_file(join(ROOT, ABORT_FILE), b"")
+        yield disk
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("name", ["base_queue_offset", "message_count"])
+def test_a_damaged_unit_shifts_nothing_that_comes_later(name: str, is_killed: bool) -> None:
+    sound = KindsStore(closed().crash("kept"))
+    expected = sound.queues.next_offsets()
+    for place in units(closed()):
+        for disk in flipped(closed(), place, name, is_killed=is_killed):
+            store = KindsStore(disk)
+            assert store.queues.next_offsets() == expected, place
+            assert store.put_batch("batches", [b"new", b"newer"]).status is PutStatus.PUT_OK
+            store.dispatch.catch_up()
+            queue = store.queues.batches.find("batches", 0)
+            assert queue is not None
+            last = queue.read(queue.slots[1] - 1, queue.slots[1])
+            assert last["base_queue_offset"].tolist() == [expected["batches", 0]], place
+            assert queue.max_offset == expected["batches", 0] + 2
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("name", ["base_queue_offset", "message_count", "physical_offset"])
+def test_a_damaged_first_unit_hides_no_record_that_the_log_has(name: str, is_killed: bool) -> None:
+    disk = beheaded().crash("kept")
+    if is_killed:
+        disk.put_file(join(ROOT, ABORT_FILE), b"")
+    sound = KindsStore(disk)
+    bodies, expected = sound.bodies("batches"), sound.queues.next_offsets()
+    assert len(bodies) > 20
+    for disk in flipped(beheaded(), units(beheaded())[0], name, is_killed=is_killed):
+        store = KindsStore(disk)
+        assert store.queues.next_offsets() == expected
+        if is_killed or name != "physical_offset":
+            assert store.bodies("batches")[-len(bodies) :] == bodies  # and older ones, that the log still has
