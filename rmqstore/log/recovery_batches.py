@@ -95,7 +95,9 @@ class BatchScan:
             if track.slot == queue.first and offset < _unit_at(queue, track.slot)[0] and base < track.next:
                 return  # of an older queue of that name
             track.slot = None
-        if base < track.next:
+        if base < track.next and self._is_taken_wrongly(track, base):
+            track.kept, track.next = track.kept - 1, base
+        elif base < track.next:
             if base:
                 return  # the queue has these numbers already; what comes first has the place
             track.kept, track.begin, track.first_missing, track.next = 0, offset, None, 0
@@ -105,6 +107,15 @@ class BatchScan:
             track.first_missing = offset
             track.anew = base
         track.next = base + count
+
+    def _is_taken_wrongly(self, track: BatchTrack, base: int) -> bool:
+        """Whether the last unit that stays has a record's number, and leads to no record that has it."""
+        queue = self.store.batch_queues.get(track.key)
+        if queue is None or track.first_missing is not None or track.kept <= queue.first:
+            return False
+        place, _, unit_base, _ = _unit_at(queue, track.kept - 1)
+        record = _record_of(self.store, queue, place)
+        return unit_base == base and (record is None or record.queue_offset != base)
 
 
 def _unit_at(queue: QueueView, slot: int) -> tuple[int, int, int, int]:
@@ -119,14 +130,20 @@ def _is_contradicted(store: StoreView, queue: QueueView, slot: int) -> bool:
     """Whether the record that a unit points at has other numbers: then the unit is damaged, and has to be written
     again, as all that comes behind it goes by it.
     """
-    offset, _, base, count = _unit_at(queue, slot)
-    found = store.log.record_at(offset) if offset >= store.log.start else None
+    place, _, base, count = _unit_at(queue, slot)
+    record = _record_of(store, queue, place)
+    return record is not None and numbers_said(record, base, count) not in (None, (base, count))
+
+
+def _record_of(store: StoreView, queue: QueueView, place: int) -> message.Record | None:
+    """The record of a queue that stands at a place of the log; None if none does."""
+    found = store.log.record_at(place) if place >= store.log.start else None
     if found is None:
-        return False
+        return None
     record = message.read_record(memoryview(found.located.page), int(found.located.starts[0]))
     if not isinstance(record, message.Record) or (record.topic.decode(errors="replace"), record.queue_id) != queue.key:
-        return False
-    return numbers_said(record, base, count) not in (None, (base, count))
+        return None
+    return record
 
 
 def _end_of(queue: QueueView, slot: int) -> int:
