@@ -51,13 +51,17 @@ def write_json(figures: Sequence[Figure], path: Path) -> None:
     path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def best_seconds(actions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The shortest time of each action over `rounds` rounds, in each of which every action runs once: they share
-    good and bad
-    moments of the machine.  One round more goes before, to warm up."""
+def best_seconds(
+    actions: Sequence[Callable[[], object]], rounds: int, settle: Callable[[], object] | None = None
+) -> list[float]:
+    """The shortest time of each action over `rounds` rounds, in each of which every action runs once: they share good
+    and bad moments of the machine.  One round more goes before, to warm up.  `settle` runs before each, and is not
+    timed."""
     times: list[list[float]] = [[] for _ in actions]
     for turn in range(rounds + 1):
         for action, taken in zip(actions, times, strict=True):
+            if settle is not None:
+                settle()
             began = perf_counter()
             action()
             if turn:

@@ -175,6 +175,7 @@ def test_recovered_as_java_does_or_better(store: Path) -> None:
     assert plan.next_offsets() == {key: end for key, end in parts.queues.next_offsets().items() if end}
     _assert_log(name, expected, parts, plan.log_end)
     _assert_queues(name, expected, parts)
+    _assert_kept(parts)
     if plan.log_file_size:
         _assert_index(store, parts)
     _assert_settled(store, before if plan.changes_nothing else None)
@@ -235,11 +236,11 @@ def _assert_settled(store: Path, before: dict[str, bytes] | None) -> None:
         assert damage == ({allowed} if allowed else set())
 
 
-@pytest.mark.parametrize("store", STORE_CASES, indirect=True)
-def test_what_is_kept_of_records_says_what_they_say(store: Path) -> None:
+def _assert_kept(parts: StoreParts) -> None:
+    """What a recovery after a crash keeps of records says what they say."""
     keep = keeper(StoreConfig(), PLAIN_ONLY)
     assert keep is not None
-    for batch in _records(_recover(store)):
+    for batch in _records(parts):
         kept = keep(batch)
         if kept is None:
             assert not batch.queued.all()  # an inner batch, whose queue asks for its properties
