@@ -13,11 +13,16 @@ if os.environ.get("CI"):
     settings.load_profile("repeatable")
 
 # Files that take a minute or two: begun last, they would keep one core waiting for the other.
-_LONG_FILES = ("test_streaming_equality.py", "test_cluster.py", "test_sink.py", "test_demo.py")
+_LONG_FILES = (
+    "soak/test_streaming_equality.py",
+    "spark_source/test_cluster.py",
+    "spark_source/test_sink.py",
+    "jobs/test_demo.py",
+)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the long files in front of all others, which stay as they are."""
     rank = {name: number for number, name in enumerate(_LONG_FILES)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    items.sort(key=lambda item: rank.get(f"{item.path.parent.name}/{item.path.name}", len(rank)))

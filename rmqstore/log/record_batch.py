@@ -56,7 +56,7 @@ class RecordBatch:
         return len(self.offsets)
 
     def take(self, rows: npt.NDArray[np.intp]) -> "RecordBatch":
-        """The same for some rows, ascending."""
+        """The same for some rows, ascending; `end` stays."""
         return RecordBatch(self.offsets[rows], self.located.take(rows), self.end)
 
     @cached_property

@@ -39,7 +39,7 @@ class RecordVectors:
         return self.items
 
     def take(self, rows: Ints) -> "RecordVectors":
-        """The same for some rows, ascending."""
+        """The same for some rows, ascending; `end` stays."""
         places = np.searchsorted(rows, self.items[0])
         kept = rows[np.minimum(places, len(rows) - 1)] == self.items[0]
         names, numbers = self.topics

@@ -230,7 +230,7 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
             _flush(parts)
             _note_progress(plan, parts.checkpoint, newest_ms)
         newest_ms, present_file = int(records.store_ms[-1]), file
-        for_queues = _kept(records, begins, batch_topics)
+        for_queues = _for_queues(records, begins, batch_topics)
         if for_queues is not None:
             parts.queues.dispatch(for_queues)
         if parts.index is not None:
@@ -265,7 +265,7 @@ def _note_progress(plan: RecoveryPlan, checkpoint: CheckpointFile, newest_ms: in
     checkpoint.flush()
 
 
-def _kept(records: Records, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> Records | None:
+def _for_queues(records: Records, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> Records | None:
     """The records without those that come before their queue begins, and without those that were stored alone in a
     topic whose batches are stored whole; None if none is left."""
     if not batch_topics and (not begins or int(records.offsets[0]) >= max(begins.values())):

@@ -114,8 +114,10 @@ class BatchScan:
         if queue is None or track.first_missing is not None or track.kept <= queue.first:
             return False
         place, _, unit_base, _ = _unit_at(queue, track.kept - 1)
+        if unit_base != base:
+            return False
         record = _record_of(self.store, queue, place)
-        return unit_base == base and (record is None or record.queue_offset != base)
+        return record is None or record.queue_offset != base
 
 
 def _unit_at(queue: QueueView, slot: int) -> tuple[int, int, int, int]:

@@ -148,8 +148,8 @@ def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[Enco
         row_count += len(rows.sizes)
         position = data_at + head.data_size
         if position == part.file_size and (row_count, checksum) != (part.row_count, part.checksum):
-            is_not = f"{row_count} rows with checksum {checksum}, {part.row_count} with {part.checksum} were written"
-            raise Corrupt(path, 0, is_not)
+            found = f"{row_count} rows with checksum {checksum}"
+            raise Corrupt(path, 0, f"{found}, {part.row_count} with {part.checksum} were written")
         encoded = _encoded(rows, data)
         if rows.items is not None:
             encoded.known, encoded.is_held = partial(_known, fs, path, front_at), False

@@ -38,8 +38,9 @@ class KindsStore:
         self.clock = clock or ManualClock()
         config = StoreConfig(**(SIZES | changes))
         disk.make_directories(root)
-        self.plan = plan_recovery(disk, root, config, kinds) if disk.exists(join(root, "commitlog")) else None
-        made = self.plan or plan_recovery(_bare(root), root, config, kinds)
+        found = disk if disk.exists(join(root, "commitlog")) else _bare(root)
+        made = plan_recovery(found, root, config, kinds, keeps_records=True)
+        self.plan = made if found is disk else None
         mark_open(disk, root)
         self.parts = parts = open_parts(disk, made, config, self.clock, kinds=kinds)
         apply(made, parts)
