@@ -4,7 +4,8 @@ A number is the next offset to read.  Spark compares these as text, so keys are 
 itself is in them.  Keys that begin with `$` are notes: `$from` stands in an end offset and says where those queues
 begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$metrics`
 stands in reports only.  Before 4.2 Spark asks for the first end without saying whether it is a new query's: `$initial`
-in that end is where a new one would begin, and counts for a start that says `"$initial": true`.
+in that end is where a new one would begin, and counts for the first batch, which on those versions is the one whose
+start says `"$initial": true`.
 """
 
 import re
@@ -50,12 +51,13 @@ def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
     return offsets
 
 
-def begins_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
+def begins_of(start: Mapping[str, Any], end: Mapping[str, Any], *, is_first: bool) -> Offsets:
     """Where the queues of the batch between two offsets begin, notes of the end included.
 
-    Raises Rejected for another shape.
+    `is_first`: the batch is its query's first, whose start is whatever the options say by now.  Raises Rejected for
+    another shape.
     """
-    notes = [INITIAL, FROM] if start.get(INITIAL) is True else [FROM]
+    notes = [INITIAL, FROM] if is_first else [FROM]
     begun = offsets_in(start)
     for note in notes:
         begun |= offsets_in(_table(end.get(note, {}), note))

@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun, ends = begins_of(start, end), offsets_in(end)
+        begun, ends = begins_of(start, end, is_first=self._is_first(start)), offsets_in(end)
 
         def planned(snapshot: Snapshot) -> list[InputPartition]:
             wanted = {place: offset for place, offset in ends.items() if self._selection.covers(place)}
@@ -195,6 +195,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Takes note of what is done with; Spark says so one batch later, and of the last one not at all."""
         self._export(offsets_in(end))
+
+    def _is_first(self, start: dict[str, Any]) -> bool:
+        """Whether a batch that begins there is the query's first: Spark asks for the initial offset while nothing is
+        committed, and before 4.2 this reader itself does at other times."""
+        return offsets_in(start) == self._initial if HAS_LIMITS else start.get(INITIAL) is True
 
     @property
     def _fails(self) -> bool:

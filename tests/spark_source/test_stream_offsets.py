@@ -27,12 +27,13 @@ def test_offsets_come_back_without_their_notes():
     shaped = json.loads(json.dumps(offset_json(offsets, {PLACES[0]: 3})))
     assert next(iter(shaped)) == "$from"
     assert offsets_in(shaped) == offsets
-    assert begins_of({}, shaped) == {PLACES[0]: 3}
-    assert begins_of({}, offset_json(offsets)) == {}
+    assert begins_of({}, shaped, is_first=False) == {PLACES[0]: 3}
+    assert begins_of({}, offset_json(offsets), is_first=True) == {}
     noted = {INITIAL: offset_json({PLACES[1]: 2}), **offset_json(offsets)}
     assert offsets_in(noted) == offsets
-    assert begins_of({INITIAL: True, **offset_json({PLACES[1]: 9})}, noted) == {PLACES[1]: 2}
-    assert begins_of(offset_json({PLACES[1]: 9}), noted) == {PLACES[1]: 9}, "a restarted query's"
+    later = {INITIAL: True, **offset_json({PLACES[1]: 9})}
+    assert begins_of(later, noted, is_first=True) == {PLACES[1]: 2}
+    assert begins_of(later, noted, is_first=False) == {PLACES[1]: 9}, "a restarted query's"
     assert offsets_in(None) == offsets_in({}) == {}
 
 
@@ -45,4 +46,4 @@ def test_what_is_no_offset_is_refused_in_words(shaped):
     with pytest.raises(Rejected, match="the offset of 't' in the checkpoint is not of this source"):
         offsets_in(shaped)
     with pytest.raises(Rejected):
-        begins_of({}, {"$from": shaped})
+        begins_of({}, {"$from": shaped}, is_first=False)

@@ -342,6 +342,20 @@ def test_spark_before_4_2_finds_the_start_of_the_first_batch_in_its_end(store):
     assert later.run(later.begin(), end) == rows, "the options say something else by now"
 
 
+def test_a_first_batch_that_spark_before_4_2_planned_is_what_4_2_reads(store, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(stream_reader, "HAS_LIMITS", False)
+        planned = EarlierStream(store.root, startingOffsets='{"T": {"0": 2, "1": 2}}').plan()[1]
+    store.add_many(4)
+    store.publish()
+    stream = Stream(store.root, startingOffsets="latest")
+    first = stream.run(stream.begin(), planned)
+    assert places(first) == expected({("T", 0): range(2, 5), ("T", 1): range(2, 5)}), "the options say another place"
+    stream.ends.append(planned)
+    stream.start()
+    assert stream.step() == 4
+
+
 @pytest.mark.usefixtures("before_4_2")
 def test_spark_before_4_2_does_not_say_where_a_restarted_query_stands(store):
     stream = EarlierStream(store.root)
