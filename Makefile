@@ -54,7 +54,7 @@ test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two file
 	$(call need,java)
 	@$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder -m "spark or slow" $(UNIT_TESTS) $(ARGS)
 
-test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (an hour)
+test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (half an hour)
 	$(call need,java)
 	@scripts/test_matrix.sh $(PYSPARK_VERSIONS)
 

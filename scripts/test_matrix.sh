@@ -21,8 +21,8 @@ for version in "$@"; do
     fi
     PYSPARK_PYTHON=$PWD/$environment/bin/python PYSPARK_DRIVER_PYTHON=$PWD/$environment/bin/python \
         SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} \
-        "$environment/bin/python" -m pytest -q -p no:randomly -m spark \
-        -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark_source ${ARGS:-} 2>&1 | tee "build/matrix/$version.txt"
+        "$environment/bin/python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -p no:randomly -m spark \
+        -W ignore::pytest.PytestUnraisableExceptionWarning tests ${ARGS:-} 2>&1 | tee "build/matrix/$version.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
     results+=("PySpark $version: $(tail -1 "build/matrix/$version.txt")")
 done

@@ -34,6 +34,8 @@ class Consumer:
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.driver.memory", "512m")
+            # Before 4.2: or a query that begins with a batch that was cut off ends with it.
+            .config("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
             .getOrCreate()
         )
         self._spark.sparkContext.setLogLevel("OFF")

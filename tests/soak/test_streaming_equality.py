@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rmqstore
+from spark_source.stream_reader import HAS_LIMITS
 from tests.soak.processes import Child, kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -59,7 +60,8 @@ class Soak:
         return self._child("consumer.py", self.store, self._directory)
 
     def options(self) -> dict[str, str]:
-        """The stream, with limits by chance: none, few rows, few bytes, or a least number with a delay."""
+        """The stream, with limits by chance where Spark has them (4.2 and later): none, few rows, few bytes, or a least
+        number with a delay."""
         limits = self.dice.choice(
             [
                 {},
@@ -68,6 +70,8 @@ class Soak:
                 {"minOffsetsPerTrigger": "200", "maxTriggerDelay": "300ms"},
                 {"maxOffsetsPerTrigger": "400", "maxBytesPerTrigger": "100k"},
             ]
+            if HAS_LIMITS
+            else [{}]
         )
         cut = self.dice.choice([{}, {"maxRecordsPerPartition": "500"}, {"scanMode": "queue"}])
         fixed = {"subscribePattern": "soak-.*", "startingOffsets": "earliest", "progressFile": str(self.progress)}
@@ -100,7 +104,7 @@ class Soak:
         self.writer.tell({})
         self.writer.close()
         retired = self.writer.heard()["retired"]
-        last = {"finish": self.options() | {"maxBytesPerTrigger": "4m"}}
+        last = {"finish": self.options() | ({"maxBytesPerTrigger": "4m"} if HAS_LIMITS else {})}
         self.consumer.tell(last)
         while "finished" not in (said := self._heard()):
             if "failed" in said:

@@ -1,7 +1,7 @@
 """`spark.readStream.format("rmqstore")` in real queries."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.spark
 PLACE = ["topic", "queueId", "queueOffset"]
 # Seconds after which a query that should have ended is a failure.
 PATIENCE_S = 60
+WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class Batches:
@@ -53,6 +54,14 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Any]:
         return [progress for progress in query.recentProgress if progress.numInputRows]
 
     return ran
+
+
+@pytest.fixture(params=("false", "true"))
+def is_wrapped(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Spark's setting for sources that do not say that they know AvailableNow; off by default."""
+    spark.conf.set(WRAPPER, request.param)
+    yield request.param == "true"
+    spark.conf.unset(WRAPPER)
 
 
 def advice_in(error: Exception) -> str:
@@ -119,6 +128,28 @@ def test_a_failed_first_batch_is_read_again_as_planned(run, tmp_path):
     # The options say something else by now, as "latest" does by itself: what was planned counts.
     run(store.root, batches, subscribe="T", startingOffsets='{"T": {"0": 9, "1": 9}}')
     assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(4, 10)]
+
+
+def test_available_now_goes_on_behind_a_batch_that_was_cut_off(run, tmp_path, is_wrapped):
+    store, batches = GrowingStore(tmp_path / "store"), Batches()
+    store.add_many(10)
+    store.publish()
+    run(store.root, batches, subscribe="T")
+    store.add_many(4)
+    store.publish()
+
+    def fails(_frame: DataFrame, number: int) -> None:
+        raise ValueError(f"no room for batch {number}")
+
+    with pytest.raises(PySparkException, match="no room for batch 1"):
+        run(store.root, fails, subscribe="T")
+    store.add_many(6)
+    store.publish()
+    run(store.root, batches, subscribe="T")
+    # Before 4.2 a source in Python cannot say that it knows the trigger, and Spark then runs one batch.
+    assert len(batches.all) == (20 if HAS_LIMITS or is_wrapped else 14)
+    run(store.root, batches, subscribe="T")
+    assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(10)]
 
 
 def test_a_running_query_follows_an_engine_that_writes(spark, tmp_path):
