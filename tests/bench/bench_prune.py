@@ -43,6 +43,7 @@ from tests.bench.synth import MIB
 TOPIC, QUEUES, BODY_SIZE, ROWS = "BenchTopic", 4, 1024, 50_000
 STEP_MS = 10_000  # between two tables of ROWS messages
 RARE = 1000  # one message of so many has the tag that is looked for
+SMALL_TOPIC, SMALL_ROWS = "SmallTopic", 500  # a topic beside the big one, so many messages to each ROWS of that
 LIMIT = 10
 COUNTS = "counts"
 
@@ -100,12 +101,20 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
         ("a window of time", _read(store, columns | window), ROWS),
         ("three entry columns", _read(store, {"columns": "topic,queueId,queueOffset"}), count),
         ("100 queue offsets, pushed", _read(store, columns, pushed), 100 * QUEUES),
+        *_scan_modes(store, columns, "all of a big topic", count),
+        *_scan_modes(store, columns | {"subscribe": SMALL_TOPIC}, "all of a small topic", count // ROWS * SMALL_ROWS),
     ]
     figures = []
     for name, looked, rows in ways:
         assert rows in (None, looked.rows), (name, looked.rows)
         figures.append(_figure(name, looked, whole))
     return [*figures, *_limit_figures(store, whole)]
+
+
+def _scan_modes(store: Path, options: dict[str, str], name: str, rows: int) -> list[tuple[str, Looked, int]]:
+    """One read in the order that is chosen for it, beside both that it was chosen from."""
+    modes = {"as chosen": "auto", "queue by queue": "queue", "along the log": "commitlog"}
+    return [(f"{name}, {words}", _read(store, options | {"scanMode": mode}), rows) for words, mode in modes.items()]
 
 
 def _figure(name: str, looked: Looked, whole: Looked) -> Figure:
@@ -122,7 +131,8 @@ def _figure(name: str, looked: Looked, whole: Looked) -> Figure:
 
 
 def _store(root: Path, count: int) -> Path:
-    """A store of the engine: ten tags and a rare one, a key of its own for each message, ROWS of one store time."""
+    """A store of the engine: ten tags and a rare one, a key of its own for each message, ROWS of one store time; and
+    another topic between them."""
     clock = ManualClock()
     config = StoreConfig(log_file_size=256 * MIB, preallocate=False)
     bodies = np.random.default_rng(1).integers(0, 256, ROWS * BODY_SIZE, np.uint8)
@@ -141,11 +151,18 @@ def _store(root: Path, count: int) -> Path:
                     "body": body,
                 }
             )
-            result = store.put_columns(table)
-            assert result.status is PutStatus.PUT_OK
+            for rows in (table, _of_small_topic(table)):
+                result = store.put_columns(rows)
+                assert result.status is PutStatus.PUT_OK
             clock.advance(STEP_MS)
         store.flush()
     return root
+
+
+def _of_small_topic(table: pa.Table) -> pa.Table:
+    """Some of the messages once more, without their keys."""
+    few = table.slice(0, SMALL_ROWS).select(["queueId", "tags", "body"])
+    return few.append_column("topic", pa.array([SMALL_TOPIC] * SMALL_ROWS))
 
 
 def _read(store: Path, options: dict[str, str], pushed: Iterable[object] = ()) -> Looked:
