@@ -99,6 +99,8 @@ def ranges_to_read(
 
     A queue without a beginning begins where it does now.  With `fails` raises DataLost for what is lost.
     """
+    if fails:
+        _refuse_turned_back(queues, begun, ends)
     ranges, skipped = [], []
     for place, end in sorted(ends.items()):
         if place not in queues:
@@ -117,6 +119,18 @@ def ranges_to_read(
         if low < high:
             ranges.append(QueueRange(*place, low, high))
     return ranges, skipped
+
+
+def _refuse_turned_back(queues: Queues, begun: Offsets, ends: Offsets) -> None:
+    """Raises DataLost for a queue that ends before where its batch begins: Spark before 4.2 has an end planned without
+    saying where the stream stands."""
+    for place, low in sorted(begun.items()):
+        if low <= ends.get(place, -1):
+            continue
+        if place not in queues:
+            raise _gone(place, low, low + 1)
+        store, queue = queues[place]
+        _refuse_lost(place, queue, lost_ranges(store, queue, queue.max_offset, low))
 
 
 class Skipped:

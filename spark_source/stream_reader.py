@@ -75,6 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._reached: Offsets | None = None
+        self._passed: Offsets = {}
         self._turn = 0
         self._taken_s: float | None = None
         self._skipped = Skipped()
@@ -175,11 +176,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun, ends = begins_of(start, end, is_first=self._is_first(start)), offsets_in(end)
+        begun = self._covered(self._not_back(begins_of(start, end, is_first=self._is_first(start))))
+        ends = self._covered(offsets_in(end))
 
         def planned(snapshot: Snapshot) -> list[InputPartition]:
-            wanted = {place: offset for place, offset in ends.items() if self._selection.covers(place)}
-            ranges, skipped = ranges_to_read(self._queues(snapshot), begun, wanted, fails=self._fails)
+            ranges, skipped = ranges_to_read(self._queues(snapshot), begun, ends, fails=self._fails)
             request = self._rows.request
             whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
             splits = whole.plan(ranges, request, self._rows.budget)
@@ -201,6 +202,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed, and before 4.2 this reader itself does at other times."""
         return offsets_in(start) == self._initial if HAS_LIMITS else start.get(INITIAL) is True
 
+    def _not_back(self, begun: Offsets) -> Offsets:
+        """`begun`, or where batches before began that lies further on.
+
+        Before 4.2 the end that a restarted query asks for first may lie behind its start, in a store that was cut or
+        that is just being written: the batch behind that end begins where the stream had been.
+        """
+        if HAS_LIMITS:
+            return begun
+        self._passed |= {place: max(low, self._passed.get(place, 0)) for place, low in begun.items()}
+        return dict(self._passed)
+
+    def _covered(self, offsets: Offsets) -> Offsets:
+        return {place: offset for place, offset in offsets.items() if self._selection.covers(place)}
+
     @property
     def _fails(self) -> bool:
         return self._rows.request.fail_on_data_loss
@@ -209,8 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._selection.queues(snapshot)
 
     def _next_batch(self, snapshot: Snapshot, before: Offsets, is_limited: bool) -> NextBatch:
-        kept = {place: offset for place, offset in before.items() if self._selection.covers(place)}
-        batch = NextBatch.of(self._queues(snapshot), kept, self._target, fails=self._fails)
+        batch = NextBatch.of(self._queues(snapshot), self._covered(before), self._target, fails=self._fails)
         if not is_limited:
             return batch
         waited_ms = None if self._taken_s is None else (self._clock() - self._taken_s) * 1000

@@ -529,6 +529,62 @@ def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store, tmp_path):
     assert json.loads(lenient.ends[-1]) == {"T": {BROKER: {"0": 6, "1": 6}}, "U": {BROKER: {"0": 1}}}
 
 
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_is_told_at_a_restart_that_a_store_was_made_anew(rolled, tmp_path):
+    strict, lenient = EarlierStream(rolled.root), EarlierStream(rolled.root, failOnDataLoss="false")
+    assert strict.step() == lenient.step() == 120
+    rolled.root.rename(tmp_path / "old")
+    anew = GrowingStore(rolled.root)
+    anew.add_many(30)
+    anew.publish()
+    for stream in (strict, lenient):
+        stream.start()
+    for _ in range(2):  # the batch was written down: it comes again
+        with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made anew"):
+            strict.run(*strict.plan())
+    assert lenient.step() == 0
+    anew.add_many(100)
+    anew.publish()
+    assert lenient.step() == 10
+    assert places(lenient.rows[120:]) == expected({("T", 0): range(60, 65), ("T", 1): range(60, 65)})
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_is_told_at_a_restart_that_a_topic_is_gone(store, tmp_path):
+    store.add("U", 0)
+    store.publish()
+    names = {"subscribePattern": "T|U", "subscribe": "-"}
+    strict, lenient = EarlierStream(store.root, **names), EarlierStream(store.root, failOnDataLoss="false", **names)
+    assert strict.step() == lenient.step() == 11
+    store.root.rename(tmp_path / "old")
+    anew = GrowingStore(store.root)
+    anew.add_many(12)
+    anew.publish()
+    for stream in (strict, lenient):
+        stream.start()
+    with pytest.raises(DataLost, match=r"U/0: .*the queue is gone"):
+        strict.run(*strict.plan())
+    assert lenient.step() == 2
+    anew.add_many(2, "U", 1)
+    anew.publish()
+    assert lenient.step() == 1
+    assert lenient.rows[-1][:3] == ("U", 0, 1), "never backwards"
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_reads_nothing_twice_where_a_restarted_query_saw_less_for_a_moment(store):
+    stream = EarlierStream(store.root)
+    assert stream.step() == 10
+    stream.start()
+    stream.begin()
+    stream.ends.append(json.dumps({"T": {BROKER: {"0": 3}}}))  # as if it had seen so much
+    assert stream.run(stream.ends[0], stream.ends[1]) == []
+    store.add_many(4)
+    store.publish()
+    more = stream.run(stream.ends[1], stream.plan()[1])
+    assert places(more) == expected({("T", 0): range(5, 7), ("T", 1): range(5, 7)})
+
+
 def test_a_planned_batch_whose_messages_are_gone(rolled):
     strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
     start, end = strict.plan()
