@@ -152,6 +152,20 @@ def test_available_now_goes_on_behind_a_batch_that_was_cut_off(run, tmp_path, is
     assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(10)]
 
 
+def test_a_store_made_anew_while_a_query_stood_still_is_told(run, tmp_path):
+    store, batches = GrowingStore(tmp_path / "store"), Batches()
+    store.add_many(20)
+    store.publish()
+    run(store.root, batches, subscribe="T")
+    store.root.rename(tmp_path / "old")
+    anew = GrowingStore(store.root)
+    anew.add_many(8)
+    anew.publish()
+    with pytest.raises(PySparkException) as caught:
+        run(store.root, batches, subscribe="T")
+    assert "T/0: offsets [4, 10) wanted, it holds [0, 4)" in advice_in(caught.value)
+
+
 def test_a_running_query_follows_an_engine_that_writes(spark, tmp_path):
     batches = Batches()
     with open_store(tmp_path / "store", StoreConfig.embedded(log_file_size=256 * 1024)) as engine:
