@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._reached: Offsets | None = None
-        self._passed: Offsets = {}
+        self._furthest_begun: Offsets = {}  # used before Spark 4.2
         self._turn = 0
         self._taken_s: float | None = None
         self._skipped = Skipped()
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun = self._covered(self._not_back(begins_of(start, end, is_first=self._is_first(start))))
+        begun = self._covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
         ends = self._covered(offsets_in(end))
 
         def planned(snapshot: Snapshot) -> list[InputPartition]:
@@ -202,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed, and before 4.2 this reader itself does at other times."""
         return offsets_in(start) == self._initial if HAS_LIMITS else start.get(INITIAL) is True
 
-    def _not_back(self, begun: Offsets) -> Offsets:
+    def _forward_only(self, begun: Offsets) -> Offsets:
         """`begun`, or where batches before began that lies further on.
 
         Before 4.2 the end that a restarted query asks for first may lie behind its start, in a store that was cut or
@@ -210,8 +210,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if HAS_LIMITS:
             return begun
-        self._passed |= {place: max(low, self._passed.get(place, 0)) for place, low in begun.items()}
-        return dict(self._passed)
+        known = self._furthest_begun
+        known |= {place: max(low, known.get(place, 0)) for place, low in begun.items()}
+        return dict(known)
 
     def _covered(self, offsets: Offsets) -> Offsets:
         return {place: offset for place, offset in offsets.items() if self._selection.covers(place)}

@@ -13,7 +13,7 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.snapshot import broker_config
 from spark_source.stream_reader import HAS_LIMITS
-from tests.snapshot.growing_store import GrowingStore
+from tests.snapshot.growing_store import GrowingStore, made_anew
 
 pytestmark = pytest.mark.spark
 
@@ -62,6 +62,11 @@ def is_wrapped(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[
     spark.conf.set(WRAPPER, request.param)
     yield request.param == "true"
     spark.conf.unset(WRAPPER)
+
+
+def no_room(_frame: DataFrame, number: int) -> None:
+    """A sink that fails."""
+    raise ValueError(f"no room for batch {number}")
 
 
 def advice_in(error: Exception) -> str:
@@ -119,12 +124,8 @@ def test_a_failed_first_batch_is_read_again_as_planned(run, tmp_path):
     store, batches = GrowingStore(tmp_path / "store"), Batches()
     store.add_many(20)
     store.publish()
-
-    def fails(_frame: DataFrame, number: int) -> None:
-        raise ValueError(f"no room for batch {number}")
-
     with pytest.raises(PySparkException, match="no room for batch 0"):
-        run(store.root, fails, subscribe="T", startingOffsets='{"T": {"0": 4, "1": 4}}')
+        run(store.root, no_room, subscribe="T", startingOffsets='{"T": {"0": 4, "1": 4}}')
     # The options say something else by now, as "latest" does by itself: what was planned counts.
     run(store.root, batches, subscribe="T", startingOffsets='{"T": {"0": 9, "1": 9}}')
     assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(4, 10)]
@@ -137,12 +138,8 @@ def test_available_now_goes_on_behind_a_batch_that_was_cut_off(run, tmp_path, is
     run(store.root, batches, subscribe="T")
     store.add_many(4)
     store.publish()
-
-    def fails(_frame: DataFrame, number: int) -> None:
-        raise ValueError(f"no room for batch {number}")
-
     with pytest.raises(PySparkException, match="no room for batch 1"):
-        run(store.root, fails, subscribe="T")
+        run(store.root, no_room, subscribe="T")
     store.add_many(6)
     store.publish()
     run(store.root, batches, subscribe="T")
@@ -157,10 +154,7 @@ def test_a_store_made_anew_while_a_query_stood_still_is_told(run, tmp_path):
     store.add_many(20)
     store.publish()
     run(store.root, batches, subscribe="T")
-    store.root.rename(tmp_path / "old")
-    anew = GrowingStore(store.root)
-    anew.add_many(8)
-    anew.publish()
+    made_anew(store, 8)
     with pytest.raises(PySparkException) as caught:
         run(store.root, batches, subscribe="T")
     assert "T/0: offsets [4, 10) wanted, it holds [0, 4)" in advice_in(caught.value)

@@ -17,7 +17,7 @@ from spark_source.options import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
 from spark_source.source import RmqStoreDataSource
 from spark_source.stream_reader import StreamReader
-from tests.snapshot.growing_store import GrowingStore
+from tests.snapshot.growing_store import GrowingStore, made_anew
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 BROKER = "default"
@@ -497,13 +497,10 @@ def test_the_last_file_deleted_is_an_end_that_came_back(rolled):
     assert places(behind.rows) == [place for place in whole if place not in lost]
 
 
-def test_a_store_made_anew_is_an_error_or_waited_for_until_it_goes_on(rolled, tmp_path):
+def test_a_store_made_anew_is_an_error_or_waited_for_until_it_goes_on(rolled):
     strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
     assert strict.step() == lenient.step() == 120
-    rolled.root.rename(tmp_path / "old")
-    anew = GrowingStore(rolled.root)
-    anew.add_many(30)
-    anew.publish()
+    anew = made_anew(rolled, 30)
     with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made anew"):
         strict.step()
     assert lenient.step() == 0
@@ -513,16 +510,13 @@ def test_a_store_made_anew_is_an_error_or_waited_for_until_it_goes_on(rolled, tm
     assert places(lenient.rows[120:]) == expected({("T", 0): range(60, 65), ("T", 1): range(60, 65)})
 
 
-def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store, tmp_path):
+def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store):
     store.add("U", 0)
     store.publish()
     names = {"subscribe": "T,U"}
     strict, lenient = Stream(store.root, **names), Stream(store.root, failOnDataLoss="false", **names)
     assert strict.step() == lenient.step() == 11
-    store.root.rename(tmp_path / "old")
-    anew = GrowingStore(store.root)
-    anew.add_many(12)
-    anew.publish()
+    made_anew(store, 12)
     with pytest.raises(DataLost, match=r"U/0: .*the queue is gone"):
         strict.step()
     assert lenient.step() == 2
@@ -530,13 +524,10 @@ def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store, tmp_path):
 
 
 @pytest.mark.usefixtures("before_4_2")
-def test_spark_before_4_2_is_told_at_a_restart_that_a_store_was_made_anew(rolled, tmp_path):
+def test_spark_before_4_2_is_told_at_a_restart_that_a_store_was_made_anew(rolled):
     strict, lenient = EarlierStream(rolled.root), EarlierStream(rolled.root, failOnDataLoss="false")
     assert strict.step() == lenient.step() == 120
-    rolled.root.rename(tmp_path / "old")
-    anew = GrowingStore(rolled.root)
-    anew.add_many(30)
-    anew.publish()
+    anew = made_anew(rolled, 30)
     for stream in (strict, lenient):
         stream.start()
     for _ in range(2):  # the batch was written down: it comes again
@@ -550,16 +541,13 @@ def test_spark_before_4_2_is_told_at_a_restart_that_a_store_was_made_anew(rolled
 
 
 @pytest.mark.usefixtures("before_4_2")
-def test_spark_before_4_2_is_told_at_a_restart_that_a_topic_is_gone(store, tmp_path):
+def test_spark_before_4_2_is_told_at_a_restart_that_a_topic_is_gone(store):
     store.add("U", 0)
     store.publish()
     names = {"subscribePattern": "T|U", "subscribe": "-"}
     strict, lenient = EarlierStream(store.root, **names), EarlierStream(store.root, failOnDataLoss="false", **names)
     assert strict.step() == lenient.step() == 11
-    store.root.rename(tmp_path / "old")
-    anew = GrowingStore(store.root)
-    anew.add_many(12)
-    anew.publish()
+    anew = made_anew(store, 12)
     for stream in (strict, lenient):
         stream.start()
     with pytest.raises(DataLost, match=r"U/0: .*the queue is gone"):
