@@ -104,14 +104,12 @@ class _Planner:
         """Finds where to begin, reads, and begins earlier as long as something older is missed."""
         if not self._log.files:
             return self._plan_without_log()
-        start = usual_start(self._log, self._checkpoint, self._clean)
-        while True:
-            start = covered_start(self._store, self._indexed(start))
-            scan = self._scan(start)
-            wanted = self._wanted(scan)
-            if wanted is None:
-                break
-            start = wanted
+        scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
+        if self._drops_checkpoint(scan):
+            reason = "the checkpoint is later than the newest message: it answers for nothing"
+            scan = self._scan_from((self._log.start, reason))
+        while (earlier := self._earlier_start(scan)) is not None:  # each time a file less: it ends
+            scan = self._scan_from(earlier)
         if self._must_refuse:
             self._refuse(scan)
         return self._with_checkpoint(self._plan_of(scan), scan)
@@ -129,6 +127,12 @@ class _Planner:
         return self._with_checkpoint(self._plan_of(scan), scan)
 
     # --- reading
+
+    def _scan_from(self, start: Start) -> _Scan:
+        """Reads the log from `start`, or from an earlier file where queues or index lack what stands before."""
+        scan = self._scan(covered_start(self._store, self._indexed(start)))
+        self._choice = self._choose_index(scan.end.offset)
+        return scan
 
     def _scan(self, start: Start) -> _Scan:
         """Reads the log from `start`; a record that lies about its queue offset ends it like one that is broken."""
@@ -184,20 +188,23 @@ class _Planner:
             return False
         return int(queue.read(slot, slot + 1)["physical_offset"][0]) == offset
 
-    def _wanted(self, scan: _Scan) -> Start | None:
-        """Where reading has to begin instead, and why; None when the scan tells everything."""
+    def _drops_checkpoint(self, scan: _Scan) -> bool:
+        """Whether the checkpoint speaks of later messages than there are; from then on it counts as one that says
+        nothing.  Asked once: where the clock went far back, any checkpoint is later than the newest message.
+        """
         lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
-        lies = lies and not scan.end.is_middle_damage  # what it speaks of may be behind the damage
-        if lies:
-            self._checkpoint = Checkpoint()
-        self._choice = self._choose_index(scan.end.offset)
-        if lies:
-            return self._log.start, "the checkpoint is later than the newest message: it answers for nothing"
-        for wanted in (
-            self._indexed(scan.start),
-            hole_start(self._store, [*scan.queues.tracks.values(), *scan.batches.tracks.values()], scan.start),
-        ):
-            if wanted != scan.start:
+        if not lies or scan.end.is_middle_damage:  # what it speaks of may be behind the damage
+            return False
+        self._checkpoint = Checkpoint()
+        return True
+
+    def _earlier_start(self, scan: _Scan) -> Start | None:
+        """Where reading has to begin instead, and why, always before where it began; None when the scan tells
+        everything.
+        """
+        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
+        for wanted in (self._indexed(scan.start), hole_start(self._store, tracks, scan.start)):
+            if wanted[0] < scan.start[0]:
                 return wanted
         before = file_before(self._log, scan.start[0])
         if before is not None and not scan.count.record_count:
