@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqstore.broker.transaction_messages import TransactionState
-    from rmqstore.store import Health, Store, open_store
+    from rmqstore.stats import Health
+    from rmqstore.store import Store, open_store
 
 __version__ = "0.1.0"
 
@@ -63,7 +64,7 @@ __all__ = [
 
 # Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
 _OF_THE_WRITER = {
-    "Health": "rmqstore.store",
+    "Health": "rmqstore.stats",
     "Store": "rmqstore.store",
     "TransactionState": "rmqstore.broker.transaction_messages",
     "open_store": "rmqstore.store",

@@ -125,7 +125,7 @@ def append_once(
         added = commit_batch(fs, root, batch, log, has_crc=config.append_property_crc)
     except (StoreError, OSError):
         log.let_go()
-        _abandon(store)
+        store.abandon()
         with suppress(StoreError, OSError):
             settle_store(root, config, clock=clock, filesystem=fs)
         raise
@@ -259,16 +259,6 @@ class _StoreLog:
     def let_go(self) -> None:
         """Nothing uses the store any more when this returns."""
         self._behind.end()
-
-
-def _abandon(store: Store) -> None:
-    """Ends a store as a crash would: nothing is written any more, and the next opening recovers it."""
-    store._is_open = False
-    store._is_released = True
-    if store._parts.index is not None:
-        store._parts.index.close()
-    store._parts.handles.close()
-    store._lock.release()
 
 
 def _quiet(config: StoreConfig | None) -> StoreConfig:

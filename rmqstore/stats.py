@@ -34,6 +34,16 @@ _SAMPLES_MAX = 601
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a store takes messages, and what is wrong if not; how many bytes of the log are not dispatched yet."""
+
+    is_writable: bool
+    reasons: tuple[str, ...]
+    dispatch_behind_bytes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyHistogram:
     """How long puts took: `counts[i]` took less than `BOUNDS_MS[i]` and no less than the bound before, the last one
     10 s and more.

@@ -1,7 +1,7 @@
 """An embedded store that writes RocketMQ's files: the parts put together, started and stopped in their order."""
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
@@ -15,8 +15,9 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer
-from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
+from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names, sys_flag
@@ -28,11 +29,12 @@ from rmqstore.log.flush import DerivedFlush, LogFlush
 from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.next_log_files import NextLogFiles
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
+from rmqstore.log.reentrance import is_inside_call_of
 from rmqstore.log.retention import RetainedParts, Retention
 from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
 from rmqstore.log.store_swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
-from rmqstore.stats import Statistics, StoreGauges, StoreStatistics
+from rmqstore.stats import Health, Statistics, StoreGauges, StoreStatistics
 from rmqstore.worker import Step, Worker
 
 if TYPE_CHECKING:
@@ -41,21 +43,12 @@ if TYPE_CHECKING:
     from rmqstore.log.stored_record import StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether a store takes messages, and what is wrong if not; how many bytes of the log are not dispatched yet."""
-
-    is_writable: bool
-    reasons: tuple[str, ...]
-    dispatch_behind_bytes: int
-    warnings: tuple[str, ...]
-
-
 class Store:
     """A store that is open for writing; `open_store` makes one.  Any thread may put, read and ask; one closes it.
 
     Puts answer with RocketMQ's statuses.  Reads see a message when it is dispatched, a few ms after its put; `flush`
-    waits for that too.
+    waits for that too.  In a child made by fork every call raises StoreClosed, and `close` does nothing: the store is
+    still its parent's.
     """
 
     def __init__(
@@ -66,23 +59,25 @@ class Store:
         self.path = canonical_path(path)
         self.config = config
         self._clock = clock
-        self._fs = fs
         self._reasons: list[str] = []
-        self._is_open = False
-        self._is_released = False
         self._has_threads = workers
         self._dispatchers = tuple(dispatchers)
+        self._workers: list[Worker] = []
+        self._closing = threading.RLock()  # held by the one thread that closes
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self._lock = fs.lock(join(self.path, names.LOCK_FILE))
+        self._ownership = Ownership(self.path, self._lock)
+        self._fs = fs = OwnedFileSystem(fs, self._ownership)
         try:
-            self._features = Features(fs, self.path, config, clock, check)
+            self._features = Features(fs, self.path, config, clock, check, self._ownership.require_not_ended)
             kinds = self._features.queue_kinds()
             self._parts, self.recovery, self.warnings = recovered(fs, self.path, config, clock, dispatchers, kinds)
             self._build(hooks)
             self._start()
         except BaseException:
-            self._lock.release()
+            self._stop_workers()
+            self._ownership.end()
             raise
 
     def __enter__(self) -> Self:
@@ -166,38 +161,42 @@ class Store:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
-        queue = self._parts.queues.find(topic, queue_id) or self._parts.queues.batches.find(topic, queue_id)
-        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        self._ownership.require_process()
+        return self._parts.queues.bounds(topic, queue_id)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
-        plain, whole = self._parts.queues.queues(), self._parts.queues.batches.queues()
-        places = [(queue.topic, queue.queue_id) for queue in plain] + [(queue.topic, queue.queue_id) for queue in whole]
-        return sorted(places)
+        self._ownership.require_process()
+        return sorted(self._parts.queues.next_offsets())
 
     @property
     def topics(self) -> Topics:
         """The topics: which there are, how many queues they have, who may write."""
+        self._ownership.require_process()
         return self._features.topics
 
     @property
     def groups(self) -> SubscriptionGroups:
         """The consumer groups and their retry limits."""
+        self._ownership.require_process()
         return self._features.groups
 
     @property
     def offsets(self) -> ConsumerOffsets:
         """How far each group has consumed."""
+        self._ownership.require_process()
         return self._features.offsets
 
     @property
     def delay(self) -> DelayDelivery:
         """What waits for its delay level: a message whose property DELAY is 1 … 18."""
+        self._ownership.require_process()
         return self._features.delay
 
     @property
     def retries(self) -> Retries:
         """Sending messages back for a group, to come again or to end as dead letters."""
+        self._ownership.require_process()
         return self._features.retries
 
     @property
@@ -231,6 +230,7 @@ class Store:
 
     def statistics(self) -> StoreStatistics:
         """What the store did since it was opened.  Raises Rejected where the configuration has switched it off."""
+        self._ownership.require_process()
         if self._statistics is None:
             raise Rejected("this store counts nothing: statistics=False")
         return self._statistics.snapshot()
@@ -264,6 +264,8 @@ class Store:
 
     def health(self) -> Health:
         """Whether the store takes messages, and why not."""
+        if self._ownership.is_inherited:
+            return Health(False, (str(self._ownership.refusal),), 0, ())
         reasons = list(self._reasons)
         if self._log.marks.failure is not None:
             reasons.append(str(self._log.marks.failure))
@@ -271,8 +273,10 @@ class Store:
             reasons.append(self._stuck_reason())
         if self._retention.full_reason is not None:
             reasons.append(self._retention.full_reason)
-        if not self._is_open:
+        if self._ownership.refusal is not None:
             reasons.append("closed")
+        elif not self._ownership.is_in_place:
+            reasons.append(self._ownership.displaced_reason)
         warnings = [*self.warnings, *self._features.failures()]
         if self._retention.failure is not None:
             warnings.append(f"old files could not be deleted: {self._retention.failure}")
@@ -281,34 +285,59 @@ class Store:
     def close(self) -> None:
         """Ends the store: what was put is dispatched and made durable, and only then it counts as closed cleanly.
 
-        Raises DurabilityLost when that fails: the next opening recovers the store.
+        Puts that are under way end first or are refused; where another thread closes, waits for it.  Does nothing in a
+        child made by fork.  Raises DurabilityLost when that fails: the next opening recovers the store; and NotNow in a
+        signal handler that interrupted another call of this store: leave that call first, by SystemExit, say.
         """
-        if not self._is_open:
+        if self._ownership.is_inherited or self._ownership.has_ended:
             return
-        self._is_open = False
-        with self._log.lock:  # the put that is under way, if any, ends first
-            pass
+        if is_inside_call_of(self):
+            raise NotNow(
+                f"{self.path} cannot be closed in the middle of another call of its own: raise SystemExit in the "
+                "signal handler, and close the store where that arrives, as `with open_store(…)` does"
+            )
+        with self._closing:
+            if not self._ownership.has_ended:
+                self._close()
+
+    def _close(self) -> None:
         try:
-            for worker in self._workers:
-                worker.stop()
+            self._ownership.begin_closing()
+            with self._log.lock:  # the put whose turn it is ends first
+                pass
+            self._stop_workers()
             self._sync_log()  # whatever else failed: what was put is not lost
             if self._reasons:
                 raise DurabilityLost(f"the store could not be closed cleanly: {'; '.join(self._reasons)}")
             self._close_cleanly()
         finally:
-            if self._parts.index is not None:
-                self._parts.index.close()
-            self._parts.handles.close()
-            self._is_released = True
-            self._features.close()
-            self._lock.release()
+            self._release()
+
+    def _stop_workers(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+    def _release(self) -> None:
+        """Lets go of everything, the lock last; nothing is written any more.  Once more does nothing."""
+        self._stop_workers()  # also those that an interrupt left running
+        if self._parts.index is not None:
+            self._parts.index.close()
+        self._parts.handles.close()
+        self._features.close()
+        self._ownership.end()
+
+    def abandon(self) -> None:
+        """Ends the store as a crash would: nothing is made durable any more, and the next opening recovers it."""
+        with self._closing:
+            if not (self._ownership.has_ended or self._ownership.is_inherited):
+                self._ownership.begin_closing()
+                self._release()
 
     def _sync_log(self) -> None:
         """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end, StoreClosed
         when the store is somebody else's by now.
         """
-        if self._is_released:
-            raise StoreClosed(f"{self.path} is closed")
+        self._ownership.require_not_ended()
         if not self._log_flush.flush():
             raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
 
@@ -335,15 +364,14 @@ class Store:
         self._next_files = NextLogFiles(self._fs, parts.log, config, clock, self._has_threads, self.warnings.extend)
         self._log = CommitLog(
             parts.log, end, self._next_files.make, pool, config.pool_fast_fail,
-            lambda low: mark_unsynced(self._fs, self.path, low),
+            lambda low: mark_unsynced(self._fs, self.path, low), self._ownership,
         )  # fmt: skip
+        self._log.next_offsets.update(parts.queues.next_offsets())
         self._fetch = Fetch(
             self._log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
         )
-        next_offsets = parts.queues.next_offsets()
-        self._appender = Appender(
-            self._log, next_offsets, config, clock, self._refusal, self._appended, (*hooks, *self._features.hooks)
-        )
+        hooks = (*hooks, *self._features.hooks)
+        self._appender = Appender(self._log, config, clock, self._refusal, self._appended, hooks)
         self._appender.use_kinds(parts.queues.kinds)
         from_log = self._dispatchers or parts.queues.kinds.extension
         fresh = None if from_log else FreshDispatch(self._appender.fresh, parts.queues, parts.index)
@@ -380,14 +408,14 @@ class Store:
         self._dispatch_worker = workers["dispatch"]
         if self.config.preallocate:
             self._next_files.begin(self.recovery.log_end, workers["preallocate"].wake)
-        self._is_open = True
         if self._has_threads:
             for worker in self._workers:
                 worker.start()
 
     def _refusal(self) -> PutStatus | None:
-        if self._is_open and not self._reasons and self._retention.full_reason is None:
+        if self._ownership.refusal is None and not self._reasons and self._retention.full_reason is None:
             return None
+        self._ownership.require_process()
         return PutStatus.SERVICE_NOT_AVAILABLE
 
     def _count(self, topic: str, result: PutResult, began_s: float) -> None:
@@ -440,8 +468,7 @@ class Store:
         return self._fetch
 
     def _require_open(self) -> None:
-        if not self._is_open:
-            raise StoreClosed(f"{self.path} is closed")
+        self._ownership.require_open()
 
     def _stuck_reason(self) -> str:
         stuck = self._dispatch.stuck

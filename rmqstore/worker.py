@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from rmqstore.locks import Bell
+
 Step = Callable[[], float | None]
 
 
@@ -18,7 +20,7 @@ class Worker:
         self.failure: BaseException | None = None
         self._step = step
         self._on_failure = on_failure
-        self._woken = threading.Event()
+        self._bell = Bell()
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -42,13 +44,12 @@ class Worker:
 
     def wake(self) -> None:
         """Has `step` called soon, however long it wanted to wait.  Cheap; any thread."""
-        if not self._woken.is_set():
-            self._woken.set()
+        self._bell.ring()
 
     def stop(self) -> None:
         """Ends the thread after the step that is running, and waits for it."""
         self._stopping = True
-        self._woken.set()
+        self._bell.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -60,10 +61,10 @@ class Worker:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._woken.clear()
+                self._bell.wait(0)  # what rang until now, this step answers
                 pause_s = self._step()
-                if pause_s != 0:
-                    self._woken.wait(pause_s)
+                if pause_s != 0 and not self._stopping:
+                    self._bell.wait(pause_s)
         except BaseException as failure:  # noqa: BLE001  whatever ended it, the store must stop to acknowledge
             self.failure = failure
             self._on_failure(self.name, failure)

@@ -38,11 +38,14 @@ class ConsumerOffsets:
 
     A broker with `enableLmq` reads lmqConsumerOffset.json instead of consumerOffset.json: where it exists, or a group
     named %LMQ%… has committed something, it is written as well, with all offsets.  `last_failure` is why the last
-    `step` could not write, None since one could.
+    `step` could not write, None since one could.  `require_store` raises StoreClosed where commits come too late.
     """
 
-    def __init__(self, fs: FileSystem, root: str, clock: Clock) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, clock: Clock, require_store: Callable[[], None] = lambda: None
+    ) -> None:
         self.last_failure: Exception | None = None
+        self._require_store = require_store
         self.sync_log: Callable[[], None] | None = None  # makes the log durable as far as it goes; set when it is open
         self._fs = fs
         self._clock = clock
@@ -91,7 +94,11 @@ class ConsumerOffsets:
         return None if offsets is None else offsets.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Sets the next queue offset to consume, also back; durable with the next `persist`.  Raises Rejected."""
+        """Sets the next queue offset to consume, also back; durable with the next `persist`.
+
+        Raises Rejected, StoreClosed.
+        """
+        self._require_store()
         if not 0 <= queue_id <= _I32_MAX or offset not in _I64:
             raise Rejected(f"queue_id={queue_id}, offset={offset}: integers of 32 and 64 bits, the first not negative")
         with self._lock:

@@ -56,19 +56,20 @@ class Features:
     """The features of the store at `root`, whose lock the caller holds.  `hooks` are to be asked last of all.
 
     Offsets and progress are saved only after the log is durable as far as they speak of it.  Without `check` no
-    transaction is asked after by itself.
+    transaction is asked after by itself.  `require_store` raises StoreClosed once the store is not this process's.
     """
 
     def __init__(
-        self, fs: FileSystem, root: str, config: StoreConfig, clock: Clock, check: Check | None = None
-    ) -> None:
+        self, fs: FileSystem, root: str, config: StoreConfig, clock: Clock, check: Check | None,
+        require_store: Callable[[], None],
+    ) -> None:  # fmt: skip
         self._fs, self._root, self._config, self._clock, self._check = fs, root, config, clock, check
         self.groups = SubscriptionGroups(fs, root, clock)
         self.topics = Topics(
             fs, root, clock, auto_create=config.auto_create_topics, default_queue_nums=config.default_queue_nums,
             retry_queue_nums=lambda group: self.groups.find(group).retry_queue_nums,
         )  # fmt: skip
-        self.offsets = ConsumerOffsets(fs, root, clock)
+        self.offsets = ConsumerOffsets(fs, root, clock, require_store)
         self.levels = DelayLevels(config.delay_ms())
         self._delay_file = DelayOffsetsFile(fs, root, clock)
         self._transactions: Transactions | None = None

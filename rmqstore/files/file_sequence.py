@@ -31,21 +31,21 @@ class FileHandles:
         self._open_max = open_max
         self._files: OrderedDict[str, DiskFile] = OrderedDict()
         self._drops = 0
-        self._lock = threading.Lock()  # guards the three above; no file is opened or closed under it
+        self.lock = threading.RLock()  # guards the three above; no file is opened or closed under it
 
     def __len__(self) -> int:
         return len(self._files)
 
     def get(self, path: str) -> DiskFile:
         """The file at `path`, opened if it is not open.  Raises OSError as `FileSystem.open`."""
-        with self._lock:
+        with self.lock:
             file = self._files.get(path)
             if file is not None:
                 self._files.move_to_end(path)
                 return file
             drops = self._drops
         file = self._fs.open(path)
-        with self._lock:
+        with self.lock:
             present = self._files.get(path)
             if present is not None:
                 return present
@@ -60,28 +60,28 @@ class FileHandles:
 
     def put(self, file: DiskFile) -> None:
         """Takes in a file that was just made, in place of one that had its path before."""
-        with self._lock:
+        with self.lock:
             self._files[file.path] = file
             self._files.move_to_end(file.path)
         self._evict()
 
     def drop(self, path: str) -> None:
         """Forgets a file that was removed."""
-        with self._lock:
+        with self.lock:
             self._drops += 1
             gone = self._files.pop(path, None)
         del gone  # closed here if nobody uses it: outside of the lock
 
     def close(self) -> None:
         """Forgets all files; those that nobody uses are closed now.  It can be used again."""
-        with self._lock:
+        with self.lock:
             self._drops += 1
             files, self._files = self._files, OrderedDict()
         files.clear()
 
     def _evict(self) -> None:
         while len(self._files) > self._open_max:
-            with self._lock:
+            with self.lock:
                 gone = self._files.popitem(last=False) if self._files else None
             del gone
 
@@ -111,7 +111,7 @@ class FileSequence:
         self.file_size = file_size
         self.directories = tuple(directories)
         self.starts: list[int] = []  # rising; replaced as a whole, never changed, so that readers need no lock
-        self._replacing = threading.Lock()  # held while `starts` is replaced: one adds behind while another retires
+        self._replacing = threading.RLock()  # held while `starts` is replaced: one adds behind while another retires
         self.ready: Callable[[str, int], DiskFile | None] | None = None
         self._fs = fs
         self._handles = handles
@@ -133,6 +133,11 @@ class FileSequence:
         """The first offset behind the last file; 0 without files."""
         starts = self.starts
         return starts[-1] + self.file_size if starts else 0
+
+    @property
+    def locks(self) -> tuple[threading.RLock, ...]:
+        """What `locks.let_go` may have to give back."""
+        return self._replacing, self._handles.lock
 
     def holds(self, offset: int) -> bool:
         """Whether a file holds the byte at `offset`."""
@@ -249,19 +254,32 @@ class FileSequence:
             self._made.add(directory)
         file = self.ready(path, self.file_size) if self.ready is not None else None
         if file is None:
-            file = self._fs.create(path, self.file_size)
+            file = self._created(path)
         try:
             self._fs.sync_directory(directory)
+            self._handles.put(file)
+            if directory != self.directories[0]:
+                self._elsewhere[start] = directory
+            with self._replacing:
+                self.starts = [*self.starts, start]
         except BaseException:
-            with suppress(OSError):
-                self._fs.remove(path)
+            if start not in self.starts:
+                self._handles.drop(path)
+                with suppress(OSError):
+                    self._fs.remove(path)
             raise
-        self._handles.put(file)
-        if directory != self.directories[0]:
-            self._elsewhere[start] = directory
-        with self._replacing:
-            self.starts = [*self.starts, start]
         return file
+
+    def _created(self, path: str) -> DiskFile:
+        """A new file; in place of one that an interrupted call left behind, which holds nothing."""
+        try:
+            return self._fs.create(path, self.file_size)
+        except FileExistsError:
+            left = self._fs.open(path)
+            if left.size() > self.file_size or not _is_zero(left):
+                raise
+            self._fs.remove(path)
+            return self._fs.create(path, self.file_size)
 
     def path_for(self, start: int) -> str:
         """Where `add(start)` will make its file: what to have made ahead."""
@@ -383,13 +401,7 @@ class FileSequence:
         """Whether a last file is what a crash leaves of making one: shorter than it should be, and nothing in it."""
         if entry.size >= self.file_size:
             return False
-        file = self._fs.open(join(directory, entry.name))
-        position = 0
-        while chunk := file.read(position, _CHUNK_SIZE):
-            if chunk.count(0) != len(chunk):
-                return False
-            position += len(chunk)
-        return True
+        return _is_zero(self._fs.open(join(directory, entry.name)))
 
     def _check(self, found: list[tuple[int, str, DirectoryEntry]], warnings: list[str]) -> None:
         """Raises Corrupt for lengths and places that no writer leaves; adds a warning for each gap."""
@@ -405,3 +417,13 @@ class FileSequence:
             if start % self.file_size:
                 warnings.append(f"{path}: {start} is no multiple of {self.file_size}")
             end = start + self.file_size
+
+
+def _is_zero(file: DiskFile) -> bool:
+    """Whether a file holds nothing but zeros."""
+    for low, high in file.data_ranges(0):
+        for at in range(low, high, _CHUNK_SIZE):
+            chunk = file.read(at, min(_CHUNK_SIZE, high - at))
+            if chunk.count(0) != len(chunk):
+                return False
+    return True

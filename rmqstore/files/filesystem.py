@@ -149,7 +149,8 @@ class RealFile:
         self._map: mmap.mmap | None = None
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_map"):  # else its making was interrupted
+            self.close()
 
     def close(self) -> None:
         """Gives the descriptor back; a view keeps the mapping alive."""

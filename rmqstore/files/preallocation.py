@@ -4,10 +4,11 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqstore.clock import Clock
 from rmqstore.files.filesystem import DiskFile, FileSystem
+from rmqstore.locks import Bell
 
 
 @dataclass(eq=False, slots=True)
@@ -19,6 +20,7 @@ class _Request:
     is_begun: bool = False
     file: DiskFile | None = None
     failure: OSError | None = None
+    done: Bell = field(default_factory=Bell)
 
     @property
     def is_done(self) -> bool:
@@ -43,11 +45,11 @@ class Preallocator:
         self._clock = clock
         self._prepare = prepare
         self._requests: dict[str, _Request] = {}
-        self._changed = threading.Condition()  # guards _requests and what is in them; no file is made under it
+        self.lock = threading.RLock()  # guards _requests and what is in them; no file is made under it
 
     def request(self, path: str, size: int) -> None:
         """Asks for a new file of `size` bytes and returns at once; nothing happens if it was asked for already."""
-        with self._changed:
+        with self.lock:
             if path in self._requests:
                 return
             self._requests[path] = _Request(path, size)
@@ -56,7 +58,7 @@ class Preallocator:
 
     def step(self) -> float | None:
         """Makes one requested file; 0 to be called again at once, None if there is nothing to do until `wake`."""
-        with self._changed:
+        with self.lock:
             waiting = [each for each in self._requests.values() if not each.is_begun]
             if not waiting:
                 return None
@@ -67,9 +69,9 @@ class Preallocator:
             file = self._make(request.path, request.size)
         except OSError as error:
             failure = error
-        with self._changed:
+        with self.lock:
             request.file, request.failure = file, failure
-            self._changed.notify_all()
+        request.done.ring()
         return 0.0
 
     def take(self, path: str, timeout_s: float) -> DiskFile | None:
@@ -79,15 +81,16 @@ class Preallocator:
         make the file.  Raises the OSError that making it failed with (a new request tries again), or TimeoutError if
         it is still being made: a later call may get it.
         """
-        with self._changed:
+        with self.lock:
             request = self._requests.get(path)
-            if request is None:
-                return None
-            if not request.is_done:
-                began_s = self._clock.monotonic_s()
-                self._changed.wait_for(lambda: request.is_done, timeout_s)
-                self.wait_count += 1
-                self.waited_s += self._clock.monotonic_s() - began_s
+        if request is None:
+            return None
+        if not request.is_done:
+            began_s = self._clock.monotonic_s()
+            request.done.wait(timeout_s)
+            self.wait_count += 1
+            self.waited_s += self._clock.monotonic_s() - began_s
+        with self.lock:
             if request.is_begun and not request.is_done:
                 raise TimeoutError(f"{path} is still being made after {timeout_s} s")
             self._requests.pop(path, None)
@@ -101,7 +104,7 @@ class Preallocator:
 
         Call it when no `step` runs any more.  Newest first, so that no gap is left at any moment.  Raises OSError.
         """
-        with self._changed:
+        with self.lock:
             requests, self._requests = self._requests, {}
         paths = sorted((each.path for each in requests.values() if each.file is not None), reverse=True)
         for path in paths:

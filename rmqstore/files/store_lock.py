@@ -24,6 +24,10 @@ class HeldLock(Protocol):
     def is_held(self) -> bool:
         """Whether this very process holds it: False after `release`, and in a child made by fork."""
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file that was locked still stands where it was locked."""
+
     def release(self) -> None:
         """Gives it back; the file stays.  Does nothing when it is not held here."""
 
@@ -77,6 +81,11 @@ class RealLock:
         """Whether this process holds it; cheap enough to ask before each write."""
         return self._descriptor >= 0 and self._pid == os.getpid()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the file that was locked; a microsecond."""
+        return _identity(self._path) == self._key
+
     def release(self) -> None:
         """Closes the descriptor, which gives the lock back.  In a child made by fork the parent's lock stays."""
         with _turn:
@@ -90,7 +99,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode of what stands at `path`; None if nothing does."""
     try:
         status = os.lstat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
 

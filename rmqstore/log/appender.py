@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Rejected
+from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import BatchFrame, batch_of
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
+from rmqstore.locks import let_go
 from rmqstore.log.columns import EncodedColumns, record_blocks
 from rmqstore.log.commitlog import CommitLog, NoLogFile
 from rmqstore.log.fresh_records import FreshRecords
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]
 Answer = TypeVar("Answer")
+_UNMOVED: Mapping[QueueKey, int] = {}
 # Longer than this nobody holds the put lock: the clock is wrong (Java: isOSPageCacheBusy, 10,000 s).
 _BUSY_MAX_S = 10_000.0
-_FREE = -1.0
 # Bytes of ready-made records that are appended in one turn of the put lock, so that other puts get theirs.
 _TURN_BYTES = 8 * 1024 * 1024
 
@@ -46,10 +47,13 @@ class PutHook(Protocol):
 
 
 class Appender:
-    """The one way into a store's commitlog.  `next_offsets` (queue → queue offset of the next message) is its own from
-    here on; `refusal` answers why nothing may be put now, None when it may; `appended` is called after every append.
+    """The one way into a store's commitlog.  `refusal` answers why nothing may be put now, None when it may, and raises
+    StoreClosed where the store is another process's; `appended` is called after every append.
     `fresh` holds what was put last, for who dispatches it.  `admit`, where set, is asked before messages come in bulk
     whether they may go to these queues, and why not.
+
+    An exception at any line of a put (Ctrl-C, say) leaves the message stored as a whole or not at all, and the next
+    puts as they were; see `CommitLog.append`.
     """
 
     admit: Callable[[Sequence[QueueKey]], PutStatus | None] | None = None
@@ -57,7 +61,6 @@ class Appender:
     def __init__(
         self,
         log: CommitLog,
-        next_offsets: MutableMapping[QueueKey, int],
         config: StoreConfig,
         clock: Clock,
         refusal: Callable[[], PutStatus | None],
@@ -65,7 +68,6 @@ class Appender:
         hooks: Sequence[PutHook] = (),
     ) -> None:
         self._log = log
-        self._next_offsets = next_offsets
         self._clock = clock
         self._refusal = refusal
         self._appended = appended
@@ -77,12 +79,11 @@ class Appender:
         self._is_sync = config.flush == "SYNC"
         self._timeout_s = config.sync_flush_timeout_ms / 1000
         self._busy_s = config.busy_timeout_ms / 1000
-        self._held_since_s = _FREE  # when the put lock was taken
         self.use_kinds(PLAIN_ONLY)
 
     def use_kinds(self, kinds: QueueKinds) -> None:
         """Says which kinds of queues messages may go to; before the first put."""
-        self._late = LatePuts(self._next_offsets, kinds, self.form)
+        self._late = LatePuts(self._log.next_offsets, kinds, self.form)
         self._may_be_light = kinds.multi_dispatch
 
     def put(self, message: Message) -> PutResult:
@@ -95,7 +96,11 @@ class Appender:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             message = answer
-        return self._put(message, waits_for_disk(message))
+        try:
+            return self._put(message, waits_for_disk(message))
+        except BaseException:
+            self._let_go()
+            raise
 
     def put_past_hooks(self, message: Message, *, waits: bool | None = None) -> PutResult:
         """`put` for the store's own messages: no hook is asked.  `waits`, where given, says whether it waits for the
@@ -104,7 +109,11 @@ class Appender:
         refused = self._refused()
         if refused is not None:
             return PutResult(refused)
-        return self._put(message, waits_for_disk(message) if waits is None else waits)
+        try:
+            return self._put(message, waits_for_disk(message) if waits is None else waits)
+        except BaseException:
+            self._let_go()
+            raise
 
     def _put(self, message: Message, waits: bool) -> PutResult:
         if self._may_be_light or message.sys_flag & sys_flag.INNER_BATCH:
@@ -136,6 +145,13 @@ class Appender:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             chosen.append(answer)
+        try:
+            return self._put_batch(chosen)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _put_batch(self, chosen: Sequence[Message]) -> PutResult:
         late = self._late.batch_put_of(chosen, self._clock.now_ms())
         if late is not None:
             return self._put_late(late)
@@ -165,6 +181,15 @@ class Appender:
         if refused is not None:
             return PutResult(refused)
         self._late.check_columns(table)
+        try:
+            return self._put_columns(table, amounts)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _put_columns(
+        self, table: "pa.Table | pa.RecordBatch", amounts: MutableMapping[str, tuple[int, int]] | None
+    ) -> PutResult:
         count = size = 0
         offset, store_ms, status = -1, 0, PutStatus.PUT_OK
         for block in record_blocks(table, self.form, self._clock.now_ms(), level_count=self._level_count):
@@ -194,35 +219,55 @@ class Appender:
         stored.  Raises DurabilityLost.
         """
         refused, done, end = self._refused(), first, records.count if last is None else last
-        while refused is None and done < end:
-            placed = self._append_rows(records, done, end)
-            if isinstance(placed, PutStatus):
-                refused = placed
-            else:
-                done = placed[1]
+        try:
+            while refused is None and done < end:
+                placed = self._append_rows(records, done, end)
+                if isinstance(placed, PutStatus):
+                    refused = placed
+                else:
+                    done = placed[1]
+        except BaseException:
+            self._let_go()
+            raise
         return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
     def forget_topic(self, topic: str) -> int:
         """The queues of a topic begin anew; where the log ends at that moment."""
         with self._log.lock:
-            for key in [key for key in self._next_offsets if key[0] == topic]:
-                del self._next_offsets[key]
+            next_offsets = self._log.next_offsets
+            for key in [key for key in next_offsets if key[0] == topic]:
+                del next_offsets[key]
             self.fresh.forget()  # old and new numbers of the topic must not come in one run
             return self._log.marks.appended
 
     def next_offset(self, key: QueueKey) -> int:
         """The queue offset that the next message of a queue gets."""
-        return self._next_offsets.get(key, 0)
+        return self._log.next_offsets.get(key, 0)
 
     def _refused(self) -> PutStatus | None:
         """Why nothing can be put at the moment.  Raises DurabilityLost."""
         failure = self._log.marks.failure
         if failure is not None:
             raise failure
-        held_since_s = self._held_since_s
-        if held_since_s >= 0 and self._busy_s < self._clock.monotonic_s() - held_since_s < _BUSY_MAX_S:
-            return PutStatus.OS_PAGE_CACHE_BUSY
+        held_since_s = self._log.held_since_s
+        if held_since_s >= 0:
+            if self._log.is_in_own_turn():
+                raise NotNow("a signal handler cannot put in the middle of another put of its thread: put afterwards")
+            if self._busy_s < self._clock.monotonic_s() - held_since_s < _BUSY_MAX_S:
+                return PutStatus.OS_PAGE_CACHE_BUSY
         return self._refusal()
+
+    def _let_go(self) -> None:
+        """See CommitLog.let_go."""
+        let_go((self._group.lock,))
+        self._log.let_go()
+
+    def _closed(self, closed: StoreClosed) -> PutStatus:
+        """The status of a put that found the store closed when its turn came.  Raises StoreClosed as `refusal`."""
+        refused = self._refusal()
+        if refused is None:
+            raise closed
+        return refused
 
     def _hooked(self, message: Message) -> Message | PutStatus:
         """What the hooks make of a message, one after the other."""
@@ -235,7 +280,10 @@ class Appender:
 
     def _append_and_sync(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, PutStatus]:
         """Where the frame was appended, or why not, and what became of its sync.  Raises DurabilityLost."""
-        placed, is_synced = self._group.put(frame, count)
+        try:
+            placed, is_synced = self._group.put(frame, count)
+        except StoreClosed as closed:
+            return self._closed(closed), PutStatus.PUT_OK
         return placed, PutStatus.PUT_OK if is_synced else PutStatus.FLUSH_DISK_TIMEOUT
 
     def _synced(self) -> bool:
@@ -246,32 +294,36 @@ class Appender:
         """Appends frames in their order, those that lie side by side in one write.  Raises DurabilityLost, and whatever
         else ends it: each frame has its own status here, and none may stand for a write that did not come about.
         """
-        with self._log.lock:
-            self._held_since_s = self._clock.monotonic_s()
+        log = self._log
+        with log.lock:
+            log.begin_turn(self._clock.monotonic_s())
             try:
-                run = Run(self._log, self._next_offsets, self._clock.now_ms())
+                run = Run(log, self._clock.now_ms())
                 for waiting in group:
-                    waiting.outcome = run.add(waiting.frame, waiting.count)
+                    run.add(waiting)
                 run.write()
                 for waiting in group:
                     if isinstance(waiting.outcome, Placed):
                         self.fresh.add(*waiting.outcome, waiting.frame)
             finally:
-                self._held_since_s = _FREE
+                log.end_turn()
         self._appended()
 
     def _turn(self, append: Callable[[], Answer]) -> Answer | PutStatus:
         """What `append` answers, under the put lock, or why there is no place.  Raises DurabilityLost."""
-        with self._log.lock:
-            self._held_since_s = self._clock.monotonic_s()
+        log = self._log
+        with log.lock:
+            log.begin_turn(self._clock.monotonic_s())
             try:
                 answer = append()
             except NoLogFile:
                 return PutStatus.CREATE_MAPPED_FILE_FAILED
             except Rejected:
                 return PutStatus.MESSAGE_ILLEGAL
+            except StoreClosed as closed:
+                return self._closed(closed)
             finally:
-                self._held_since_s = _FREE
+                log.end_turn()
         self._appended()
         return answer
 
@@ -282,23 +334,22 @@ class Appender:
         """
         log, key, data = self._log, (frame.topic, frame.queue_id), frame.data
         with log.lock:
-            self._held_since_s = self._clock.monotonic_s()
+            log.begin_turn(self._clock.monotonic_s())
             try:
                 offset = log.place(len(data))
                 store_ms = self._clock.now_ms()
-                queue_offset = self._next_offsets.get(key, 0) if count else 0
+                queue_offset = log.next_offsets.get(key, 0) if count else 0
                 frame.stamp(queue_offset, offset, store_ms)
-                log.write(offset, data)
-                if count:
-                    self._next_offsets[key] = queue_offset + count
-                log.newest_ms = store_ms
+                log.append(offset, data, store_ms, {key: queue_offset + count} if count else _UNMOVED)
                 self.fresh.add(offset, queue_offset, store_ms, frame)
             except NoLogFile:
                 return PutStatus.CREATE_MAPPED_FILE_FAILED
             except Rejected:
                 return PutStatus.MESSAGE_ILLEGAL
+            except StoreClosed as closed:
+                return self._closed(closed)
             finally:
-                self._held_since_s = _FREE
+                log.end_turn()
         self._appended()
         return Placed(offset, queue_offset, store_ms)
 
@@ -321,7 +372,7 @@ class Appender:
         log, key = self._log, late.key
 
         def append() -> Placed | PutStatus:
-            queue_offset = self._next_offsets.get(key, 0) if late.is_counted else 0
+            queue_offset = log.next_offsets.get(key, 0) if late.is_counted else 0
             refused = late.complete(queue_offset)
             if refused is not None:
                 return refused
@@ -329,11 +380,7 @@ class Appender:
             offset = log.place(len(data))
             store_ms = self._clock.now_ms()
             late.frame.frame.stamp(queue_offset, offset, store_ms)
-            log.write(offset, data)
-            if late.is_counted:
-                self._next_offsets[key] = queue_offset + late.message_count
-                late.advance()
-            log.newest_ms = store_ms
+            log.append(offset, data, store_ms, late.moved(queue_offset))
             return Placed(offset, queue_offset, store_ms)
 
         return self._turn(append)
@@ -348,11 +395,9 @@ class Appender:
             offset = log.place(encoded.size_of(first))
             last = min(encoded.rows_within(first, min(log.room(), _TURN_BYTES)), end)
             store_ms = self._clock.now_ms()
-            bases = encoded.bases(first, last, self._next_offsets)
+            bases = encoded.bases(first, last, log.next_offsets)
             data = encoded.stamp(first, last, bases, offset, store_ms)
-            log.write(offset, data)
-            encoded.advance(first, last, self._next_offsets)
-            log.newest_ms = store_ms
+            log.append(offset, data, store_ms, encoded.moved(first, last, log.next_offsets))
             if encoded.known is not None:
                 held_count, behind = last - first if encoded.is_held else 0, offset + len(data)
                 block = FreshBlock(offset, behind, first, last, bases, store_ms, held_count, encoded.known)

@@ -1,11 +1,11 @@
 """Following the log: every record is handed, once and in order, to all who are to be told of it."""
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
+from rmqstore.locks import Bell
 from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.record_batch import WINDOW_SIZE, Dispatcher, read_batches
 
@@ -58,8 +58,7 @@ class DispatchLoop:
         self._clock = clock
         self._fresh = fresh
         self._pause_s = _PAUSE_S
-        self._moved = threading.Condition()
-        self._waiting_count = 0
+        self._waiting: list[Bell] = []  # of those who wait until it has moved
         self._is_over = False
 
     @property
@@ -84,9 +83,7 @@ class DispatchLoop:
             self._pause_s = min(self._pause_s * 2, _IDLE_PAUSE_MAX_S)
             return self._pause_s
         self._pause_s = _PAUSE_S
-        if self._waiting_count:
-            with self._moved:
-                self._moved.notify_all()
+        self._ring()
         if self._end() - self.position > WINDOW_SIZE // 64:
             return 0
         return _PAUSE_S
@@ -99,25 +96,26 @@ class DispatchLoop:
     def wait_until(self, offset: int, timeout_s: float) -> bool:
         """Waits until all before `offset` is dispatched; False at a timeout, or when nothing is dispatched any more."""
         deadline_s = self._clock.monotonic_s() + timeout_s
-        with self._moved:
-            self._waiting_count += 1
-            try:
-                while self.position < offset:
-                    if self._is_over:
-                        return False
-                    left_s = deadline_s - self._clock.monotonic_s()
-                    if left_s <= 0:
-                        return False
-                    self._moved.wait(left_s)
-                return True
-            finally:
-                self._waiting_count -= 1
+        bell = Bell()
+        self._waiting.append(bell)
+        try:
+            while self.position < offset and not self._is_over:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    return False
+                bell.wait(left_s)
+            return self.position >= offset
+        finally:
+            self._waiting.remove(bell)
 
     def give_up_waiting(self) -> None:
         """Says that no step comes any more: who waits, or will, is told at once."""
-        with self._moved:
-            self._is_over = True
-            self._moved.notify_all()
+        self._is_over = True
+        self._ring()
+
+    def _ring(self) -> None:
+        for bell in list(self._waiting):
+            bell.ring()
 
     def _deliver(self, start: int) -> None:
         end = self._end()

@@ -4,7 +4,7 @@ What the record says, and how long it is, is known only under the put lock.
 """
 
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ _LISTS_QUEUES = re.compile(re.escape(MULTI_DISPATCH.encode() + NAME_END))
 
 @dataclass(frozen=True, slots=True)
 class LatePut:
-    """One put: `complete` and `advance` are called under the put lock, before and after the record is appended."""
+    """One put: `complete` and `moved` are called under the put lock, before the record is appended."""
 
     frame: LateFrame
     message: Message
@@ -52,16 +52,18 @@ class LatePut:
         offsets = self.light.offsets_of(self.message)
         return offsets if isinstance(offsets, PutStatus) else self.frame.complete(offsets)
 
-    def advance(self) -> None:
-        """The record was appended: the light queues go on."""
-        if self.light is not None:
-            self.light.advance(self.message)
+    def moved(self, queue_offset: int) -> dict[QueueKey, int]:
+        """The next offsets of the queues that the message goes to, once it is appended with `queue_offset`."""
+        if not self.is_counted:
+            return {}
+        further = {} if self.light is None else self.light.moved(self.message)
+        return further | {self.key: queue_offset + self.message_count}
 
 
 class LatePuts:
     """Tells which messages are put late.  `next_offsets` is the store's table of queue offsets."""
 
-    def __init__(self, next_offsets: MutableMapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
+    def __init__(self, next_offsets: Mapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
         self._kinds = kinds
         self._form = form
         self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None

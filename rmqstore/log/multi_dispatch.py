@@ -6,7 +6,7 @@ record to each.  Java: LmqDispatch, MultiDispatchUtils and ConsumeQueue.multiDis
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -48,13 +48,13 @@ def split_names(text: str) -> list[str]:
 class LightQueues:
     """Gives out the queue offsets of light queues, under the put lock: `next_offsets` is the store's table.
 
-    At most `count_max` light queues; the message that needs one more is refused.
+    At most `count_max` light queues; the message that needs one more is refused.  `_light` are those that there are.
     """
 
-    def __init__(self, next_offsets: MutableMapping[QueueKey, int], count_max: int) -> None:
+    def __init__(self, next_offsets: Mapping[QueueKey, int], count_max: int) -> None:
         self._next_offsets = next_offsets
         self._count_max = count_max
-        self._count = sum(1 for topic, _ in next_offsets if topic.startswith(names.LMQ_PREFIX))
+        self._light = {topic for topic, _ in next_offsets if _is_light(topic)}
 
     def frame_of(self, message: Message, form: RecordForm, now_ms: int) -> LateFrame | PutStatus:
         """The record of a message for light queues; `offsets_of` gives the value that it lacks.
@@ -68,25 +68,19 @@ class LightQueues:
     def offsets_of(self, message: Message) -> str | PutStatus:
         """INNER_MULTI_QUEUE_OFFSET for a message that is appended next: empty pieces for names that are not light."""
         listed = split_names(message.properties[MULTI_DISPATCH])
-        if len(self._new(listed)) + self._count > self._count_max:
+        if len(self._light) + len(set(filter(_is_light, listed)) - self._light) > self._count_max:
             return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         offsets = self._next_offsets
         pieces = [str(offsets.get((name, LIGHT_QUEUE_ID), 0)) if _is_light(name) else "" for name in listed]
         return SEPARATOR.join(pieces)
 
-    def advance(self, message: Message) -> None:
-        """Says that the message was appended.  A name that is listed twice has one entry, so one number (in Java two,
-        and a hole in the queue).
+    def moved(self, message: Message) -> dict[QueueKey, int]:
+        """The next offsets of its light queues, once the message is appended.  A name that is listed twice has one
+        entry, so one number (in Java two, and a hole in the queue).
         """
-        listed = split_names(message.properties[MULTI_DISPATCH])
-        self._count += len(self._new(listed))
-        for name in dict.fromkeys(filter(_is_light, listed)):
-            key = (name, LIGHT_QUEUE_ID)
-            self._next_offsets[key] = self._next_offsets.get(key, 0) + 1
-
-    def _new(self, listed: list[str]) -> set[str]:
-        """Those light queues that are not there yet."""
-        return {name for name in listed if _is_light(name) and (name, LIGHT_QUEUE_ID) not in self._next_offsets}
+        light = set(filter(_is_light, split_names(message.properties[MULTI_DISPATCH])))
+        self._light |= light
+        return {(name, LIGHT_QUEUE_ID): self._next_offsets.get((name, LIGHT_QUEUE_ID), 0) + 1 for name in light}
 
 
 def _is_light(name: str) -> bool:

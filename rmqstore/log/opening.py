@@ -72,8 +72,9 @@ def mark_unsynced(fs: FileSystem, root: str, offset: int) -> None:
 
 
 def mark_closed(fs: FileSystem, root: str) -> None:
-    """Takes `abort` away, durably: everything is on the disk."""
-    fs.remove(join(root, names.ABORT_FILE))
+    """Takes `abort` away, durably: everything is on the disk.  Once more does nothing."""
+    with suppress(FileNotFoundError):
+        fs.remove(join(root, names.ABORT_FILE))
     fs.sync_directory(root)
 
 

@@ -113,6 +113,11 @@ class QueueTable:
         own = {(queue.topic, queue.queue_id): queue.max_offset for queue in self.queues()}
         return own | self.batches.next_offsets()
 
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
+        queue = self.find(topic, queue_id) or self.batches.find(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
     @property
     def max_physical(self) -> int:
         """End in the log of the newest record that any queue has; -1 without."""

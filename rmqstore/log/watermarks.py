@@ -24,8 +24,8 @@ class Watermarks:
         self.flushed = end
         self.failure: DurabilityLost | None = None
         self._sync = sync
-        self._lock = threading.Lock()  # guards `flushed`, `failure`, `_syncing` and `_waiting`
-        self._syncing = False
+        self.lock = threading.RLock()  # guards `flushed`, `failure`, `_leader` and `_waiting`
+        self._leader: object | None = None  # whose sync is under way
         self._waiting: list[tuple[int, threading.Lock]] = []
 
     def advance_committed(self, offset: int) -> None:
@@ -35,7 +35,7 @@ class Watermarks:
 
     def latch(self, reason: str) -> DurabilityLost:
         """From now on nothing can be made durable: whoever waits, or comes later, gets the error."""
-        with self._lock:
+        with self.lock:
             if self.failure is None:
                 self.failure = DurabilityLost(reason)
             self._release(self._waiting)
@@ -45,35 +45,43 @@ class Watermarks:
     def sync_to(self, offset: int, timeout_s: float, commit: Callable[[], object] | None = None) -> bool:
         """Waits until bytes before `offset` are on the disk, syncing them when nobody else does; False at a timeout.
 
-        `commit` is called before the sync where a write pool holds the bytes back.  Raises DurabilityLost.
+        `commit` is called before the sync where a write pool holds the bytes back.  Raises DurabilityLost.  Who is
+        interrupted (Ctrl-C, say) while others wait for its sync leaves it to one of them.
         """
-        while True:
-            with self._lock:
-                if self.failure is not None:
-                    raise self.failure
-                if self.flushed >= offset:
-                    return True
-                if not self._syncing:
-                    self._syncing = True
-                    break
-                turn = threading.Lock()
-                turn.acquire()
-                self._waiting.append((offset, turn))
-            if not turn.acquire(timeout=timeout_s):
-                return self._withdraw(offset, turn)
-        self._lead(commit)
+        if self.failure is None and self.flushed >= offset:
+            return True
+        turn = threading.Lock()
+        turn.acquire()
+        try:
+            while not self._is_flushed_or_led(offset, turn):
+                if not turn.acquire(timeout=timeout_s):
+                    return self._withdraw(offset, turn)
+            if self._leader is turn:
+                self._lead(turn, commit)
+        except BaseException:
+            self._finish(turn, None)
+            raise
         return True
+
+    def _is_flushed_or_led(self, offset: int, turn: threading.Lock) -> bool:
+        """Whether there is nothing to wait for: the bytes are on the disk, or it is the caller's turn to sync."""
+        with self.lock:
+            if self.failure is not None:
+                raise self.failure
+            if self.flushed >= offset:
+                return True
+            if self._leader is None:
+                self._leader = turn
+                return True
+            self._waiting.append((offset, turn))
+            return False
 
     def _withdraw(self, offset: int, turn: threading.Lock) -> bool:
         """Waits no longer; whether the bytes before `offset` are on the disk."""
-        with self._lock:
-            self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
-            was_woken = turn.acquire(blocking=False)
-            if was_woken and not self._syncing and self._waiting:
-                self._waiting.pop(0)[1].release()  # woken to lead at the last moment: pass it on
-            return self.flushed >= offset
+        self._finish(turn, None)
+        return self.flushed >= offset
 
-    def _lead(self, commit: Callable[[], object] | None) -> None:
+    def _lead(self, turn: threading.Lock, commit: Callable[[], object] | None) -> None:
         """One sync for all that is committed by now."""
         try:
             if commit is not None:
@@ -81,30 +89,29 @@ class Watermarks:
             low, target = self.flushed, self.committed
             if target > low:
                 self._sync(low, target)
-        except DurabilityLost:
-            self._finish(None)
-            raise
         except OSError as error:
-            failure = self.latch(f"a sync of the commitlog failed ({error.strerror or error})")
-            self._finish(None)
-            raise failure from error
-        self._finish(target)
+            raise self.latch(f"a sync of the commitlog failed ({error.strerror or error})") from error
+        self._finish(turn, target)
 
-    def _finish(self, flushed: int | None) -> None:
-        with self._lock:
-            self._syncing = False
+    def _finish(self, turn: threading.Lock, flushed: int | None) -> None:
+        """Ends what belongs to `turn`: its sync, which reached up to `flushed`, or its waiting.  Wakes those that are
+        served, and one of the rest if nobody syncs; again and again if need be.
+        """
+        with self.lock:
+            self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
             if flushed is not None and self.failure is None:
                 assert self.flushed <= flushed <= self.committed
                 self.flushed = flushed
-            if not self._waiting:
-                return
+            if self._leader is turn:
+                self._leader = None
             served = [waiter for waiter in self._waiting if waiter[0] <= self.flushed]
-            self._waiting = [waiter for waiter in self._waiting if waiter[0] > self.flushed]
-            served += self._waiting[:1]  # leads the next sync
-            self._waiting = self._waiting[1:]
+            if self._leader is None:
+                served += [waiter for waiter in self._waiting if waiter[0] > self.flushed][:1]  # leads the next sync
             self._release(served)
+            self._waiting = [waiter for waiter in self._waiting if waiter not in served]
 
     @staticmethod
     def _release(waiters: list[tuple[int, threading.Lock]]) -> None:
         for _, turn in waiters:
-            turn.release()
+            if turn.locked():  # else it is woken already
+                turn.release()

@@ -25,7 +25,7 @@ def made(tmp_path: Path, is_clean: bool = True) -> tuple[Path, dict[int, bytes]]
     if is_clean:
         store.close()
     else:
-        store._lock.release()
+        store.abandon()
     files = sorted((root / "commitlog").iterdir())
     assert len(files) == 6
     for number, file in enumerate(files):

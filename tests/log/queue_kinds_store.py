@@ -45,10 +45,9 @@ class KindsStore:
         self.parts = parts = open_parts(disk, made, config, self.clock, kinds=kinds)
         apply(made, parts)
         self.log = CommitLog(parts.log, made.log_end)
+        self.log.next_offsets.update(parts.queues.next_offsets())
         self.queues = parts.queues
-        self.appender = Appender(
-            self.log, parts.queues.next_offsets(), config, self.clock, lambda: None, lambda: None
-        )  # fmt: skip
+        self.appender = Appender(self.log, config, self.clock, lambda: None, lambda: None)
         self.appender.use_kinds(parts.queues.kinds)
         self.fetch = Fetch(self.log, parts.queues, parts.index, batches=parts.queues.batches)
         self.dispatch = DispatchLoop(

@@ -99,7 +99,7 @@ def test_records_are_those_of_single_messages(messages: list[Message], form: Rec
         if first < last:
             ours_stamped = encoded.stamp(first, last, encoded.bases(first, last, ours), offset, STORE_MS)
             assert bytes(ours_stamped) == stamped(frames[first:last], theirs, offset)
-            encoded.advance(first, last, ours)
+            ours.update(encoded.moved(first, last, ours))
         ours[messages[-1].topic, 1] = theirs[messages[-1].topic, 1] = 77
     assert ours == theirs
 
@@ -374,5 +374,5 @@ def test_queues_of_many_numbers() -> None:
     ids = np.array([2**31 - 1, 0, 7, 2**31 - 1, 7, 7])
     encoded = record_columns(pa.table({"topic": ["T"] * 6, "body": [b"x"] * 6, "queueId": ids}), FORM, NOW_MS)
     taken: dict[tuple[str, int], int] = {}
-    encoded.advance(0, 6, taken)
+    taken.update(encoded.moved(0, 6, taken))
     assert taken == {("T", 0): 1, ("T", 7): 3, ("T", 2**31 - 1): 2}

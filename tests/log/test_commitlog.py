@@ -24,7 +24,7 @@ def new_log(disk: object, pool: TransientPool | None = None, *, fast_fail: bool 
 def append(log: CommitLog, size: int) -> int:
     with log.lock:
         offset = log.place(size)
-        log.write(offset, b"x" * size)
+        log.append(offset, b"x" * size, 1, {})
     return offset
 
 
@@ -117,7 +117,7 @@ def test_full_buffers_come_back_and_their_blanks_are_clean() -> None:
     for _ in range(8):
         append(log, 3000)
         log.commit()
-    assert pool.free == 1
+    assert len(log._buffers) == 1
     for start in range(0, 7 * FILE_SIZE, FILE_SIZE):
         assert BLANK.unpack(log.read(start + 3000, 8)) == (FILE_SIZE - 3000, message.MAGIC_BLANK)
         assert log.read(start + 3008, FILE_SIZE - 3008).count(0) == FILE_SIZE - 3008

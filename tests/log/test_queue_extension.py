@@ -200,7 +200,7 @@ def test_bitmaps_are_written_where_they_are_given() -> None:
 def test_a_queue_that_begins_late_has_its_units_from_zero() -> None:
     disk = MemoryDisk()
     store = KindsStore(disk)
-    store.appender._next_offsets["orders", 0] = 7
+    store.log.next_offsets["orders", 0] = 7
     store.put("orders", tags="a")
     store.flush()
     queue = store.queues.find("orders", 0)

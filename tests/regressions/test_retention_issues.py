@@ -183,7 +183,7 @@ def test_rocketmq_10417_queue_files_that_are_gone_leave_no_stale_minimum(tmp_pat
     if is_clean:
         store.close()
     else:
-        store._lock.release()
+        store.abandon()
     shutil.rmtree(tmp_path / "store" / part)
     with open_store(root, CONFIG, workers=False) as again:
         check_against_log(again, stored)

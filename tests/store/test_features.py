@@ -495,7 +495,8 @@ def test_after_the_end_nothing_is_written_to_config(asked):
     assert store.transactions.pending() == []
     store.close()
     opened._open()
-    store.offsets.commit("billing", "orders", 0, 1)
+    with pytest.raises(StoreClosed):
+        store.offsets.commit("billing", "orders", 0, 1)
     image = opened.disk.image()
     try:
         answer = asked(store)

@@ -91,17 +91,21 @@ def test_a_put_lock_that_is_held_too_long_is_a_busy_system():
     asked: list[PutStatus] = []
     store = opened(ASYNC, clock=clock)
     clock.advance(1000)
-    real = store._log.write
+    real = store._log.append
 
-    def write(offset: int, data) -> None:
-        """While the first message is written another one is put, 1.5 s later."""
+    def append(*given) -> None:
+        """While the first message is written another thread puts one, 1.5 s later."""
         clock.advance(1500)
         if not asked:
             asked.append(PutStatus.UNKNOWN_ERROR)
-            asked[0] = store.put(Message("orders", b"second")).status
-        real(offset, data)
+            other = threading.Thread(
+                target=lambda: asked.__setitem__(0, store.put(Message("orders", b"second")).status)
+            )
+            other.start()
+            other.join()
+        real(*given)
 
-    store._log.write = write  # type: ignore[method-assign]
+    store._log.append = append  # type: ignore[method-assign]
     assert store.put(Message("orders", b"first")).status is PutStatus.PUT_OK
     assert asked == [PutStatus.OS_PAGE_CACHE_BUSY]
     assert store.put(Message("orders", b"third")).queue_offset == 1
@@ -138,7 +142,7 @@ def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_p
 def test_closing_while_a_sync_does_not_end_is_no_clean_end(tmp_path):
     store = open_store(str(tmp_path / "s"), replace(ASYNC, sync_flush_timeout_ms=30))
     store.put(Message("orders", b"body"))
-    store._log.marks._syncing = True  # another thread's, which never ends
+    store._log.marks._leader = object()  # another thread's, which never ends
     with pytest.raises(NotNow):
         store.close()
     assert (tmp_path / "s" / "abort").exists()
@@ -437,6 +441,6 @@ def test_what_a_write_does_not_expect_is_no_acknowledgement(monkeypatch):
     def refuse(*_):
         raise Rejected("not of this log")
 
-    monkeypatch.setattr(store._log, "write", refuse)
+    monkeypatch.setattr(store._log, "append", refuse)
     with pytest.raises(Rejected):
         store.put(Message("T", b"x"))

@@ -1,0 +1,173 @@
+"""Whose a store is: from its opening to its end, of the process that opened it, and where its lock was taken.
+
+A child made by fork has all that its parent has open, but not the lock; a directory that is renamed takes the lock with
+it, and another store may stand at its old path.  So what changes a store asks here first: puts for `Ownership.refusal`
+under their lock, everything that goes by a path through `OwnedFileSystem`.
+"""
+
+import errno
+import os
+from enum import Enum
+from weakref import WeakSet
+
+from rmqstore.errors import StoreClosed
+from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem
+from rmqstore.files.store_lock import HeldLock
+
+
+class _State(Enum):
+    OPEN = 0
+    CLOSING = 1  # nothing new begins; what was put is made durable
+    ENDED = 2  # the lock is given back: the directory may be somebody else's
+    INHERITED = 3  # in a child made by fork; the parent's goes on
+
+
+class Ownership:
+    """Of one open store; any thread.  `refusal` is why nothing may begin any more, None while the store is open."""
+
+    def __init__(self, path: str, lock: HeldLock) -> None:
+        self.refusal: str | None = None
+        self._path = path
+        self._lock = lock
+        self._pid = os.getpid()
+        self._state = _State.OPEN
+        _owned.add(self)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a child made by fork of the process that opened the store."""
+        return self._state is _State.INHERITED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the lock was given back."""
+        return self._state is _State.ENDED
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file that was locked still stands where it was locked."""
+        return self._lock.is_in_place
+
+    def begin_closing(self) -> None:
+        """From now on nothing new begins."""
+        if self._state is _State.OPEN:
+            self._state, self.refusal = _State.CLOSING, f"{self._path} is closed"
+
+    def end(self) -> None:
+        """Gives the lock back; nothing is changed any more."""
+        if self._state is not _State.INHERITED:
+            self.begin_closing()
+            self._state = _State.ENDED
+            self._lock.release()
+
+    def require_open(self) -> None:
+        """Raises StoreClosed."""
+        if self.refusal is not None:
+            raise StoreClosed(self.refusal)
+
+    def require_process(self) -> None:
+        """Raises StoreClosed in a child made by fork."""
+        if self._state is _State.INHERITED:
+            raise StoreClosed(self.refusal or "")
+
+    def require_not_ended(self) -> None:
+        """Raises StoreClosed when the lock was given back, and in a child made by fork."""
+        if self._state in (_State.ENDED, _State.INHERITED):
+            raise StoreClosed(self.refusal or "")
+
+    def require_place(self, path: str) -> None:
+        """Raises StoreClosed as `require_not_ended`, and OSError (ESTALE) where the directory is not that of the lock
+        any more.
+        """
+        self.require_not_ended()
+        if not self._lock.is_in_place:
+            raise OSError(errno.ESTALE, self.displaced_reason, path)
+
+    @property
+    def displaced_reason(self) -> str:
+        """What to say when the directory is not that of the lock any more."""
+        return (
+            f"{self._path} was moved, removed or replaced while this store was open: close it, and open it where it is"
+        )
+
+    def _inherit(self) -> None:
+        if self._state in (_State.OPEN, _State.CLOSING):
+            self._state = _State.INHERITED
+            self.refusal = f"{self._path}: opened by process {self._pid}: open it after the fork"
+
+
+_owned: WeakSet[Ownership] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for ownership in list(_owned):
+        ownership._inherit()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class OwnedFileSystem:
+    """The disk of one open store: as the one behind it, but nothing is opened, made or removed there that is not the
+    store's any more.  Raises as `Ownership.require_place` says.
+
+    Files that are open stay usable: they are the right ones wherever their directory went.
+    """
+
+    def __init__(self, fs: FileSystem, ownership: Ownership) -> None:
+        self._fs = fs
+        self._ownership = ownership
+
+    def make_directories(self, path: str) -> None:
+        """As FileSystem.make_directories."""
+        self._ownership.require_place(path)
+        self._fs.make_directories(path)
+
+    def entries(self, directory: str) -> list[DirectoryEntry]:
+        """As FileSystem.entries."""
+        return self._fs.entries(directory)
+
+    def open(self, path: str) -> DiskFile:
+        """As FileSystem.open."""
+        self._ownership.require_place(path)
+        return self._fs.open(path)
+
+    def create(self, path: str, size: int) -> DiskFile:
+        """As FileSystem.create."""
+        self._ownership.require_place(path)
+        return self._fs.create(path, size)
+
+    def remove(self, path: str) -> None:
+        """As FileSystem.remove."""
+        self._ownership.require_place(path)
+        self._fs.remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """As FileSystem.rename."""
+        self._ownership.require_place(target)
+        self._fs.rename(source, target)
+
+    def remove_directory(self, path: str) -> None:
+        """As FileSystem.remove_directory."""
+        self._ownership.require_place(path)
+        self._fs.remove_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        """As FileSystem.sync_directory."""
+        self._fs.sync_directory(path)
+
+    def exists(self, path: str) -> bool:
+        """As FileSystem.exists."""
+        return self._fs.exists(path)
+
+    def free_bytes(self, path: str) -> int:
+        """As FileSystem.free_bytes."""
+        return self._fs.free_bytes(path)
+
+    def used_ratio(self, path: str) -> float:
+        """As FileSystem.used_ratio."""
+        return self._fs.used_ratio(path)
+
+    def lock(self, path: str) -> HeldLock:
+        """As FileSystem.lock."""
+        return self._fs.lock(path)

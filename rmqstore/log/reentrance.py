@@ -1,0 +1,18 @@
+"""Whether a call comes in the middle of another one: from a signal handler, or from a hook."""
+
+import sys
+
+
+def is_inside_call_of(owner: object) -> bool:
+    """Whether this thread stands in another call of a method of `owner`, below the one that asks.
+
+    Such a call may hold locks, and it does not go on before the caller returns: who waits for it waits for ever.
+    """
+    frame = sys._getframe(1).f_back  # behind the method that asks
+    while frame is not None:
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount]
+        if names[:1] == ("self",) and code.co_name != "__exit__" and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False

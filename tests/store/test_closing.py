@@ -1,0 +1,168 @@
+"""Closing while others work: what is under way ends first or is refused, and afterwards nothing is written."""
+
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rmqstore.config import StoreConfig
+from rmqstore.errors import DurabilityLost, NotNow, StoreClosed
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.message import Message, PutStatus
+from rmqstore.store import open_store
+from rmqstore.worker import Worker
+from tests.store.real_store import SYNC, bodies
+
+PATIENCE_S = 30.0
+
+
+@pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])
+def test_a_put_that_stands_in_a_hook_while_the_store_is_closed_is_refused(tmp_path: Path, flush: str) -> None:
+    """Somebody else may write there by then."""
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def hook(message: Message) -> Message:
+        if message.tags == "slow":
+            stands.set()
+            assert goes_on.wait(PATIENCE_S)
+        return message
+
+    config = replace(SYNC, flush=flush)
+    store = open_store(str(tmp_path / "s"), config, hooks=[hook])
+    store.put(Message("alpha", b"first"))
+    said: list[PutStatus] = []
+    late = threading.Thread(target=lambda: said.append(store.put(Message("alpha", b"late" * 99, tags="slow")).status))
+    late.start()
+    assert stands.wait(PATIENCE_S)
+    store.close()
+    with open_store(str(tmp_path / "s"), config) as other:
+        for number in range(20):
+            assert other.put(Message("alpha", b"%d" % number)).is_stored
+        goes_on.set()
+        late.join(PATIENCE_S)
+        other.flush()
+        assert bodies(other) == [b"first", *(b"%d" % number for number in range(20))]
+    assert said == [PutStatus.SERVICE_NOT_AVAILABLE]
+
+
+def test_columns_that_are_put_while_the_store_is_closed_are_stored_as_far_as_they_say(tmp_path: Path) -> None:
+    """A turn at a time; the first that finds the store closed is the last."""
+    config = StoreConfig(log_file_size=1 << 20)
+    store = open_store(str(tmp_path / "s"), config)
+    table = pa.table({"topic": ["alpha"] * 60_000, "body": pa.array([b"x" * 100] * 60_000, pa.binary())})
+    began = threading.Event()
+    real = store._log.append
+
+    def append(*given) -> None:
+        real(*given)
+        began.set()
+
+    store._log.append = append  # type: ignore[method-assign]
+    answers = []
+    late = threading.Thread(target=lambda: answers.append(store.put_columns(table)))
+    late.start()
+    assert began.wait(PATIENCE_S)
+    store.close()
+    with open_store(str(tmp_path / "s"), config) as other:
+        held = other.bounds("alpha", 0)
+        other.put(Message("alpha", b"other"))
+        late.join(PATIENCE_S)
+    (answer,) = answers
+    assert held == (0, answer.message_count)
+    if answer.message_count < 60_000:
+        assert answer.status is PutStatus.SERVICE_NOT_AVAILABLE
+    with open_store(str(tmp_path / "s"), config) as again:
+        assert again.bounds("alpha", 0) == (0, answer.message_count + 1)
+
+
+def test_who_closes_second_waits_for_the_first(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "s"), SYNC)
+    store.put(Message("alpha", b"body"))
+    threads = [threading.Thread(target=store.close) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    store.close()
+    open_store(str(tmp_path / "s"), SYNC).close()  # the lock is free by now, whoever closed
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+
+def test_a_signal_handler_that_closes_in_the_middle_of_a_put_is_told_what_to_do_instead(tmp_path: Path) -> None:
+    """The put that it interrupted cannot go on before it returns."""
+
+    def hook(message: Message) -> Message:
+        if message.tags == "signal":
+            signal.raise_signal(signal.SIGUSR1)
+        return message
+
+    with open_store(str(tmp_path / "s"), SYNC, hooks=[hook]) as store:
+        before = signal.signal(signal.SIGUSR1, lambda *_: store.close())
+        try:
+            with pytest.raises(NotNow, match="raise SystemExit in the signal handler"):
+                store.put(Message("alpha", b"interrupted", tags="signal"))
+            assert store.put(Message("alpha", b"after")).queue_offset == 0
+            signal.raise_signal(signal.SIGUSR1)  # between two calls it closes
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert store.health().reasons == ("closed",)
+    with open_store(str(tmp_path / "s"), SYNC) as again:
+        assert bodies(again) == [b"after"]
+
+
+def test_a_signal_handler_that_puts_in_the_middle_of_a_puts_turn_is_refused(tmp_path: Path) -> None:
+    """Both would take the same place; while the store is asked for one it is not changed."""
+    with open_store(str(tmp_path / "s"), SYNC) as store:
+        real, said = store._log._write, []
+
+        def write(offset: int, data) -> None:
+            real(offset, data)
+            if not said:
+                said.append("")
+                with pytest.raises(NotNow, match="signal handler"):
+                    store.put(Message("alpha", b"handler"))
+
+        store._log._write = write  # type: ignore[method-assign]
+        assert store.put(Message("alpha", b"first", wait_store_ok=False)).queue_offset == 0
+        assert store.put(Message("alpha", b"second")).queue_offset == 1
+    with open_store(str(tmp_path / "s"), SYNC) as again:
+        assert bodies(again) == [b"first", b"second"]
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_other_and_no_lock(tmp_path: Path, monkeypatch) -> None:
+    started: list[Worker] = []
+    real = Worker.start
+
+    def start(worker: Worker) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        real(worker)
+        started.append(worker)
+
+    monkeypatch.setattr(Worker, "start", start)
+    with pytest.raises(RuntimeError):
+        open_store(str(tmp_path / "s"), SYNC)
+    assert not any(worker.is_running for worker in started)
+    monkeypatch.setattr(Worker, "start", real)
+    open_store(str(tmp_path / "s"), SYNC).close()
+
+
+def test_what_a_close_could_not_do_the_next_opening_does(tmp_path: Path, monkeypatch) -> None:
+    """Also when it was interrupted: the lock is given back, and the store is recovered."""
+    store = open_store(str(tmp_path / "s"), SYNC)
+    store.put(Message("alpha", b"body"))
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._derived_flush, "flush", interrupted)
+    with pytest.raises((KeyboardInterrupt, DurabilityLost)):
+        store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.get("alpha", 0, 0)
+    with open_store(str(tmp_path / "s"), SYNC, filesystem=RealFileSystem()) as again:
+        assert not again.recovery.is_clean_exit
+        assert bodies(again) == [b"body"]
