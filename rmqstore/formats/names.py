@@ -11,6 +11,21 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"
 CHECKPOINT_FILE = "checkpoint"
+# Any file at the root that a broker or this engine makes; 5.x writes some by way of a sibling.
+_ROOT_FILE = re.compile(
+    r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"
+)
+# What config/ may hold, up to the first dot.
+_CONFIG_FILES = frozenset(
+    (
+        "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
+        "consumerOrderInfo", "topicQueueMapping", "messageRequestMode", "timercheck", "timermetrics",
+        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics",
+    )
+)  # fmt: skip
+# What a wrong path is answered with: the next step.
+ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds commitlog/"
+LOG_WANTED = "give the directory that holds commitlog/"
 
 _I64_MAX = 2**63 - 1
 _I32_MAX = 2**31 - 1
@@ -81,6 +96,16 @@ def parse_queue_id(name: str) -> int | None:
         return None
     queue_id = int(name)
     return queue_id if queue_id <= _I32_MAX else None
+
+
+def is_root_file(name: str) -> bool:
+    """Whether a file of this name at the root of a store is RocketMQ's or this engine's."""
+    return _ROOT_FILE.fullmatch(name) is not None
+
+
+def is_config_name(name: str) -> bool:
+    """Whether RocketMQ or this engine keeps something of this name in config/, its .bak and .tmp as well."""
+    return name.partition(".")[0] in _CONFIG_FILES
 
 
 def is_topic_name(name: str) -> bool:

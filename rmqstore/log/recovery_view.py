@@ -250,13 +250,18 @@ def _small_file(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:
 
 def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
     """The topics that the broker's configuration names, None where there is none, or none that can be read; and those
-    of them whose batches are stored whole."""
-    data = _small_file(disk, join(root, "config", "topics.json"), _CONFIG_SIZE_MAX)
-    if data is None:
-        return None, frozenset()
-    try:
-        topics = broker_json.topic_configs(broker_json.parse(data))
-    except (Corrupt, ValueError):
-        return None, frozenset()
-    batch_topics = (name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
-    return frozenset(topics), frozenset(batch_topics)
+    of them whose batches are stored whole.
+
+    A .bak that has to stand in tells of batches only: it may be older than a topic, which must not count as deleted.
+    """
+    for name in ("topics.json", "topics.json.bak"):
+        data = _small_file(disk, join(root, "config", name), _CONFIG_SIZE_MAX)
+        if data is None or not data.strip():
+            continue
+        try:
+            topics = broker_json.topic_configs(broker_json.parse(data))
+        except (Corrupt, ValueError):
+            continue
+        batch_topics = (each for each, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
+        return None if name.endswith(".bak") else frozenset(topics), frozenset(batch_topics)
+    return None, frozenset()
