@@ -30,6 +30,7 @@ from rmqstore.log.next_log_files import NextLogFiles
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.log.retention import RetainedParts, Retention
 from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
+from rmqstore.log.store_root import require_room
 from rmqstore.log.store_swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.stats import Statistics, StoreGauges, StoreStatistics
@@ -72,6 +73,7 @@ class Store:
         self._is_released = False
         self._has_threads = workers
         self._dispatchers = tuple(dispatchers)
+        require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self._lock = fs.lock(join(self.path, names.LOCK_FILE))
@@ -464,8 +466,10 @@ def open_store(
     Without `workers` it has no threads: what they would do is done by `Store.step`, when the caller says so.
     `hooks` are asked before a message's topic and delay are looked at.  `check` is asked after transactions that stay
     open too long (`Transactions`).
-    Raises StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
-    front of sound records, unless `config.on_middle_damage` says to cut it; OSError as the system gives it.
+    Raises NotAStore, with nothing touched, for what is neither a store nor empty, UnsupportedLayout for other kinds of
+    stores; StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
+    front of sound records, or that holds bytes and not one sound record, unless `config.on_middle_damage` says to cut
+    it; OSError as the system gives it.
     """
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check

@@ -22,6 +22,7 @@ from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
+from rmqstore.log.recovery_first import NOT_ONE, bytes_without_record, is_torn_beginning
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
@@ -91,7 +92,8 @@ class _Planner:
             store.disk, store.log, self._must_refuse, new_size
         )
         self._store = replace(store, log=self._log)
-        self._warnings = [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
+        self._warnings = [f"{path}: no part of a store, left as it is" for path in store.beside]
+        self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings
         self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
         self._choice = self._choose_index(self._log.end)
@@ -112,6 +114,7 @@ class _Planner:
             if wanted is None:
                 break
             start = wanted
+        scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
         return self._with_checkpoint(self._plan_of(scan), scan)
@@ -212,6 +215,18 @@ class _Planner:
         return choose(self._index, IndexRules(None if is_trusted else self._checkpoint.index_timestamp_ms, log_end))
 
     # --- damage
+
+    def _judged(self, scan: _Scan) -> LogEnd:
+        """The end of a log that holds bytes and no record says what they are.  Raises Corrupt for what nobody may cut
+        without being told to."""
+        place = bytes_without_record(self._log, scan.end, scan.count)
+        if place is None:
+            return scan.end
+        if not self._clean and is_torn_beginning(self._log, self._store.checkpoint.physic_timestamp_ms):
+            return replace(scan.end, reason=f"{scan.end.reason}; the first record was torn by a power cut")
+        if self._must_refuse:
+            raise self._corrupt(place, NOT_ONE)
+        return replace(scan.end, reason=f"{scan.end.reason}; {NOT_ONE}")
 
     def _refuse(self, scan: _Scan) -> None:
         """Raises Corrupt for damage that somebody has to look at first."""

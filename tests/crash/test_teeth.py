@@ -19,7 +19,7 @@ from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.crash.test_sweep import sweep_crashes, sweep_failures
-from tests.crash.workload import ASYNC, POOL, SYNC, Ledger, check_disk, open_again
+from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
 
 pytestmark = pytest.mark.crash
 
@@ -161,6 +161,11 @@ def commit_after_the_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitLog, "_write_out", lambda self, start, low, high: self.marks.advance_committed(high))
 
 
+def first_tear_refused(patch: pytest.MonkeyPatch) -> None:
+    """A new store whose first records a power cut tore is taken for somebody else's files."""
+    patch.setattr(recovery, "is_torn_beginning", lambda log, flushed_ms: False)
+
+
 BY_CRASHES: list[tuple[Plant, object]] = [
     (skip_sync, SYNC),
     (ack_before_sync, SYNC),
@@ -176,6 +181,7 @@ BY_CRASHES: list[tuple[Plant, object]] = [
     (closed_before_flushed, ASYNC),
     (not_marked_open, ASYNC),
     (commit_after_the_ack, POOL),
+    (first_tear_refused, ASYNC),
 ]
 BY_FAILURES: list[tuple[Plant, object, int | str, bool]] = [
     (sync_again, SYNC, errno.EIO, False),
@@ -207,6 +213,7 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
 
     def second_opener() -> None:
         disk = MemoryDisk()
+        disk.put_file(f"{ROOT}/lock", b"lock")
         store = open_again(disk, SYNC)
         store.put(Message("orders", b"body"))
         before = disk.image()
