@@ -214,15 +214,16 @@ class Store:
         return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
 
     def delete_topic(self, topic: str) -> bool:
-        """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably; its
-        messages stay in the log until they expire.  False if there is none.  Raises OSError.
+        """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably.  False if
+        there is none.
+
+        Its messages stay in the log until they expire: `query` and `message_at` find them, no queue has them again,
+        after a crash neither; but a RocketMQ broker that recovers the store brings back what it reads of them.  Raises
+        Rejected for what the store itself goes by, DurabilityLost, NotNow; OSError: the topic is still there, or its
+        messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        was_there = self.topics.remove(topic)
-        log_end = self._appender.forget_topic(topic)
-        was_there = bool(self._parts.queues.remove_topic(topic, log_end)) or was_there
-        self.offsets.remove_topic(topic)
-        return was_there
+        return self._features.deletion.delete(topic)
 
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
         """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
@@ -356,7 +357,14 @@ class Store:
         self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
         opened = OpenLog(
-            self._log, parts.queues, self._fetch, self._appender, self.put, self._sync_log, parts.index is not None
+            self._log,
+            parts.queues,
+            self._fetch,
+            self._appender,
+            self.put,
+            self._sync_log,
+            parts.index is not None,
+            self.recovery.deleted_topics,
         )
         self.warnings += self._features.begin(opened)
         self._retention = self._made_retention()

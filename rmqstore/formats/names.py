@@ -116,6 +116,13 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None
 
 
+def is_bookkeeping_topic(topic: str) -> bool:
+    """True for topics that a store or broker keeps for itself, which nobody may delete (Java:
+    TopicValidator.isSystemTopic).
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
 def is_system_topic(topic: str) -> bool:
     """True for topics that brokers create themselves: bookkeeping, retries, dead letters, light queues, replies.
 

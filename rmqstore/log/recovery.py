@@ -20,6 +20,7 @@ from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
+from rmqstore.log.recovery_deleted import noted_after, without_deleted_topics
 from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_first import NOT_ONE, bytes_without_record, is_torn_beginning
@@ -57,6 +58,7 @@ def plan_recovery(
     NotAStore, UnsupportedLayout, OSError.
     """
     store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
+    store = without_deleted_topics(store)
     planner = _Planner(store, config, keeps_records)
     try:
         return planner.plan()
@@ -92,7 +94,7 @@ class _Planner:
             store.disk, store.log, self._must_refuse, new_size
         )
         self._store = replace(store, log=self._log)
-        self._warnings = [f"{path}: no part of a store, left as it is" for path in store.beside]
+        self._warnings = [*store.notes]
         self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings
         self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
@@ -258,6 +260,7 @@ class _Planner:
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         warnings = [*self._warnings, *delay_warnings(store, queues, self._config.delay_ms())]
+        deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
             root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
@@ -271,7 +274,8 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store), seen=scan.seen,
+            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != store.deleted_topics,
+            seen=scan.seen,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

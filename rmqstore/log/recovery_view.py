@@ -10,8 +10,10 @@ from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message import BLANK
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.deleted_topics import load_deleted_topics
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
@@ -128,7 +130,10 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """One store directory as a plan sees it; `beside` are the paths at its root that are no part of a store."""
+    """One store directory as a plan sees it; `notes` is what is to be said about it.
+
+    `deleted_topics` are those noted; their records that stand before `deleted_before`, by topic, are in no queue.
+    """
 
     disk: ReadableDisk
     root: str
@@ -145,7 +150,9 @@ class StoreView:
     batch_queues: Mapping[QueueKey, QueueView] = field(default_factory=dict)
     batch_file_size: int = 0
     kinds: QueueKinds = PLAIN_ONLY
-    beside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    deleted_topics: DeletedTopics = field(default_factory=dict)
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
 
     def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
         """The queue, of whole batches or a plain one; None if there are no files."""
@@ -156,7 +163,7 @@ def open_view(
     disk: ReadableDisk, root: str, log_paths: Sequence[str] = (), kinds: QueueKinds = PLAIN_ONLY
 ) -> StoreView:
     """Looks at the store at `root`.  Raises NotAStore, UnsupportedLayout, OSError."""
-    beside = require_store(disk, root, log_paths)
+    notes = [f"{path}: no part of a store, left as it is" for path in require_store(disk, root, log_paths)]
     directories = log_directories(disk, root, log_paths)
     files: list[ListedFile] = []
     strays: list[str] = []
@@ -167,11 +174,13 @@ def open_view(
     queues, empty, size = _queues(disk, root, "consumequeue")
     batch_queues, empty_batches, batch_size = _queues(disk, root, "batchconsumequeue", is_batch=True)
     known, batch_topics = _known_topics(disk, root)
+    deleted, more = load_deleted_topics(disk, root)
     data = _small_file(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
     return StoreView(
         disk, root, LogView(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
         (*empty, *empty_batches), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
-        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues), beside,
+        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues), (*notes, *more),
+        deleted,
     )  # fmt: skip
 
 

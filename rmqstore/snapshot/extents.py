@@ -75,6 +75,7 @@ class StoreExtent:
     tail: Damage | None = None
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -90,7 +91,8 @@ class StoreExtent:
         """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being
         written.
         """
-        return LogView(self.log_files, mapped_below(self.log_files, self.log_end, self.is_live, access), self.log_end)
+        below = mapped_below(self.log_files, self.log_end, self.is_live, access)
+        return LogView(self.log_files, below, self.log_end, self.deleted_before)
 
 
 def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: str) -> int:
