@@ -152,6 +152,8 @@ def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Pat
         return names.is_root_file(entry.name)
     if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
         return True
+    if entry.name in _QUEUE_ROOMS:
+        return True  # not looked into: there may be a hundred thousand topics
     fits = _ROOMS.get(entry.name)
     if entry.name == SINK_DIRECTORY:
         return all(
@@ -205,7 +207,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
     path = root
     for _ in range(_DEPTH):
         path, name = directory_of(path), path.rpartition("/")[2]
-        is_room = name in _ROOMS or name == SINK_DIRECTORY
+        is_room = name in _ROOMS or name in (*_QUEUE_ROOMS, SINK_DIRECTORY)
         if not path or not is_room or not disk.is_directory(path):
             continue
         own = [entry for entry in _listed(disk, path) if _is_part(disk, join(path, entry.name), entry, ())]
@@ -258,5 +260,4 @@ _ROOMS: dict[str, Callable[[Sequence[ReadableEntry]], bool]] = {
     "index": _fits_index,
     "timerlog": _fits_log,
     "compaction": _fits_compaction,
-    **dict.fromkeys(_QUEUE_ROOMS, lambda _: True),
 }
