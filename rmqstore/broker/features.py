@@ -141,6 +141,7 @@ class Features:
 
     def close(self) -> None:
         """Ends writing to config/, before the store's lock is given back."""
+        self.deletion.close()
         for each in (self.topics, self.groups, self.offsets, self._delay_file):
             each.close()
 

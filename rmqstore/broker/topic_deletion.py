@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.topics import Topics
-from rmqstore.errors import Rejected
+from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
@@ -31,12 +31,20 @@ class TopicDeletion:
         self._topics, self._offsets = tables
         self._sync = sync
         self._lock = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ends deleting, once what is under way is done: the directory may be somebody else's from now on."""
+        with self._lock:
+            self._is_closed = True
 
     def delete(self, topic: str) -> bool:
         """Deletes a topic; False if there is none.  As Store.delete_topic."""
         if names.is_bookkeeping_topic(topic):
             raise Rejected(f"{topic} holds what the store itself goes by: it cannot be deleted, nor in RocketMQ")
         with self._lock:
+            if self._is_closed:
+                raise StoreClosed(f"{self._root} is closed")
             if not self._is_there(topic):
                 return False
             self._sync()  # the note speaks of what is on the disk

@@ -11,7 +11,7 @@ import pytest
 import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Rejected, StoreError
+from rmqstore.errors import Rejected, StoreClosed, StoreError
 from rmqstore.files.filesystem import join
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.deleted_topics import read_deleted_topics
@@ -415,3 +415,14 @@ def test_a_disk_that_fails_leaves_the_topic_there_or_gone(error: int, forever: b
                 assert held in ([0, 0], [3, 3])
                 assert (again.topics.find("gone") is None) == (held == [0, 0])
     assert outcomes >= {"failed"} | (set() if forever else {"repeated"})
+
+
+def test_a_store_that_is_closed_deletes_nothing():
+    """Also not for who had come as far as to ask: the directory may be somebody else's by then."""
+    disk = MemoryDisk()
+    store = filled(disk)
+    store.close()
+    before = disk.image()
+    with pytest.raises(StoreClosed):
+        store._features.deletion.delete("gone")
+    assert disk.image() == before
