@@ -44,6 +44,7 @@ from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_apply import open_parts
 from rmqstore.log.sink_sweep import sweep
 from rmqstore.log.staged_parts import PartWriter, read_parts
+from rmqstore.log.store_root import require_replaceable, require_room
 from rmqstore.log.store_swap import clear_new, finish_swap, swap
 from rmqstore.message import PutStatus
 from rmqstore.store import Store, open_store
@@ -96,10 +97,14 @@ def stage_part(
     clock: Clock = SYSTEM_CLOCK,
     filesystem: FileSystem | None = None,
 ) -> StagingTask:
-    """Begins the part of one task: `batch` is writer and number, `task` partition and attempt.  Raises Rejected."""
+    """Begins the part of one task: `batch` is writer and number, `task` partition and attempt.
+
+    Raises Rejected, NotAStore for a place where no store can be.
+    """
     writer_id, batch_id = _checked(*batch)
-    directory = staging_directory(canonical_path(path), writer_id, batch_id)
-    part = PartWriter(filesystem or RealFileSystem(), directory, *task)
+    fs, root = filesystem or RealFileSystem(), canonical_path(path)
+    require_room(fs, root, config.log_paths)
+    part = PartWriter(fs, staging_directory(root, writer_id, batch_id), *task)
     return StagingTask(part, config, QueueChoice(queue_count, task[0]), clock)
 
 
@@ -145,10 +150,14 @@ def overwrite_once(
     """Puts a new store with nothing but the batch in the place of the one at `path`, unless the batch is in; whether
     it did.
 
-    There is the old store or the new one, after a crash at any moment.  Raises as `append_once`.
+    There is the old store or the new one, after a crash at any moment.  Raises as `append_once`; NotAStore, which names
+    the first entry that is no part of a store, where anything but a store and its parts would be deleted.
     """
     _checked(batch.writer_id, batch.batch_id)
     fs, root, config = filesystem or RealFileSystem(), canonical_path(path), _quiet(config)
+    if config.log_paths:
+        raise Rejected("a store with log paths of its own is not overwritten: its log lies elsewhere; append to it")
+    require_replaceable(fs, root)
     settle_store(root, config, clock=clock, filesystem=fs)
     fs.make_directories(root)
     lock = fs.lock(join(root, names.LOCK_FILE))
@@ -189,9 +198,16 @@ def discard(
         fs.remove_directory(directory)
 
 
-def require_free(path: str) -> None:
-    """Raises StoreInUse for a store that somebody of this host writes to, before work is done in vain."""
-    lock = join(canonical_path(path), names.LOCK_FILE)
+def require_free(path: str, config: StoreConfig | None = None, *, overwrite: bool = False) -> None:
+    """Raises StoreInUse for a store that somebody of this host writes to, and NotAStore, UnsupportedLayout for what
+    cannot be appended to, or not overwritten, before work is done in vain.
+    """
+    root = canonical_path(path)
+    if overwrite:
+        require_replaceable(RealFileSystem(), root)
+    else:
+        require_room(RealFileSystem(), root, (config or StoreConfig()).log_paths)
+    lock = join(root, names.LOCK_FILE)
     if is_locked(lock):
         raise StoreInUse(lock, "a broker or another writer has the store open")
 
@@ -205,9 +221,10 @@ def settle_store(
 ) -> None:
     """Ends what a commit that was cut short began: its batch is in as a whole afterwards, or not at all.
 
-    Does nothing for a store where nothing is open.  Raises StoreInUse, BatchInDoubt, Corrupt, OSError.
+    Does nothing for a store where nothing is open.  Raises NotAStore, StoreInUse, BatchInDoubt, Corrupt, OSError.
     """
     fs, root, config = filesystem or RealFileSystem(), canonical_path(path), config or StoreConfig()
+    require_room(fs, root, config.log_paths)
     finish_swap(fs, root)
     if not pending_intents(fs, root):
         return

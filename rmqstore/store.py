@@ -32,6 +32,7 @@ from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.log.reentrance import is_inside_call_of
 from rmqstore.log.retention import RetainedParts, Retention
 from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
+from rmqstore.log.store_root import require_room
 from rmqstore.log.store_swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.stats import Health, Statistics, StoreGauges, StoreStatistics
@@ -64,6 +65,7 @@ class Store:
         self._dispatchers = tuple(dispatchers)
         self._workers: list[Worker] = []
         self._closing = threading.RLock()  # held by the one thread that closes
+        require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self._lock = fs.lock(join(self.path, names.LOCK_FILE))
@@ -211,15 +213,16 @@ class Store:
         return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
 
     def delete_topic(self, topic: str) -> bool:
-        """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably; its
-        messages stay in the log until they expire.  False if there is none.  Raises OSError.
+        """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably.  False if
+        there is none.
+
+        Its messages stay in the log until they expire: `query` and `message_at` find them, no queue has them again,
+        after a crash neither; but a RocketMQ broker that recovers the store brings back what it reads of them.  Raises
+        Rejected for what the store itself goes by, DurabilityLost, NotNow; OSError: the topic is still there, or its
+        messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        was_there = self.topics.remove(topic)
-        log_end = self._appender.forget_topic(topic)
-        was_there = bool(self._parts.queues.remove_topic(topic, log_end)) or was_there
-        self.offsets.remove_topic(topic)
-        return was_there
+        return self._features.deletion.delete(topic)
 
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
         """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
@@ -382,7 +385,14 @@ class Store:
         self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
         opened = OpenLog(
-            self._log, parts.queues, self._fetch, self._appender, self.put, self._sync_log, parts.index is not None
+            self._log,
+            parts.queues,
+            self._fetch,
+            self._appender,
+            self.put,
+            self._sync_log,
+            parts.index is not None,
+            self.recovery.deleted_topics,
         )
         self.warnings += self._features.begin(opened)
         self._retention = self._made_retention()
@@ -491,8 +501,10 @@ def open_store(
     Without `workers` it has no threads: what they would do is done by `Store.step`, when the caller says so.
     `hooks` are asked before a message's topic and delay are looked at.  `check` is asked after transactions that stay
     open too long (`Transactions`).
-    Raises StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
-    front of sound records, unless `config.on_middle_damage` says to cut it; OSError as the system gives it.
+    Raises NotAStore, with nothing touched, for what is neither a store nor empty, UnsupportedLayout for other kinds of
+    stores; StoreInUse while another writer, of this engine or a broker, has it; Corrupt for a log that is damaged in
+    front of sound records, or that holds bytes and not one sound record, unless `config.on_middle_damage` says to cut
+    it; OSError as the system gives it.
     """
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check

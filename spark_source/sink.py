@@ -161,8 +161,8 @@ class StreamSink(*_StreamWriters):  # type: ignore[misc]
 
 
 def open_sink(request: SinkRequest, schema: StructType, overwrite: bool) -> StoreSink:
-    """The sink of a DataFrame with this schema.  Raises Rejected for its columns, StoreInUse for a store that somebody
-    of this host writes to."""
+    """The sink of a DataFrame with this schema.  Raises Rejected for its columns, and as `rmqstore.sink.require_free`
+    for a place that cannot be written to, or not overwritten."""
     columns = sink_columns(schema, request.topic)
-    require_free(request.path)
+    require_free(request.path, request.config, overwrite=overwrite)
     return StoreSink(request, columns, overwrite)

@@ -1,10 +1,11 @@
 """What one batch of a stream takes: from where every queue stands to where it may be read now."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import Logger
 
-from rmqstore.errors import DataLost
+from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import QueueRange
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.selection import Place
@@ -90,6 +91,25 @@ class NextBatch:
         low = self.lows[place]
         size = about_bytes(queue, low, low + count)
         return Waiting(count, size, lambda wanted: message_sizes(store, queue, low, low + wanted))
+
+
+def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
+    """Raises Rejected where the stores are of none of the brokers that the stream knows queues of.
+
+    A store that lost its name is most likely the one that had it: whoever went on would miss every queue, or read all
+    of them once more, and neither is a loss that `failOnDataLoss` speaks of.
+    """
+    before, now = {place[0] for place in known}, {store.broker_name: store.path for store in stores}
+    if not before or before & now.keys():
+        return
+    advice = "or start the query with another checkpointLocation"
+    if len(before) == len(now) == 1:
+        named = json.dumps({next(iter(before)): next(iter(now.values()))})
+        advice = f"if it is the same store, name it with the option stores, {named}, {advice}"
+    raise Rejected(
+        f"the checkpoint holds offsets of {', '.join(sorted(before))}, and what is read now is of "
+        f"{', '.join(sorted(now))}: no queue would be known, and every message read once more; {advice}"
+    )
 
 
 def ranges_to_read(

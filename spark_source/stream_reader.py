@@ -22,7 +22,7 @@ from spark_source.batch_reader import BatchReader
 from spark_source.options import StreamRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
-from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read
+from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
 from spark_source.stream_offsets import INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of the next batch; `start` itself while there is nothing to read.
 
-        Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on.
+        Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on, and
+        Rejected where no store is of a broker that the stream knows.
         """
         if start is None:
             return self._latest_of_all()
@@ -172,7 +173,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits between two offsets, the same rows whenever it is asked.
 
-        Raises DataLost for messages that are gone, unless the stream goes on, and Corrupt as `Snapshot.plan`.
+        Raises DataLost for messages that are gone, unless the stream goes on, Rejected as `latestOffset`, and Corrupt
+        as `Snapshot.plan`.
         """
         if start == end:
             return []
@@ -180,6 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._covered(offsets_in(end))
 
         def planned(snapshot: Snapshot) -> list[InputPartition]:
+            for known in (self._covered(offsets_in(start)), ends):
+                refuse_other_brokers(snapshot.stores, known)
             ranges, skipped = ranges_to_read(self._queues(snapshot), begun, ends, fails=self._fails)
             request = self._rows.request
             whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
@@ -225,6 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._selection.queues(snapshot)
 
     def _next_batch(self, snapshot: Snapshot, before: Offsets, is_limited: bool) -> NextBatch:
+        refuse_other_brokers(snapshot.stores, self._covered(before))
         batch = NextBatch.of(self._queues(snapshot), self._covered(before), self._target, fails=self._fails)
         if not is_limited:
             return batch

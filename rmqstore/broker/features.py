@@ -14,6 +14,7 @@ from rmqstore.broker.delay_delivery import DelayDelivery, Progress
 from rmqstore.broker.delay_light import LightDelivery
 from rmqstore.broker.retry import Retries
 from rmqstore.broker.subscription_groups import SubscriptionGroups
+from rmqstore.broker.topic_deletion import TopicDeletion
 from rmqstore.broker.topics import Topics
 from rmqstore.broker.transaction_check import Check, CheckLimits
 from rmqstore.broker.transactions import Transactions
@@ -21,6 +22,7 @@ from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
+from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
@@ -40,7 +42,7 @@ class OpenLog:
     """The parts of an open store that the features work on.
 
     `put` is the store's own, which asks all hooks; `sync` makes the log durable as far as it goes (raises
-    DurabilityLost, NotNow).
+    DurabilityLost, NotNow).  `deleted_topics` are those that its recovery left noted.
     """
 
     log: CommitLog
@@ -50,6 +52,7 @@ class OpenLog:
     put: Callable[[Message], PutResult]
     sync: Callable[[], None]
     has_index: bool
+    deleted_topics: Sequence[tuple[str, DeletedTopic]] = ()
 
 
 class Features:
@@ -95,6 +98,10 @@ class Features:
         self.topics.adopt(next_offsets)
         opened.appender.admit = self._admit
         self.offsets.sync_log = opened.sync
+        place, tables = (self._fs, self._root), (self.topics, self.offsets)
+        noted = dict(opened.deleted_topics)
+        self.deletion = TopicDeletion(place, noted, opened.queues, opened.appender, tables, opened.sync)
+        self.deletion.finish()
         self.retries = Retries(opened.put, self.groups.find)
         is_light = opened.queues.kinds.multi_dispatch
         put = LightDelivery(opened.appender).put if is_light else opened.appender.put_records
@@ -135,6 +142,7 @@ class Features:
 
     def close(self) -> None:
         """Ends writing to config/, before the store's lock is given back."""
+        self.deletion.close()
         for each in (self.topics, self.groups, self.offsets, self._delay_file):
             each.close()
 

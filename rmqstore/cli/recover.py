@@ -9,7 +9,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.log.queue_kinds import configured_kinds
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_disk import ReadOnlyDisk
-from rmqstore.log.recovery_view import open_view
+from rmqstore.log.store_root import require_store
 from rmqstore.store import open_store
 
 
@@ -34,7 +34,8 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     if dry_run:
         plan = plan_recovery(ReadOnlyDisk(), store, config, configured_kinds(config))
     else:
-        open_view(ReadOnlyDisk(), store, config.log_paths)  # what is no store must not become one
+        logs = (*config.log_paths, *config.read_only_log_paths)
+        require_store(ReadOnlyDisk(), store, logs)  # what is no store must not become one
         with open_store(store, config, workers=False) as opened:
             plan = opened.recovery
     if as_json:

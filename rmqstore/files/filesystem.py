@@ -123,6 +123,15 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool:
         """Whether anything stands at `path`."""
 
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands at `path`, or a link to one."""
+
+    def is_apart(self, path: str) -> bool:
+        """Whether a link stands at `path`, or another disk begins there: what lies below belongs elsewhere."""
+
+    def links(self, directory: str) -> list[str]:
+        """The names of the links in a directory, also of those that lead nowhere, which `entries` leaves out."""
+
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written to the disk that holds `path`, which exists."""
 
@@ -334,6 +343,22 @@ class RealFileSystem:
     def exists(self, path: str) -> bool:
         """Whether anything stands at `path`, a dangling link as well."""
         return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands there; links are followed."""
+        return os.path.isdir(path)
+
+    def is_apart(self, path: str) -> bool:
+        """Whether a link or a mount point stands there."""
+        return os.path.islink(path) or os.path.ismount(path)
+
+    def links(self, directory: str) -> list[str]:
+        """Lists a directory for its symbolic links."""
+        try:
+            with os.scandir(directory) as entries:
+                return sorted(entry.name for entry in entries if entry.is_symlink())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def free_bytes(self, path: str) -> int:
         """What an ordinary user may still write; blocks kept for root do not count."""

@@ -160,6 +160,18 @@ class OwnedFileSystem:
         """As FileSystem.exists."""
         return self._fs.exists(path)
 
+    def is_directory(self, path: str) -> bool:
+        """As FileSystem.is_directory."""
+        return self._fs.is_directory(path)
+
+    def is_apart(self, path: str) -> bool:
+        """As FileSystem.is_apart."""
+        return self._fs.is_apart(path)
+
+    def links(self, directory: str) -> list[str]:
+        """As FileSystem.links."""
+        return self._fs.links(directory)
+
     def free_bytes(self, path: str) -> int:
         """As FileSystem.free_bytes."""
         return self._fs.free_bytes(path)

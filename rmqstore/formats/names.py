@@ -11,6 +11,21 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"
 CHECKPOINT_FILE = "checkpoint"
+# Any file at the root that a broker or this engine makes; 5.x writes some by way of a sibling.
+_ROOT_FILE = re.compile(
+    r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"
+)
+# What config/ may hold, up to the first dot.
+_CONFIG_FILES = frozenset(
+    (
+        "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
+        "consumerOrderInfo", "topicQueueMapping", "messageRequestMode", "timercheck", "timermetrics",
+        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics",
+    )
+)  # fmt: skip
+# What a wrong path is answered with: the next step.
+ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds commitlog/"
+LOG_WANTED = "give the directory that holds commitlog/"
 
 _I64_MAX = 2**63 - 1
 _I32_MAX = 2**31 - 1
@@ -83,12 +98,29 @@ def parse_queue_id(name: str) -> int | None:
     return queue_id if queue_id <= _I32_MAX else None
 
 
+def is_root_file(name: str) -> bool:
+    """Whether a file of this name at the root of a store is RocketMQ's or this engine's."""
+    return _ROOT_FILE.fullmatch(name) is not None
+
+
+def is_config_name(name: str) -> bool:
+    """Whether RocketMQ or this engine keeps something of this name in config/, its .bak and .tmp as well."""
+    return name.partition(".")[0] in _CONFIG_FILES
+
+
 def is_topic_name(name: str) -> bool:
     """True for a name that a broker can have stored: letters, digits, % | _ -, at most 255 of them.
 
     Clients are held to 127; retry and dead-letter topics (group name plus prefix) go beyond.
     """
     return _TOPIC.fullmatch(name) is not None
+
+
+def is_bookkeeping_topic(topic: str) -> bool:
+    """True for topics that a store or broker keeps for itself, which nobody may delete (Java:
+    TopicValidator.isSystemTopic).
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:

@@ -231,14 +231,20 @@ class Appender:
             raise
         return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
-    def forget_topic(self, topic: str) -> int:
-        """The queues of a topic begin anew; where the log ends at that moment."""
+    def forget_topic(self, topic: str, note: Callable[[int], None] = lambda _: None) -> int:
+        """The queues of a topic begin anew; where the log ends at that moment, which `note` is told first: nothing
+        changes if it raises.
+        """
         with self._log.lock:
-            next_offsets = self._log.next_offsets
-            for key in [key for key in next_offsets if key[0] == topic]:
-                del next_offsets[key]
+            note(self._log.marks.appended)
+            self._log.forget_topic(topic)
             self.fresh.forget()  # old and new numbers of the topic must not come in one run
             return self._log.marks.appended
+
+    def knows_topic(self, topic: str) -> bool:
+        """Whether a queue of the topic has had a message, since it was forgotten."""
+        with self._log.lock:
+            return any(key[0] == topic for key in self._log.next_offsets)
 
     def next_offset(self, key: QueueKey) -> int:
         """The queue offset that the next message of a queue gets."""

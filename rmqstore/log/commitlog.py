@@ -134,6 +134,18 @@ class CommitLog:
             self._append_again(offset, data, store_ms, moved)
             raise
 
+    def forget_topic(self, topic: str) -> None:
+        """Has the queues of a topic begin anew, all of them whatever interrupts it; under the lock."""
+        try:
+            self._forget_topic(topic)
+        except BaseException:
+            self._forget_topic(topic)
+            raise
+
+    def _forget_topic(self, topic: str) -> None:
+        for key in [key for key in self.next_offsets if key[0] == topic]:
+            del self.next_offsets[key]
+
     def _append_again(
         self, offset: int, data: bytes | bytearray | memoryview, store_ms: int, moved: Mapping[QueueKey, int]
     ) -> None:

@@ -30,6 +30,7 @@ from rmqstore.log.retention_plan import (
     RetentionView,
     plan_retention,
 )
+from rmqstore.log.store_root import require_store
 
 # How full the disk is does not count: whoever asks decides.
 _ANY_DISK = DiskUse((), -1.0)
@@ -65,8 +66,8 @@ def clean_offline(
     All rounds at once: nobody waits for the disk.  The store is locked, recovered if need be, and closed cleanly.
     Raises NotAStore, StoreInUse, Corrupt, OSError; the next opening recovers the store then.
     """
-    open_view(ReadOnlyDisk(), root, config.log_paths).log.close()  # what is no store must not become one
     root, fs = canonical_path(root), RealFileSystem()
+    require_store(fs, root, (*config.log_paths, *config.read_only_log_paths))  # what is no store must not become one
     lock = fs.lock(join(root, names.LOCK_FILE))
     try:
         store, recovery, _ = recovered(fs, root, config, clock)

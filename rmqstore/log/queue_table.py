@@ -1,7 +1,7 @@
 """All consume queues of a store, and the dispatcher that fills them."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -65,6 +65,7 @@ class QueueTable:
         self._delay_ms = tuple(delay_ms)
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._writing = threading.Lock()  # held while a batch is dispatched, and while a topic is removed
+        self._leaving: dict[str, list[ConsumeQueue]] = {}  # topic -> queues whose removal did not end well
         self._removed: dict[str, int] = {}  # topic -> records before this place of the log are not for it any more
         self._flushing = threading.Lock()  # so that who flushes behind another one waits for what that one took
         self._lock = threading.Lock()  # guards `_dirty` and `_failure`
@@ -174,25 +175,37 @@ class QueueTable:
             if not queue.files.starts:
                 self._remove(queue)
 
-    def remove_topic(self, topic: str, log_end: int) -> int:
+    def remove_topic(self, topic: str, log_end: int | Callable[[], int]) -> int:
         """Removes the queues of a topic with their files, durably, and returns how many there were.
 
         Any thread, also while records of the topic are dispatched: those before `log_end` of the log, where it ended
-        when the topic's next queue offsets were forgotten, make no queue again.  Readers go on with what they have.
-        The messages stay in the log until they expire.  After a crash in the middle of it the queues may be back whole.
-        Raises OSError; until a repetition completes it the topic gets no entries.
+        when the topic's next queue offsets were forgotten, make no queue again.  A callable tells it while nothing is
+        dispatched; what it raises ends this with nothing changed.  Readers go on with what they have.  The messages
+        stay in the log until they expire.  Raises OSError: nobody finds the queues any more, and until a repetition
+        completes it the topic gets no entries.
         """
         with self._writing:
-            queues = [queue for queue in self.queues() if queue.topic == topic]
+            end = log_end() if callable(log_end) else log_end
+            leaving = self._leaving.setdefault(topic, [])
+            leaving += [queue for queue in self.queues() if queue.topic == topic]
+            for queue in leaving:
+                self._queues.pop((topic, queue.queue_id), None)
             self._removed[topic] = _EVERYTHING
-            for queue in queues:
-                queue.remove_all()
-                self._remove(queue)
+            count = len(leaving)
+            while leaving:
+                leaving[-1].remove_all()
+                self._remove(leaving.pop())
             whole = [queue for queue in self.batches.queues() if queue.topic == topic]
             for batch_queue in whole:
                 self.batches.remove(batch_queue)
-            self._removed[topic] = log_end
-        return len(queues) + len(whole)
+            del self._leaving[topic]
+            self._removed[topic] = end
+        return count + len(whole)
+
+    def leave_out(self, ends: Mapping[str, int]) -> None:
+        """Records of these topics that stand before an offset of the log make no queue; before anything is
+        dispatched."""
+        self._removed.update(ends)
 
     def correct_min(self, min_physical: int) -> None:
         """Moves every queue's minimum up to where the log begins."""

@@ -20,8 +20,10 @@ from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
+from rmqstore.log.recovery_deleted import noted_after, without_deleted_topics
 from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
+from rmqstore.log.recovery_first import NOT_ONE, bytes_without_record, is_torn_beginning
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
@@ -56,6 +58,7 @@ def plan_recovery(
     NotAStore, UnsupportedLayout, OSError.
     """
     store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
+    store = without_deleted_topics(store)
     planner = _Planner(store, config, keeps_records)
     try:
         return planner.plan()
@@ -91,7 +94,8 @@ class _Planner:
             store.disk, store.log, self._must_refuse, new_size
         )
         self._store = replace(store, log=self._log)
-        self._warnings = [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
+        self._warnings = [*store.notes]
+        self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings
         self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
         self._choice = self._choose_index(self._log.end)
@@ -110,6 +114,7 @@ class _Planner:
             scan = self._scan_from((self._log.start, reason))
         while (earlier := self._earlier_start(scan)) is not None:  # each time a file less: it ends
             scan = self._scan_from(earlier)
+        scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
         return self._with_checkpoint(self._plan_of(scan), scan)
@@ -220,6 +225,18 @@ class _Planner:
 
     # --- damage
 
+    def _judged(self, scan: _Scan) -> LogEnd:
+        """The end of a log that holds bytes and no record says what they are.  Raises Corrupt for what nobody may cut
+        without being told to."""
+        place = bytes_without_record(self._log, scan.end, scan.count)
+        if place is None:
+            return scan.end
+        if not self._clean and is_torn_beginning(self._log, self._store.checkpoint.physic_timestamp_ms):
+            return replace(scan.end, reason=f"{scan.end.reason}; the first record was torn by a power cut")
+        if self._must_refuse:
+            raise self._corrupt(place, NOT_ONE)
+        return replace(scan.end, reason=f"{scan.end.reason}; {NOT_ONE}")
+
     def _refuse(self, scan: _Scan) -> None:
         """Raises Corrupt for damage that somebody has to look at first."""
         end = scan.end
@@ -250,6 +267,7 @@ class _Planner:
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         warnings = [*self._warnings, *delay_warnings(store, queues, self._config.delay_ms())]
+        deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
             root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
@@ -263,7 +281,8 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store), seen=scan.seen,
+            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != store.deleted_topics,
+            seen=scan.seen,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

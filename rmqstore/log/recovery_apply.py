@@ -22,6 +22,7 @@ from rmqstore.formats.index import HEADER, read_header
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.checkpoint import CheckpointFile
+from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.index_log import DIRECTORY, IndexLog
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.queue_table import QueueTable
@@ -105,7 +106,10 @@ def apply(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
     Returns warnings.  Doing it again changes no byte.  Raises OSError from the disk, Corrupt where the store came out
     other than planned (it changed meanwhile); either way the next plan goes on from what is there.
     """
+    parts.queues.leave_out({topic: noted.log_end for topic, noted in plan.deleted_topics})
     warnings = _settle_log(plan, parts)
+    if plan.notes_deleted:
+        save_deleted_topics(parts.fs, plan.root, dict(plan.deleted_topics))
     _cut_queues(plan, parts)
     _drop_index_files(plan, parts.fs)
     warnings += parts.queues.load()

@@ -10,6 +10,7 @@ import numpy as np
 from rmqstore.files.filesystem import join
 from rmqstore.formats import message
 from rmqstore.formats.inner_batch import numbers_said
+from rmqstore.log.deleted_topics import without_deleted
 from rmqstore.log.inner_batches import inner_batches, is_inner_batch_rows
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic
@@ -51,7 +52,7 @@ class BatchScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows = np.flatnonzero(is_inner_batch_rows(batch))
+        rows = without_deleted(batch, np.flatnonzero(is_inner_batch_rows(batch)), self.store.deleted_before)
         if not len(rows):
             return
         keys, units = inner_batches(batch, rows, np.zeros(len(batch), np.int64))

@@ -51,6 +51,9 @@ class ReadableDisk(Protocol):
     def exists(self, path: str) -> bool:
         """Whether anything stands at `path`."""
 
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands at `path`, or a link to one."""
+
 
 class ReadOnlyFile(reading.OpenFile):
     """A file open for reading only."""
@@ -74,6 +77,10 @@ class ReadOnlyDisk:
     def exists(self, path: str) -> bool:
         """Whether anything stands at `path`."""
         return reading.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands at `path`."""
+        return reading.is_directory(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 from rmqstore.log.recovery_seen import NOTHING_SEEN, Seen
 
@@ -92,6 +93,7 @@ class RecoveryPlan:
     `log_removed` are the log files behind the end, newest first, `zeroed` what is made zero behind it.  Records from
     `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so many
     are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
+    `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` is what need not be read again to carry the plan out; it is not shown.
     """
 
@@ -124,6 +126,8 @@ class RecoveryPlan:
     batch_queues: tuple[PlannedQueue, ...] = ()
     extensions: tuple[PlannedExtension, ...] = ()
     kinds: QueueSizes = QueueSizes()
+    deleted_topics: tuple[tuple[str, DeletedTopic], ...] = ()
+    notes_deleted: bool = False
     seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
 
     @property
@@ -131,7 +135,7 @@ class RecoveryPlan:
         """Whether the store is as it should be."""
         return not (
             self.log_resized or self.log_removed or self.zeroed or self.empty_directories or self.index_deleted
-            or self.index_partial or self.dispatch_from is not None or self.writes_checkpoint
+            or self.index_partial or self.dispatch_from is not None or self.writes_checkpoint or self.notes_deleted
             or any(queue.is_changed for queue in self.all_queues)
             or any(extension.is_changed for extension in self.extensions)
         )  # fmt: skip
@@ -151,9 +155,11 @@ class RecoveryPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
-        document = {camel_case(name): plain(value) for name, value in asdict(replace(self, seen=NOTHING_SEEN)).items()}
+        values = asdict(replace(self, seen=NOTHING_SEEN, deleted_topics=()))
+        document = {camel_case(name): plain(value) for name, value in values.items()}
         del document["seen"]
-        return document | {"changesNothing": self.changes_nothing}
+        deleted = {topic: plain(asdict(noted)) for topic, noted in self.deleted_topics}
+        return document | {"deletedTopics": deleted, "changesNothing": self.changes_nothing}
 
     def lines(self) -> list[str]:
         """The plan for people, no line longer than 80 columns unless a path is."""
@@ -179,12 +185,19 @@ class RecoveryPlan:
             yield "index", f"the keys of the record at {self.index_partial[0]} are completed"
         if self.dispatch_from is not None:
             yield "dispatch", f"{self.dispatch_from} to {self.log_end}, to queues and index"
+        yield from self._deleted_facts()
         if self.writes_checkpoint:
             yield "checkpoint", f"written anew, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
         for warning in self.warnings:
             yield "note", warning
         if self.changes_nothing:
             yield "result", "nothing to do"
+
+    def _deleted_facts(self) -> Iterator[tuple[str, str]]:
+        for topic, noted in self.deleted_topics[:SHOWN_MAX]:
+            yield "deleted", f"{topic}: its messages before {noted.log_end} of the commitlog are in no queue"
+        if len(self.deleted_topics) > SHOWN_MAX:
+            yield "deleted", f"{len(self.deleted_topics) - SHOWN_MAX} more topics (--json lists them)"
 
     def _queue_facts(self) -> Iterator[tuple[str, str]]:
         changed = [queue for queue in self.all_queues if queue.is_changed]

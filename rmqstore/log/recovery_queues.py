@@ -95,7 +95,11 @@ class QueueScan:
         self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
         self._block_count += len(rows)
         if self.store.kinds.multi_dispatch:
-            for key, (places, queue_offsets) in further_entries(batch).items():
+            for key, listed in further_entries(batch).items():
+                kept = batch.offsets[listed[0]] >= self.store.deleted_before.get(key[0], 0)
+                places, queue_offsets = (column[kept] for column in listed)
+                if not len(places):
+                    continue
                 numbers = np.full(len(places), self._number_of(key))
                 self._blocks.append((numbers, queue_offsets, batch.offsets[places], batch.sizes[places]))
                 self._block_count += len(places)

@@ -5,17 +5,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
+from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message import BLANK
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.deleted_topics import load_deleted_topics
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.store_root import begins_as_log, require_store
 
 _CONFIG_SIZE_MAX = 64 * 1024 * 1024
 # Directories of a store root that hold files with numbers for names and are no commitlog.
@@ -61,26 +64,12 @@ def log_directories(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()
     paths = [
         join(root, name) for name in children if name not in _OTHER_DIRECTORIES and not name.startswith("dledger-")
     ]
-    holding = [path for path in paths if any(file.size for file in numbered_files(disk, path)[0])]
-    return tuple(holding) or (join(root, "commitlog"),)
-
-
-def refuse_other_layouts(disk: ReadableDisk, root: str, directories: Sequence[str]) -> None:
-    """Raises NotAStore for a directory without a store, UnsupportedLayout for one in a layout of another kind."""
-    entries = disk.entries(root)
-    children = {entry.name for entry in entries}
-    if not disk.exists(root):
-        raise NotAStore(root, "does not exist here; give the broker's storePathRootDir")
-    has_log = any(numbered_files(disk, directory)[0] for directory in directories)
-    if any(name.startswith("dledger-") for name in children) and not has_log:
-        raise UnsupportedLayout(root, "a DLedger commitlog, which this version does not recover")
-    if disk.exists(join(root, "consumequeue", "CURRENT")):
-        raise UnsupportedLayout(
-            join(root, "consumequeue"), "consume queues in RocksDB, which this version cannot write"
-        )
-    known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config", "abort", "lock"}
-    if not has_log and children and not known & children:
-        raise NotAStore(root, "holds no RocketMQ store; give the directory that holds commitlog/")
+    own = join(root, "commitlog")
+    holding = [
+        path for path in paths
+        if any(file.size for file in numbered_files(disk, path)[0]) and (path == own or begins_as_log(disk, path))
+    ]  # fmt: skip
+    return tuple(holding) or (own,)
 
 
 class LogView:
@@ -141,7 +130,10 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """One store directory as a plan sees it."""
+    """One store directory as a plan sees it; `notes` is what is to be said about it.
+
+    `deleted_topics` are those noted; their records that stand before `deleted_before`, by topic, are in no queue.
+    """
 
     disk: ReadableDisk
     root: str
@@ -158,6 +150,9 @@ class StoreView:
     batch_queues: Mapping[QueueKey, QueueView] = field(default_factory=dict)
     batch_file_size: int = 0
     kinds: QueueKinds = PLAIN_ONLY
+    notes: tuple[str, ...] = ()
+    deleted_topics: DeletedTopics = field(default_factory=dict)
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
 
     def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
         """The queue, of whole batches or a plain one; None if there are no files."""
@@ -168,8 +163,8 @@ def open_view(
     disk: ReadableDisk, root: str, log_paths: Sequence[str] = (), kinds: QueueKinds = PLAIN_ONLY
 ) -> StoreView:
     """Looks at the store at `root`.  Raises NotAStore, UnsupportedLayout, OSError."""
+    notes = [f"{path}: no part of a store, left as it is" for path in require_store(disk, root, log_paths)]
     directories = log_directories(disk, root, log_paths)
-    refuse_other_layouts(disk, root, directories)
     files: list[ListedFile] = []
     strays: list[str] = []
     for directory in directories:
@@ -179,11 +174,13 @@ def open_view(
     queues, empty, size = _queues(disk, root, "consumequeue")
     batch_queues, empty_batches, batch_size = _queues(disk, root, "batchconsumequeue", is_batch=True)
     known, batch_topics = _known_topics(disk, root)
+    deleted, more = load_deleted_topics(disk, root)
     data = _small_file(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
     return StoreView(
         disk, root, LogView(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
         (*empty, *empty_batches), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
-        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues),
+        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues), (*notes, *more),
+        deleted,
     )  # fmt: skip
 
 
@@ -250,13 +247,18 @@ def _small_file(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:
 
 def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
     """The topics that the broker's configuration names, None where there is none, or none that can be read; and those
-    of them whose batches are stored whole."""
-    data = _small_file(disk, join(root, "config", "topics.json"), _CONFIG_SIZE_MAX)
-    if data is None:
-        return None, frozenset()
-    try:
-        topics = broker_json.topic_configs(broker_json.parse(data))
-    except (Corrupt, ValueError):
-        return None, frozenset()
-    batch_topics = (name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
-    return frozenset(topics), frozenset(batch_topics)
+    of them whose batches are stored whole.
+
+    A .bak that has to stand in tells of batches only: it may be older than a topic, which must not count as deleted.
+    """
+    for name in ("topics.json", "topics.json.bak"):
+        data = _small_file(disk, join(root, "config", name), _CONFIG_SIZE_MAX)
+        if data is None or not data.strip():
+            continue
+        try:
+            topics = broker_json.topic_configs(broker_json.parse(data))
+        except (Corrupt, ValueError):
+            continue
+        batch_topics = (each for each, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
+        return None if name.endswith(".bak") else frozenset(topics), frozenset(batch_topics)
+    return None, frozenset()

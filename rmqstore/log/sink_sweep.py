@@ -70,7 +70,12 @@ def newest_ms(fs: FileSystem, directory: str) -> int:
 
 
 def remove_tree(fs: FileSystem, directory: str) -> None:
-    """Removes a directory with all that is in it; what is gone already is passed over.  Raises OSError."""
+    """Removes a directory with all that is in it, and of links only these; what is gone already is passed over.
+
+    Raises OSError.
+    """
+    for name in fs.links(directory):
+        fs.remove(join(directory, name))
     for entry in fs.entries(directory):
         path = join(directory, entry.name)
         if entry.is_directory:

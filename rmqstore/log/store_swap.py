@@ -8,6 +8,7 @@ Between the two renames nothing stands at <store>: whoever opens it next, `finis
 
 from rmqstore.files.filesystem import FileSystem, directory_of
 from rmqstore.log.sink_sweep import remove_tree
+from rmqstore.log.store_root import require_replaceable
 
 _NEW = ".rmqstore-new"
 _OLD = ".rmqstore-old"
@@ -19,8 +20,11 @@ def new_root(root: str) -> str:
 
 
 def clear_new(fs: FileSystem, root: str) -> str:
-    """Room for the new store, without what a swap that was given up left; returns `new_root`.  Raises OSError."""
+    """Room for the new store, without what a swap that was given up left; returns `new_root`.  Raises NotAStore for
+    what no swap left, OSError.
+    """
     path = new_root(root)
+    require_replaceable(fs, path)
     remove_tree(fs, path)
     fs.sync_directory(directory_of(path))
     return path
@@ -29,8 +33,10 @@ def clear_new(fs: FileSystem, root: str) -> str:
 def swap(fs: FileSystem, root: str) -> None:
     """Puts the store at `new_root`, which is whole and on the disk, in the place of that at `root`, durably.
 
-    The caller holds the lock of the old one.  Raises OSError: then the next `finish_swap` tells how it went on.
+    The caller holds the lock of the old one.  Raises NotAStore for what came into it meanwhile and is no part of a
+    store, OSError: then the next `finish_swap` tells how it went on.
     """
+    require_replaceable(fs, root)
     parent = directory_of(root)
     fs.rename(root, root + _OLD)
     fs.sync_directory(parent)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from rmqstore.errors import Corrupt
 from rmqstore.files import reading
 from rmqstore.formats import broker_json
+from rmqstore.formats.deleted_topics import DELETED_TOPICS_FILE, DeletedTopics, read_deleted_topics
 
 _SIZE_MAX = 64 * 1024 * 1024
 Shape = TypeVar("Shape")
@@ -31,6 +32,15 @@ def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> S
 def topics(root: str) -> dict[str, broker_json.TopicConfig]:
     """Topic configurations by name."""
     return load(root, "topics.json", broker_json.topic_configs, {})
+
+
+def deleted_topics(root: str) -> DeletedTopics:
+    """The topics that this engine deleted; none where the note cannot be read."""
+    data = reading.read_small_file(reading.join(root, "config", DELETED_TOPICS_FILE), _SIZE_MAX)
+    try:
+        return {} if data is None else read_deleted_topics(data)
+    except Corrupt:
+        return {}
 
 
 def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:

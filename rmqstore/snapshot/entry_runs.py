@@ -12,6 +12,7 @@ from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.batch_units import settled, slots_around
+from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
@@ -46,7 +47,7 @@ class EntryReader:
     def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
         """The span's entries, at most `block` at a time.  Raises DataLost if a queue file vanishes meanwhile."""
         topic, queue_id, kind, start, end = span
-        queue = open_queue(self._split.path, topic, queue_id, kind)
+        queue = without_deleted(open_queue(self._split.path, topic, queue_id, kind), self._view.deleted_before)
         if kind == BATCH:
             yield self._batch_run(span, queue)
             return

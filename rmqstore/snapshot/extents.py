@@ -75,6 +75,7 @@ class StoreExtent:
     tail: Damage | None = None
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -90,7 +91,8 @@ class StoreExtent:
         """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being
         written.
         """
-        return LogView(self.log_files, mapped_below(self.log_files, self.log_end, self.is_live, access), self.log_end)
+        below = mapped_below(self.log_files, self.log_end, self.is_live, access)
+        return LogView(self.log_files, below, self.log_end, self.deleted_before)
 
 
 def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: str) -> int:
@@ -135,7 +137,7 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
     """Raises NotAStore for a directory without a store, UnsupportedLayout for a DLedger log."""
     if not reading.is_directory(root):
         reason = "is not a directory" if reading.exists(root) else "does not exist here"
-        raise NotAStore(root, f"{reason}; give the broker's storePathRootDir, the directory that holds commitlog/")
+        raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
     children = reading.list_names(root)
     ledgers = [name for name in children if name.startswith("dledger-")]
     if ledgers and not log_files:
@@ -147,9 +149,7 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
     known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
     if not log_files and not known.intersection(children):
         nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]
-        hint = (
-            f"did you mean {reading.join(root, nested[0])}?" if nested else "give the directory that holds commitlog/"
-        )
+        hint = f"did you mean {reading.join(root, nested[0])}?" if nested else names.LOG_WANTED
         raise NotAStore(root, f"holds no RocketMQ store; {hint}")
 
 
@@ -169,14 +169,20 @@ def version_line(root: str, checkpoint: Checkpoint | None) -> str:
 def stored_broker_name(root: str) -> str:
     """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or
     "default".
+
+    Where topics.json does not tell, its .bak may: a crash leaves the one missing or empty, and a stream knows its
+    queues by this name.
     """
     identity = reading.read_small_file(reading.join(root, "brokerIdentity"), 4096) or b""
     parts = identity.decode("utf-8", "replace").split("\n")[0].split("#")
     if len(parts) >= 2 and parts[1]:
         return parts[1]
-    topics = reading.read_small_file(reading.join(root, "config", "topics.json"), 64 * 1024 * 1024) or b""
-    found = re.search(rb'"rmq_sys_SYNC_BROKER_MEMBER_([^"]+)"', topics)
-    return found.group(1).decode("utf-8", "replace") if found else "default"
+    for name in ("topics.json", "topics.json.bak"):
+        topics = reading.read_small_file(reading.join(root, "config", name), 64 * 1024 * 1024) or b""
+        found = re.search(rb'"rmq_sys_SYNC_BROKER_MEMBER_([^"]+)"', topics)
+        if found:
+            return found.group(1).decode("utf-8", "replace")
+    return "default"
 
 
 def load_checkpoint(root: str) -> Checkpoint | None:

@@ -13,6 +13,7 @@ from rmqstore.files import reading
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
+from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView, corrupt_at
 from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes, resolve_extensions
 from rmqstore.snapshot.queue_files import QueueFiles, entries_between, open_queue
@@ -51,7 +52,8 @@ def scan_log(
     wanted = _wanted(spans)
     queues: dict[QueueKey, QueueFiles] = {}
     if split.has_queues:
-        queues = {span[:2]: open_queue(split.path, span[0], span[1], span[2]) for span in spans}
+        opened = [open_queue(split.path, span[0], span[1], span[2]) for span in spans]
+        queues = {(each.topic, each.queue_id): without_deleted(each, view.deleted_before) for each in opened}
     tags_from = {span[:2]: crc_from for span in spans if split.has_queues and holds_tag_hashes(split.path, span)}
     topics = pa.array(sorted({span[0].encode() for span in spans}), pa.binary())
     for item in walk(view, limits):

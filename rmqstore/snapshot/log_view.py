@@ -1,6 +1,6 @@
 """The commitlog as one address space over its files, read in pages that numpy can look into."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -38,13 +38,17 @@ class LogView:
     """Reads a fixed list of commitlog files; opens at most 64 at a time.  Not for several threads at once.
 
     `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody
-    may truncate must not be mapped).  `end`: nothing at or behind this offset is looked at.
+    may truncate must not be mapped).  `end`: nothing at or behind this offset is looked at.  `deleted_before`: by
+    topic, before which offset its records are in no queue.
     """
 
-    def __init__(self, files: Sequence[StoredFile], mapped_below: int, end: int) -> None:
+    def __init__(
+        self, files: Sequence[StoredFile], mapped_below: int, end: int, deleted_before: Mapping[str, int] | None = None
+    ) -> None:
         self.files = tuple(files)
         self.mapped_below = mapped_below
         self.end = end
+        self.deleted_before = deleted_before or {}
         self._starts = np.array([file.start for file in files], np.int64)
         self._ends = np.array([file.end for file in files], np.int64)
         self._open: dict[int, OpenFile] = {}

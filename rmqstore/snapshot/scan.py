@@ -40,7 +40,7 @@ def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     files = find_log_files(split.path, split.extra_logs)
     refuse_unread_layouts(split.path, files)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
-    with LogView(files, below, split.log_end) as view:
+    with LogView(files, below, split.log_end, dict(split.deleted_before)) as view:
         reader = _SplitReader(split, request, view)
         for batch in reader.batches():
             if batch.num_rows:

@@ -36,7 +36,7 @@ class Split:
     `spans` are (topic, queue id, queue kind, first queue offset, end).  With `log_range` they are found by walking
     that part of the commitlog, whose ends are record boundaries; else through the consume queues, one after the other,
     or `together` in the order of the log.  `log_end`, `walk_from` and `crc_from`
-    are the store's as planned: what came later is not read.
+    are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics of the spans.
     """
 
     path: str
@@ -50,6 +50,7 @@ class Split:
     log_range: tuple[int, int] | None = None
     extra_logs: tuple[str, ...] = ()
     together: bool = False
+    deleted_before: tuple[tuple[str, int], ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
@@ -58,12 +59,11 @@ class Split:
 
 
 def _unpickled(data: bytes) -> Split:
-    path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues, log_range, logs, together = json.loads(
-        zlib.decompress(data)
-    )
+    *first, log_range, logs, together, deleted = json.loads(zlib.decompress(data))
+    path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
         path, broker, tuple(tuple(span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
-        tuple(log_range) if log_range else None, tuple(logs), together,
+        tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
     )  # fmt: skip
 
 
@@ -281,4 +281,5 @@ def _split(
     return Split(
         store.path, store.broker_name, tuple(spans), store.log_end, store.walk_from, store.crc_from, store.is_live,
         store.queue_layout == "file", log_range, store.extra_logs, together,
+        tuple((topic, end) for topic, end in store.deleted_before.items() if any(span[0] == topic for span in spans)),
     )  # fmt: skip

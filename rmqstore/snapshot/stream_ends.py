@@ -254,7 +254,7 @@ def _read_on(
     DataLost.
     """
     growth = _Growth(store, start, is_partial=is_partial)
-    with LogView(files, 0, files[-1].end if files else 0) as view:
+    with LogView(files, 0, files[-1].end if files else 0, store.deleted_before) as view:
         for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
             if isinstance(item, Break):
                 is_end = item.resume is None
@@ -293,7 +293,7 @@ class _Growth:
             if (reasons[bad[0] :] == Reason.SOUND).any() and not self._is_partial:
                 return False
             good = np.arange(len(reasons)) < bad[0]
-            stretch = Stretch(stretch.offsets[good], stretch.located.take(good), reasons[good])
+            stretch = replace(stretch, reasons=reasons).take(good)
         if not len(stretch.offsets):
             return True
         end = int(stretch.offsets[-1] + stretch.located.total_size[-1])

@@ -13,6 +13,7 @@ from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTO
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
+from rmqstore.snapshot.deleted import deleted_before, without_deleted
 from rmqstore.snapshot.extents import Damage, QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_ends import batch_begin, batch_end, sound_end, unwritten_before
@@ -67,7 +68,9 @@ def survey(
     is_still = not abort_present and not lock_held
     end = min(log_files[-1].end, batch_start(root)) if log_files else 0
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    with LogView(log_files, mapped, end) as view:
+    deleted = deleted_before(root, queues.values())
+    queues = {key: without_deleted(queue, deleted) for key, queue in queues.items()}
+    with LogView(log_files, mapped, end, deleted) as view:
         start = extents.recovery_start(view, checkpoint, abort_present)
         entry_ends = {key: sound_end(queue, view) for key, queue in queues.items()}
         if _first_known(queues, entry_ends, view.start) > view.start:
@@ -94,6 +97,7 @@ def survey(
         tail=found.tail,
         queue_layout="RocksDB" if rocksdb else "file",
         extra_logs=extra_logs,
+        deleted_before=deleted,
     )
 
 
@@ -175,11 +179,7 @@ class _Search:
     def _count(self, stretch: Stretch) -> None:
         if int(stretch.offsets[-1]) >= self.walk_from:
             behind = (stretch.offsets >= self.walk_from) & (stretch.offsets < self.log_end)
-            part = (
-                stretch
-                if behind.all()
-                else Stretch(stretch.offsets[behind], stretch.located.take(behind), stretch.reasons[behind])
-            )
+            part = stretch if behind.all() else stretch.take(behind)
             self.census.add(part, self.queues, self._ends(), bool(self.damage))
 
     def _leave_out_claimed(self) -> None:

@@ -55,8 +55,12 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     grouping = np.asarray(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
     order = np.argsort(grouping, kind="stable")
     cuts = np.flatnonzero(np.diff(grouping[order])) + 1
-    for rows in np.split(order, cuts):
-        topic = topics.dictionary[int(grouping[rows[0]] >> 32)].as_py().decode("utf-8", "replace")
+    for of_queue in np.split(order, cuts):
+        topic = topics.dictionary[int(grouping[of_queue[0]] >> 32)].as_py().decode("utf-8", "replace")
+        deleted_before = stretch.deleted_before.get(topic, 0)
+        rows = of_queue[stretch.offsets[usable[of_queue]] >= deleted_before] if deleted_before else of_queue
+        if not len(rows):
+            continue
         inner = part.flags[rows] & sys_flag.INNER_BATCH != 0
         for is_batch in (False, True):
             chosen = rows[inner == is_batch]

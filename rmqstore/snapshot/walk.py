@@ -2,14 +2,14 @@
 breaks.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rmqstore.errors import DataLost
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Bytes, Ints, Located, gather, locate
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, gather, locate
 from rmqstore.formats.record_chain import chain, magic_positions
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place
@@ -21,11 +21,19 @@ _ZEROS_SIZE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n]."""
+    """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
+
+    Those of a topic that stand before `deleted_before` are in none of its queues.
+    """
 
     offsets: Ints
     located: Located
     reasons: Reasons
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
+
+    def take(self, rows: Mask) -> "Stretch":
+        """Some of the records."""
+        return Stretch(self.offsets[rows], self.located.take(rows), self.reasons[rows], self.deleted_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
         if crc_rows.any():
             judge_crcs(located, reasons, crc_rows, limits.property_crc)
     located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
-    return Stretch(offsets, located, reasons)
+    return Stretch(offsets, located, reasons, log.deleted_before)
 
 
 def _claimed_size(page: Bytes, position: int) -> int | None:

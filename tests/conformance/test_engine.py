@@ -3,6 +3,7 @@
 RMQSTORE_CONFORMANCE_SEED repeats a run.  Needs the oracle (`make conformance`).
 """
 
+import base64
 import os
 import random
 import secrets
@@ -16,6 +17,7 @@ from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreInUse
 from rmqstore.formats.index import read_items
+from rmqstore.message import Message
 from rmqstore.store import open_store
 from tests.conformance.features import FEATURES
 from tests.conformance.java import java_put, jvm
@@ -147,6 +149,33 @@ def test_only_one_side_has_a_store(version: str, tmp_path: Path) -> None:
         with pytest.raises(StoreInUse):
             open_store(str(tmp_path / "javas"), StoreConfig(**SIZES))
         assert _contents(tmp_path / "javas") == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_that_we_deleted_goes_through_javas_hands(version: str, tmp_path: Path) -> None:
+    """Java passes over our note of it; what it puts for the topic is new, and what it dispatches again is there."""
+    root, killed = tmp_path / "store", tmp_path / "killed"
+    with open_store(str(root), StoreConfig(**SIZES), workers=False) as store:
+        for number in range(3):
+            store.put(Message("gone", b"old %d" % number))
+            store.put(Message("kept", b"kept %d" % number))
+        store.flush()
+        assert store.delete_topic("gone")
+    assert (root / "config" / "deletedTopics.json").exists()
+    shutil.copytree(root, killed)
+    (killed / "abort").touch()
+    request = {"topic": "gone", "queueId": 0, "bornHost": "192.0.2.7:1", "storeHost": "192.0.2.7:10911",
+               "bornTimestamp": 1, "properties": {}, "body": base64.b64encode(b"new").decode()}  # fmt: skip
+    for path, offset, bodies in ((root, 0, [b"new"]), (killed, 3, [b"old 0", b"old 1", b"old 2", b"new"])):
+        with jvm(version) as oracle:
+            assert oracle.open(path, JAVA_SIZES)["load"]
+            oracle.call("settle")
+            assert oracle.call("put", **request)["queueOffset"] == offset
+            oracle.call("settle")
+            oracle.call("close")
+        with open_store(str(path), StoreConfig(**SIZES), workers=False) as store:
+            assert [message.body for message in store.get("gone", 0, 0).messages] == bodies
+            assert [message.body for message in store.get("kept", 0, 0).messages] == [b"kept 0", b"kept 1", b"kept 2"]
 
 
 def _contents(directory: Path) -> dict[Path, bytes]:

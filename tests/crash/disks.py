@@ -429,6 +429,15 @@ class MemoryDisk:
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def is_apart(self, path: str) -> bool:
+        return False
+
+    def links(self, directory: str) -> list[str]:
+        return []
+
     def free_bytes(self, path: str) -> int:
         return self.free
 
@@ -576,6 +585,18 @@ class WatchedDisk:
     def exists(self, path: str) -> bool:
         self.before_reading(path)
         return self.inner.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        self.before_reading(path)
+        return self.inner.is_directory(path)
+
+    def is_apart(self, path: str) -> bool:
+        self.before_reading(path)
+        return self.inner.is_apart(path)
+
+    def links(self, directory: str) -> list[str]:
+        self.before_reading(directory)
+        return self.inner.links(directory)
 
     def free_bytes(self, path: str) -> int:
         self.before_reading(path)

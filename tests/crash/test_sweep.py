@@ -184,6 +184,7 @@ def test_the_workload_is_one():
     disk = MemoryDisk()
     load = Workload(disk, SYNC)
     run(load, actions())
+    assert load.ledger.deletions == [True, True]
     kinds = [path.split("/")[2] for path in disk.image()]
     assert kinds.count("commitlog") >= 4
     assert kinds.count("index") >= 2

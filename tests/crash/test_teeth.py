@@ -6,8 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from rmqstore.broker import topic_deletion
+from rmqstore.broker.topic_deletion import TopicDeletion
 from rmqstore.errors import DurabilityLost, StoreError, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
+from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log import opening, recovery, recovery_apply, recovery_scan, recovery_view
 from rmqstore.log.appender import Appender
 from rmqstore.log.commitlog import CommitLog
@@ -19,7 +22,7 @@ from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.crash.test_sweep import sweep_crashes, sweep_failures
-from tests.crash.workload import ASYNC, POOL, SYNC, Ledger, check_disk, open_again
+from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
 
 pytestmark = pytest.mark.crash
 
@@ -161,6 +164,28 @@ def commit_after_the_ack(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitLog, "_write_out", lambda self, start, low, high: self.marks.advance_committed(high))
 
 
+def deletion_not_noted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(topic_deletion, "save_deleted_topics", lambda fs, root, noted: None)
+
+
+def deletion_noted_afterwards(patch: pytest.MonkeyPatch) -> None:
+    """The queues go first: a crash in between leaves a topic without its older messages, or brings them back."""
+    real = TopicDeletion._note
+
+    def note(self: TopicDeletion, topic: str, deleted: DeletedTopic) -> None:
+        if deleted.is_pending:
+            self._noted[topic] = deleted
+        else:
+            real(self, topic, deleted)
+
+    patch.setattr(TopicDeletion, "_note", note)
+
+
+def first_tear_refused(patch: pytest.MonkeyPatch) -> None:
+    """A new store whose first records a power cut tore is taken for somebody else's files."""
+    patch.setattr(recovery, "is_torn_beginning", lambda log, flushed_ms: False)
+
+
 BY_CRASHES: list[tuple[Plant, object]] = [
     (skip_sync, SYNC),
     (ack_before_sync, SYNC),
@@ -176,6 +201,9 @@ BY_CRASHES: list[tuple[Plant, object]] = [
     (closed_before_flushed, ASYNC),
     (not_marked_open, ASYNC),
     (commit_after_the_ack, POOL),
+    (first_tear_refused, ASYNC),
+    (deletion_not_noted, SYNC),
+    (deletion_noted_afterwards, SYNC),
 ]
 BY_FAILURES: list[tuple[Plant, object, int | str, bool]] = [
     (sync_again, SYNC, errno.EIO, False),
@@ -207,6 +235,7 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
 
     def second_opener() -> None:
         disk = MemoryDisk()
+        disk.put_file(f"{ROOT}/lock", b"lock")
         store = open_again(disk, SYNC)
         store.put(Message("orders", b"body"))
         before = disk.image()

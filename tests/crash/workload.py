@@ -56,17 +56,39 @@ class Sent:
     key: str
     tags: str | None = None
     fate: Fate = Fate.UNKNOWN
+    deletion: int | None = None  # of its topic, by number
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All that was sent, in order.  The first `durable_count` survive a power cut: a sync was confirmed after them."""
+    """All that was sent, in order.  The first `durable_count` survive a power cut: a sync was confirmed after them.
+
+    `deletions` says of each deletion of a topic whether it was confirmed: then none of its messages is there; else all
+    are or none.
+    """
 
     sent: list[Sent] = field(default_factory=list)
     durable_count: int = 0
+    deletions: list[bool] = field(default_factory=list)
 
     def copy(self) -> "Ledger":
-        return Ledger([replace(each) for each in self.sent], self.durable_count)
+        return Ledger([replace(each) for each in self.sent], self.durable_count, [*self.deletions])
+
+    def delete(self, topic: str) -> int:
+        """The number of a deletion that begins."""
+        self.deletions.append(False)
+        number = len(self.deletions) - 1
+        for each in self.sent:
+            if each.topic == topic and (each.deletion is None or not self.deletions[each.deletion]):
+                each.deletion = number
+        return number
+
+    def hidden(self, present: set[bytes]) -> set[bytes]:
+        """Which messages went with their topic, given those that are there."""
+        back = {each.deletion for each in self.sent if each.body in present} - {None}
+        confirmed = [number for number in back if number is not None and self.deletions[number]]
+        assert not confirmed, "a topic that was deleted is back"
+        return {each.body for each in self.sent if each.deletion is not None and each.deletion not in back}
 
     def new(self, topic: str, queue_id: int, size: int) -> Sent:
         number = len(self.sent)
@@ -87,6 +109,7 @@ class Ledger:
         present = set(bodies)
         for each in self.sent:
             each.fate = Fate.STORED if each.body in present else Fate.REFUSED
+            each.deletion = None
         self.durable_count = len(self.sent)
 
 
@@ -136,6 +159,15 @@ class Workload:
             }
         )
         self._put(batch, lambda: store.put_columns(table), True)
+
+    def delete_topic(self, topic: str) -> None:
+        """An error is no answer: the topic is there as a whole, or gone, also for who opens the store next."""
+        store = self._opened()
+        number = self.ledger.delete(topic)
+        try:
+            self.ledger.deletions[number] = store.delete_topic(topic)
+        except OSError as error:
+            self.errors.append(error)
 
     def flush(self) -> None:
         self._opened().flush()
@@ -188,6 +220,9 @@ def actions() -> list[Action]:
         lambda load: load.flush(),
         lambda load: load.put("orders", 1, 5),
         lambda load: load.put("orders", 0, 5, waits=False),
+        lambda load: load.put("refunds", 0, 6, waits=False),
+        lambda load: load.delete_topic("refunds"),  # partly not dispatched
+        lambda load: load.put("refunds", 0, 7),
         lambda load: load.close(),
         lambda load: load.open(),
         lambda load: load.put("refunds", 0, 2000),
@@ -199,6 +234,7 @@ def actions() -> list[Action]:
         lambda load: load.put("orders", 0, 3000),  # the fourth
         lambda load: load.put("late", 3, 60, waits=False),
         lambda load: load.step(),
+        lambda load: load.delete_topic("late"),
         lambda load: load.put("refunds", 0, 10),
         lambda load: load.put("orders", 0, 10, waits=False),
     ]  # fmt: skip
@@ -291,7 +327,9 @@ def check(store: Store, ledger: Ledger, *, is_power_cut: bool = True) -> list[by
     there.
     """
     bodies = stored_bodies(store, ledger)
-    wanted = [each for each in ledger.sent if each.fate is not Fate.REFUSED]
+    hidden = ledger.hidden(set(bodies))
+    wanted = [each for each in ledger.sent if each.fate is not Fate.REFUSED and each.body not in hidden]
+    check_tables(store, ledger)
     numbers = {each.body: number for number, each in enumerate(ledger.sent)}
     place = 0
     for body in bodies:
@@ -311,6 +349,14 @@ def check(store: Store, ledger: Ledger, *, is_power_cut: bool = True) -> list[by
                 answers = [message.body for message in store.query(each.topic, each.key)]
                 assert answers == [each.body], f"the key {each.key!r} finds {answers!r}"
     return bodies
+
+
+def check_tables(store: Store, ledger: Ledger) -> None:
+    """A topic is in no table that was deleted, and to which nothing was put since."""
+    for topic in {each.topic for each in ledger.sent}:
+        numbers = {each.deletion for each in ledger.sent if each.topic == topic}
+        if all(number is not None and ledger.deletions[number] for number in numbers):
+            assert store.topics.find(topic) is None, f"{topic} is deleted, and in the table"
 
 
 def check_disk(
@@ -382,7 +428,8 @@ def check_nothing_comes_back(disk: MemoryDisk, config: StoreConfig, ledger: Ledg
     store = open_again(again, config)
     sent = ledger.copy()
     sent.keep_only(bodies)
-    sent.sent.append(new := replace(lost, body=lost.body[::-1], key=lost.key.swapcase(), fate=Fate.STORED))
+    new = replace(lost, body=lost.body[::-1], key=lost.key.swapcase(), fate=Fate.STORED, deletion=None)
+    sent.sent.append(new)
     store.put(Message(new.topic, new.body, keys=new.key, tags=new.tags, queue_id=new.queue_id))
     store.flush()
     sent.durable_count = len(sent.sent)

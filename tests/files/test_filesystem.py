@@ -5,6 +5,7 @@ import os
 import resource
 import stat
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -350,3 +351,19 @@ def test_nor_do_they_leave_anything_there_when_they_fail(tmp_path, no_nameless_f
     with pytest.raises(OSError, match="Input/output"):
         made(tmp_path, 4096)
     assert os.listdir(tmp_path) == []
+
+
+def test_links_are_told_from_what_they_lead_to(tmp_path: Path) -> None:
+    (tmp_path / "room").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("room")
+    (tmp_path / "lost").symlink_to("nowhere")
+    fs = RealFileSystem()
+    assert fs.links(str(tmp_path)) == ["link", "lost"]
+    assert fs.links(str(tmp_path / "nowhere")) == fs.links(str(tmp_path / "file")) == []
+    assert [name for name in ("room", "file", "link", "lost") if fs.is_directory(str(tmp_path / name))] == [
+        "room",
+        "link",
+    ]
+    assert [name for name in ("room", "file", "link", "lost") if fs.is_apart(str(tmp_path / name))] == ["link", "lost"]
+    assert fs.is_apart("/proc")

@@ -200,8 +200,9 @@ def test_units_ahead_of_the_log_are_cut() -> None:
     assert derived(disk.image()) == before
 
 
-def test_messages_stored_alone_in_such_a_topic_are_in_no_queue() -> None:
-    """As in RocketMQ, which says so in its configuration; they take numbers all the same."""
+@pytest.mark.parametrize("name", ["topics.json", "topics.json.bak"])
+def test_messages_stored_alone_in_such_a_topic_are_in_no_queue(name: str) -> None:
+    """As in RocketMQ, which says so in its configuration, or in the .bak of that; they take numbers all the same."""
     disk = MemoryDisk()
     store = KindsStore(disk)
     store.put_batch("batch", [b"1", b"2"])
@@ -213,7 +214,8 @@ def test_messages_stored_alone_in_such_a_topic_are_in_no_queue() -> None:
         if "consumequeue" not in path:
             bare.put_file(path, data)
     topics = '{"topicConfigTable":{"batch":{"topicName":"batch","attributes":{"queue.type":"BatchCQ"}}}}'
-    bare.put_file(f"{ROOT}/config/topics.json", topics.encode())
+    bare.put_file(f"{ROOT}/config/topics.json", b"")
+    bare.put_file(f"{ROOT}/config/{name}", topics.encode())
     for _ in range(2):
         again = KindsStore(bare)
         assert again.queues.next_offsets() == {("batch", 0): 4}

@@ -1,6 +1,7 @@
 """Recovery of small stores: one test for each way in which stores were damaged before (reliability.md, section 2)."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -87,6 +88,7 @@ def test_a_clean_store_is_left_as_it_is() -> None:
 def test_a_new_store_has_nothing_to_recover() -> None:
     disk = MemoryDisk()
     disk.make_directories(ROOT)
+    disk.lock(join(ROOT, "lock"))
     found = recover(disk)
     assert found.plan.changes_nothing
     assert found.plan.log_end == 0
@@ -549,10 +551,85 @@ def test_a_log_that_holds_nothing_keeps_its_place() -> None:
     for start in (8192, 12288):
         disk.put_file(join(ROOT, "commitlog", format_start(start)), bytes(10) + b"garbage" + bytes(4079))
     killed(disk)
-    found = recover(disk)
+    with pytest.raises(Corrupt, match="not one sound record"):
+        plan(disk)
+    found = recover(disk, on_middle_damage="cut")
     assert (found.plan.log_start, found.plan.log_end) == (8192, 8192)
     assert found.parts.log.starts == [8192]
     assert not any(disk.image()[join(ROOT, "commitlog", format_start(8192))])
+
+
+def first_record(size: int = 1500) -> bytes:
+    """A commitlog file that begins with one record of some sectors."""
+    store = SmallStore()
+    store.add("T", 0, body=b"b" * size)
+    return bytes(store.data[0])
+
+
+def without_sector(data: bytes, number: int) -> bytes:
+    return data[: number * 512] + bytes(512) + data[(number + 1) * 512 :]
+
+
+TEARS = {
+    "its head": lambda data: without_sector(data, 0),
+    "its middle": lambda data: without_sector(data, 1),
+    "its end": lambda data: data[:1024] + bytes(len(data) - 1024),
+    "bytes of its last sector": lambda data: data[:1400] + bytes(len(data) - 1400),
+}
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_a_first_record_that_a_power_cut_tore_is_cut(tear: str) -> None:
+    disk = MemoryDisk()
+    disk.put_file(join(ROOT, "commitlog", format_start(0)), TEARS[tear](first_record()))
+    killed(disk)
+    made = plan(disk)
+    assert "the first record was torn by a power cut" in made.end_reason
+    assert "the first record was torn by a power cut" in " ".join(" ".join(made.lines()).split())
+    recover(disk)
+    assert not any(disk.image()[join(ROOT, "commitlog", format_start(0))])
+
+
+NOT_TORN = {
+    "a flipped bit": lambda data: data[:600] + bytes([data[600] ^ 1]) + data[601:],
+    "text": lambda data: (b"user data\n" * 1000)[: len(data)],
+    "text behind an empty sector": lambda data: bytes(512) + (b"user data\n" * 1000)[: len(data) - 512],
+    "text that ends early": lambda data: b"user data\n".ljust(len(data), b"\0"),
+    "entries of a queue": lambda data: struct.pack(">qiq", 0, 100, 7).ljust(len(data), b"\0"),
+    "a record of another place": lambda data: data[:35] + b"\x09" + bytes(len(data) - 36),
+}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("what", NOT_TORN)
+def test_bytes_and_not_one_sound_record_are_cut_only_when_told_to(what: str, is_killed: bool) -> None:
+    disk = MemoryDisk()
+    disk.put_file(join(ROOT, "commitlog", format_start(0)), NOT_TORN[what](first_record()))
+    if is_killed:
+        killed(disk)
+    before = disk.image()
+    with pytest.raises(Corrupt, match=r"not one sound record is in the log.*recover --cut"):
+        plan(disk)
+    assert disk.image() == before
+    made = plan(disk, on_middle_damage="cut")
+    assert "not one sound record is in the log" in made.end_reason
+    assert made.zeroed is not None
+    recover(disk, on_middle_damage="cut")
+    assert not any(disk.image()[join(ROOT, "commitlog", format_start(0))])
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_a_torn_only_record_is_damage_where_messages_were_on_the_disk(tear: str) -> None:
+    """After a clean exit, or with a checkpoint that answers for what is not there any more."""
+    for flushed_ms in (0, FIRST_MS):
+        disk = MemoryDisk()
+        disk.put_file(join(ROOT, "commitlog", format_start(0)), TEARS[tear](first_record()))
+        if flushed_ms:
+            times = Checkpoint(physic_timestamp_ms=flushed_ms, logics_timestamp_ms=flushed_ms)
+            disk.put_file(join(ROOT, "checkpoint"), encode_checkpoint(times))
+            killed(disk)
+        with pytest.raises(Corrupt, match="not one sound record"):
+            plan(disk)
 
 
 @pytest.mark.parametrize("abort", [False, True])

@@ -249,3 +249,15 @@ def test_a_store_that_lost_its_head_begins_later(tmp_path: Path) -> None:
     gone = sum(offset < 1024 for offset in store.offsets)
     assert (bounds["minOffset"], bounds["maxOffset"]) == (gone, 30)
     assert bodies(snapshot) == [b"body %d" % number for number in range(gone, 30)]
+
+
+@pytest.mark.parametrize("text", [None, "", '{"topicConfigTable":{'], ids=["missing", "empty", "torn"])
+def test_the_broker_s_name_is_in_the_older_topics_too(tmp_path: Path, text: str | None) -> None:
+    """A broker overwrites topics.json in place, and 4.9 deletes it in between; all else comes from the .bak by then."""
+    root = small_store(COUNT).write(tmp_path)
+    (root / "config").mkdir()
+    told = '{"topicConfigTable":{"rmq_sys_SYNC_BROKER_MEMBER_broker-a":{}}}'
+    (root / "config" / "topics.json.bak").write_text(told)
+    if text is not None:
+        (root / "config" / "topics.json").write_text(text)
+    assert rmqstore.open_snapshot(root).stores[0].broker_name == "broker-a"

@@ -665,3 +665,72 @@ def test_a_changed_subscription_forgets_what_it_does_not_mean(store):
     store.publish()
     assert one.step() == 1
     assert "U" not in json.loads(one.ends[-1])
+
+
+TOPICS_OF_BROKER_A = '{"topicConfigTable":{"rmq_sys_SYNC_BROKER_MEMBER_broker-a":{}}}'
+
+
+def named_store(store: GrowingStore) -> Path:
+    """The store of a broker that says its name in both files of its topics; the .bak's path."""
+    config = store.root / "config"
+    config.mkdir()
+    for name in ("topics.json", "topics.json.bak"):
+        (config / name).write_text(TOPICS_OF_BROKER_A)
+    return config / "topics.json.bak"
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_stream_goes_on_under_the_broker_s_name_though_its_topics_are_lost(store, fails):
+    named_store(store)
+    stream = Stream(store.root, failOnDataLoss=fails)
+    assert stream.step() == 10
+    (store.root / "config" / "topics.json").write_text("")
+    stream.start()
+    assert stream.step() == 0
+    store.add_many(2)
+    store.publish()
+    assert stream.step() == 2
+    assert json.loads(stream.ends[-1]) == {"T": {"broker-a": {"0": 6, "1": 6}}}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_stream_whose_broker_has_another_name_now_stops_and_says_why(store, fails):
+    """Else it would fail for queues that are there, or read every message once more."""
+    old = named_store(store)
+    stream = Stream(store.root, failOnDataLoss=fails)
+    assert stream.step() == 10
+    planned = stream.ends[-1]
+    old.unlink()
+    (store.root / "config" / "topics.json").unlink()
+    stream.start()
+    with pytest.raises(Rejected, match=r'of broker-a, .* of default: .*stores.*\{"broker-a": ".*/store"\}'):
+        stream.step()
+    with pytest.raises(Rejected, match="of broker-a"):
+        stream.run("{}", planned)
+    named = Stream(store.root, failOnDataLoss=fails, path="-", stores=json.dumps({"broker-a": str(store.root)}))
+    named.ends = [planned]
+    assert named.step() == 0
+
+
+@pytest.mark.usefixtures("before_4_2")
+def test_spark_before_4_2_is_told_at_a_restart_that_the_broker_has_another_name(store):
+    old = named_store(store)
+    stream = EarlierStream(store.root, failOnDataLoss="false")
+    assert stream.step() == 10
+    old.unlink()
+    (store.root / "config" / "topics.json").unlink()
+    stream.start()
+    with pytest.raises(Rejected, match="of broker-a"):
+        stream.step()
+
+
+def test_a_second_store_is_new_and_no_other_name_for_the_first(store, tmp_path):
+    named_store(store)
+    stream = Stream(store.root, failOnDataLoss="false")
+    assert stream.step() == 10
+    other = GrowingStore(tmp_path / "other")
+    other.add_many(4)
+    other.publish()
+    both = Stream(store.root, failOnDataLoss="false", path="-", paths=json.dumps([str(store.root), str(other.root)]))
+    both.ends = stream.ends
+    assert both.step() == 4

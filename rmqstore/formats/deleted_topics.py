@@ -1,0 +1,65 @@
+"""config/deletedTopics.json: which topics this engine deleted, and up to where in the log their messages are.
+
+A file of this engine's own, which brokers pass over: RocketMQ notes nowhere that a topic was deleted, so that what it
+dispatches again after a crash comes back.  The messages stay in the log until they expire; they are in no queue.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmqstore.errors import Corrupt
+from rmqstore.formats import broker_json
+
+DELETED_TOPICS_FILE = "deletedTopics.json"
+_TABLE = "deletedTopics"
+_LOG_END, _IS_PENDING = "logEnd", "isPending"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """Records of a topic that stand before `log_end` in the log are in none of its queues.
+
+    `is_pending`: the deletion was decided and not done with, so that queues, table and offsets may still have it.
+    """
+
+    log_end: int
+    is_pending: bool = False
+
+
+DeletedTopics = Mapping[str, DeletedTopic]
+
+
+def read_deleted_topics(data: str | bytes) -> dict[str, DeletedTopic]:
+    """The topics by name.  Raises Corrupt."""
+    document = broker_json.parse(data)
+    table = document.get(_TABLE) if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        raise Corrupt("", 0, f"no table {_TABLE}")
+    return {name: _read(name, entry) for name, entry in table.items()}
+
+
+def _read(name: str, entry: Any) -> DeletedTopic:
+    log_end = entry.get(_LOG_END) if isinstance(entry, dict) else None
+    if not isinstance(log_end, int) or isinstance(log_end, bool) or not 0 <= log_end < 2**63:
+        raise Corrupt("", 0, f"{name!r} has no offset of the log")
+    return DeletedTopic(log_end, entry.get(_IS_PENDING) is True)
+
+
+def deleted_topics_text(topics: DeletedTopics) -> str:
+    """The file's text."""
+    table = {name: {_LOG_END: topic.log_end} | ({_IS_PENDING: True} if topic.is_pending else {})
+             for name, topic in sorted(topics.items())}  # fmt: skip
+    return json.dumps({_TABLE: table}, indent=1)
+
+
+def honoured(noted: DeletedTopic, queues: Sequence[tuple[int, int]]) -> tuple[int, list[bool]]:
+    """Before which offset of the log a topic has no messages, and which of its queues are left of the deletion.
+
+    `queues` are the places in the log of the first and the last message that each of them has.  A broker that recovers
+    the store dispatches again what it finds: what it brought back into the queues is there.
+    """
+    leaving = [noted.is_pending and last < noted.log_end for _, last in queues]
+    firsts = [first for (first, _), goes in zip(queues, leaving, strict=True) if not goes]
+    return min([noted.log_end, *firsts]), leaving
