@@ -58,7 +58,7 @@ class Retries:
         if not message.topic.startswith(names.RETRY_PREFIX):
             return message
         group = message.topic.removeprefix(names.RETRY_PREFIX)
-        own = message.properties.get(properties.MAX_RECONSUME_TIMES, "")
+        own = message.properties.get(properties.MAX_RECONSUME_TIMES) or ""
         times_max = int(own) if own.isascii() and own.isdigit() else self._find_group(group).retry_max_times
         if message.reconsume_times <= times_max:
             return message
