@@ -5,63 +5,25 @@ properties, which in RocketMQ is that of a hash map; 4.9.8 leaves out the last 0
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from rmqstore.clock import ManualClock
-from rmqstore.config import StoreConfig
-from rmqstore.errors import DataLost
 from rmqstore.formats.batch_queue_entry import is_valid, read_batch_entries
-from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.message import Record, Torn, read_record
 from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.properties import VALUE_END
 from rmqstore.formats.queue_entry import read_entries
-from rmqstore.message import Message, PutResult
-from rmqstore.store import Store, open_store
-from tests.conformance.java import Oracle
-from tests.conformance.odd_requests import (
-    AFTER_CLOSE,
-    AFTER_EXPIRY,
-    ASKED,
-    BODY_SIZE_MAX,
-    EVERY,
-    LIGHTS,
-    PUTS,
-    Odd,
-)
-from tests.conformance.workload import JAVA_SIZES, LOG_FILE_SIZE, SIZES, STORE_HOST, Json
+from tests.conformance.odd_requests import AFTER_CLOSE, AFTER_EXPIRY, ASKED, IN_EXPIRY, LIGHTS, PUTS, Odd, topic_of
+from tests.conformance.odd_stores import JavaStore, OurStore
+from tests.conformance.workload import LOG_FILE_SIZE, Json
 
-Ask = Callable[[Json], Json]
+Side = JavaStore | OurStore
 _OLD_COUNT = 100
-_LIGHT_QUEUE_MAX = 2
 _HASH_MAX = 2**31 - 1
-_OLD_FILES = {"commitlog": 16 * 1024, "queue": 400}
 # Not compared: where a record lies, when it was stored, where it ends in what was read.
 _OF_ITS_OWN = ("position", "end", "physical_offset", "store_timestamp", "size", "properties")
-
-
-def topic_of(odd: Odd) -> str:
-    """The topic of a request: that it names, that of the put it names, or one of its own."""
-    named = odd.request.get("topic", odd.name)
-    return _OWN_TOPICS.get(named, named)
-
-
-_OWN_TOPICS = {odd.name: f"t{number}" for number, odd in enumerate(EVERY) if "topic" not in odd.request}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side's store: `ask` answers a request in the oracle's words, its files lie in `directory`."""
-
-    directory: Path
-    ask: Ask
-    bounds: Callable[[str, int], list[int]]
-    settle: Callable[[], object]
-    expire: Callable[[], object]
-    close: Callable[[], object]
 
 
 def answers_of(version: str, side: Side, light: Side, old: Side) -> dict[str, Json]:
@@ -71,7 +33,7 @@ def answers_of(version: str, side: Side, light: Side, old: Side) -> dict[str, Js
         request = {"offset": replies[odd.request["topic"]]["physicalOffset"]} if odd.request["op"] == "record" else {}
         found[odd.name] = _named(side.ask(odd.request | request | {"topic": topic_of(odd)}), owners)
     found |= _put_all(light, [odd for odd in LIGHTS if version in odd.versions], True)[0]
-    found |= _after_expiry(old)
+    found |= _expiry(old)
     side.close()
     return found | {odd.name: {"status": _asked(side, odd)["status"]} for odd in AFTER_CLOSE}
 
@@ -91,9 +53,10 @@ def _put_all(
     places, log = _places(side.directory), _Log(side.directory / "commitlog", LOG_FILE_SIZE)
     found: dict[str, Json] = {}
     owners: dict[int, str] = {}
+    bounds = side.bounds()
     for odd in puts:
         found[odd.name] = _stored(replies[odd.name], log, places, odd, owners)
-        found[odd.name]["bounds"] = side.bounds(topic_of(odd), odd.request["queueId"])
+        found[odd.name]["bounds"] = bounds.get((topic_of(odd), odd.request["queueId"]))
     return found, replies, owners
 
 
@@ -101,19 +64,27 @@ def _asked(side: Side, odd: Odd) -> Json:
     return side.ask(odd.request | {"topic": topic_of(odd)})
 
 
-def _after_expiry(old: Side) -> dict[str, Json]:
+def _expiry(old: Side) -> dict[str, Json]:
     body = base64.b64encode(b"o" * 900).decode()
     request = PUTS[0].request | {"topic": "old", "body": body}
     for _ in range(_OLD_COUNT):
         assert old.ask(request)["status"] == "PUT_OK"
     old.settle()
+    old.delete_first()
+    found = _asked_in_words(old, IN_EXPIRY)
     old.expire()
-    low, high = old.bounds("old", 0)
-    assert 0 < low < high
-    words = {"-1": -1, "0": 0, "min-1": low - 1, "min": low, "max-1": high - 1, "max": high, "max+1": high + 1}
-    return {
-        odd.name: _named(old.ask(odd.request | {"offset": words[odd.request["offset"]]}), None) for odd in AFTER_EXPIRY
-    }
+    return found | _asked_in_words(old, AFTER_EXPIRY)
+
+
+def _asked_in_words(old: Side, reads: Sequence[Odd]) -> dict[str, Json]:
+    low, high = old.bounds()["old", 0]
+    found = {}
+    for odd in reads:
+        bound, sign, distance = re.fullmatch(r"(min|max)?(?:([+-]?)(\d+))?", odd.request["offset"]).groups("")
+        start = {"min": low, "max": high, "": 0}[bound]
+        offset = start + int(f"{sign}{distance or 0}")
+        found[odd.name] = _named(old.ask(odd.request | {"offset": offset}), None)
+    return found
 
 
 class _Log:
@@ -201,136 +172,6 @@ def _named(reply: Json, owners: Mapping[int, str] | None) -> Json:
             "count": len(reply.get("physicalOffsets", []))
         }
     return reply | {"physicalOffsets": [owners.get(offset, "nobody's") for offset in reply["physicalOffsets"]]}
-
-
-def javas(oracle: Oracle, version: str, directory: Path, name: str) -> Side:
-    """A store of RocketMQ's, opened by that name; 5.3.3 asks its broker's hooks."""
-    config = JAVA_SIZES | {"maxMessageSize": BODY_SIZE_MAX}
-    if name == "old":
-        config |= {
-            "mappedFileSizeCommitLog": _OLD_FILES["commitlog"],
-            "mappedFileSizeConsumeQueue": _OLD_FILES["queue"],
-        }
-    if name == "light":
-        config |= {"enableMultiDispatch": True, "enableLmq": True, "maxLmqConsumeQueueNum": _LIGHT_QUEUE_MAX}
-    hooks: Json = {}
-    if not version.startswith("4."):
-        config |= {"timerWheelEnable": False}
-        hooks = {
-            "hooks": True,
-            "topics": {topic: attributes for topic, attributes in _attributes().items() if attributes},
-        }
-    assert oracle.open(directory, config, **{"name": name} | hooks)["load"]
-
-    def ask(request: Json) -> Json:
-        oracle.call("use", name=name)
-        reply = oracle.ask(request["op"], **{key: value for key, value in request.items() if key != "op"})
-        if request["op"] == "query" and isinstance(reply, list):
-            return {"status": "", "physicalOffsets": reply}
-        if request["op"] == "record" and "exception" not in (reply or {}):
-            return {"status": "nothing" if reply is None else "a record"}
-        return {"status": reply["exception"].rsplit(".", 1)[-1]} if "exception" in reply else reply
-
-    def bounds(topic: str, queue_id: int) -> list[int]:
-        oracle.call("use", name=name)
-        queue = oracle.call("state")["queues"].get(f"{topic}/{queue_id}", {"min": 0, "max": 0})
-        return [max(queue["min"], 0), queue["max"]] if queue["max"] > 0 else [0, 0]
-
-    def expire() -> None:
-        oracle.call("use", name=name)
-        oracle.call("expire", files=len(list((directory / "commitlog").iterdir())))
-
-    return Side(directory, ask, bounds, lambda: (oracle.call("use", name=name), oracle.call("settle")), expire,
-                lambda: (oracle.call("use", name=name), oracle.call("close")))  # fmt: skip
-
-
-def _attributes() -> dict[str, Json]:
-    return {topic_of(odd): odd.request["attributes"] for odd in PUTS if "attributes" in odd.request}
-
-
-def ours(version: str, directory: Path, name: str) -> Side:
-    """A store of ours, set as RocketMQ's of that release is."""
-    config = SIZES | {"message_size_max": BODY_SIZE_MAX, "store_host": STORE_HOST}
-    if name == "old":
-        config |= {"log_file_size": _OLD_FILES["commitlog"], "queue_file_size": _OLD_FILES["queue"]}
-    if name == "light":
-        config |= {"multi_dispatch": True, "light_queue_max": _LIGHT_QUEUE_MAX}
-    config["long_topics_as_v2"] = not version.startswith("4.")
-    store = open_store(str(directory), StoreConfig(**config), clock=ManualClock())
-    for topic, attributes in _attributes().items():
-        store.topics.put(TopicConfig(topic, 8, 8, attributes=attributes))
-
-    def bounds(topic: str, queue_id: int) -> list[int]:
-        return list(store.bounds(topic, queue_id))
-
-    return Side(directory, lambda request: _our_answer(store, request), bounds, lambda: store.flush(10),
-                lambda: (store.clean(any_age=True), store.clean(any_age=True)), store.close)  # fmt: skip
-
-
-def _our_answer(store: Store, request: Json) -> Json:
-    try:
-        return _ANSWERS[request["op"]](store, request)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
-        return {"status": type(error).__name__}
-
-
-def _answer_put(store: Store, request: Json) -> Json:
-    return _told(store.put(_message(request)))
-
-
-def _answer_batch(store: Store, request: Json) -> Json:
-    own = {"WAIT": "true"}  # as RocketMQ's Message sets it
-    pieces = [
-        request | piece | {"properties": own | piece["properties"] | request["properties"]}
-        for piece in request["messages"]
-    ]
-    return _told(store.put_batch([_message(piece) for piece in pieces]))
-
-
-def _told(result: PutResult) -> Json:
-    stored: Json = {}
-    if result.is_stored:
-        stored = {"append": "PUT_OK", "physicalOffset": result.physical_offset, "size": result.size}
-    return {"status": result.status.name, "queueOffset": result.queue_offset} | stored
-
-
-def _message(request: Json) -> Message:
-    body: Any = request["body"]
-    return Message(
-        request["topic"], body if body is None else base64.b64decode(body), properties=request["properties"],
-        queue_id=request["queueId"], flag=request["flag"], sys_flag=request["sysFlag"],
-        born_timestamp_ms=request["bornTimestamp"], born_host=request["bornHost"],
-        reconsume_times=request.get("reconsumeTimes", 0),
-        prepared_transaction_offset=request.get("preparedTransactionOffset", 0),
-    )  # fmt: skip
-
-
-def _answer_get(store: Store, request: Json) -> Json:
-    tags = {"tags": request["tags"]} if "tags" in request else {}
-    result = store.get(request["topic"], request["queueId"], request["offset"], request["max"], **tags)
-    return {
-        "offset": request["offset"], "status": result.status.name, "next": result.next_offset,
-        "min": result.min_offset, "max": result.max_offset,
-        "physicalOffsets": [message.physical_offset for message in result.messages],
-    }  # fmt: skip
-
-
-def _answer_query(store: Store, request: Json) -> Json:
-    found = store.query(request["topic"], request["key"], request["max"], request["begin"], request["end"])
-    return {"status": "", "physicalOffsets": [message.physical_offset for message in found]}
-
-
-def _answer_record(store: Store, request: Json) -> Json:
-    try:
-        store.message_at(request["offset"])
-    except DataLost:
-        return {"status": "nothing"}
-    return {"status": "a record"}
-
-
-_ANSWERS: dict[str, Callable[[Store, Json], Json]] = {
-    "put": _answer_put, "putBatch": _answer_batch, "get": _answer_get, "query": _answer_query, "record": _answer_record,
-}  # fmt: skip
 
 
 def difference(mine: Json, theirs: Json) -> str | None:

@@ -257,6 +257,16 @@ ACCEPTED: tuple[Accepted, ...] = (
         (OLD,),
     ),
     Accepted(
+        "A read of the record at offset 0 of the log, when its file is gone and its queue does not know yet",
+        "`FOUND`, with what stands at the head of the first file that is left",
+        "`MESSAGE_WAS_REMOVING`, as for all others",
+        {
+            "MESSAGE_WAS_REMOVING, RocketMQ FOUND": (
+                "in expiry, get 1 from min", "in expiry, get 4 from min", "in expiry, get 32 from min",
+            ),
+        },
+    ),
+    Accepted(
         "A subscription that names no tag: `||`, a space",
         "an exception for `||`; a space matches nothing",
         "`Rejected`",

@@ -3,7 +3,7 @@
 They stand here in the oracle's words.  A put goes to a topic of its own unless it names one, so that a difference in
 one of them does not show up again in the others.  Left out are the statuses that no request brings about by itself: a
 disk or a lock that is too slow (FLUSH_DISK_TIMEOUT, OS_PAGE_CACHE_BUSY, CREATE_MAPPED_FILE_FAILED), replication, the
-timer wheel, MESSAGE_WAS_REMOVING and OFFSET_FOUND_NULL (files that go while they are read).
+timer wheel, OFFSET_FOUND_NULL (the files of a queue that go while they are read).
 """
 
 import base64
@@ -309,7 +309,12 @@ def _queries() -> Iterator[Odd]:
 # Asked once everything of PUTS is in its queues.  A topic that is the name of a put stands for that put's own.
 ASKED: tuple[Odd, ...] = (*_gets(), *_queries())
 
-# Of a store whose oldest log files are gone.
+# Of a store whose oldest log files are gone, while its queues do not know yet, and when they do.  Offsets are words.
+IN_EXPIRY: tuple[Odd, ...] = tuple(
+    _ask(f"in expiry, get {count} from {where}", "get", topic="old", queueId=0, offset=where, max=count)
+    for where in ("-1", "min", "min+1", "min+19", "min+20", "max-21", "max-1", "max")
+    for count in (1, 4, 32)
+)
 AFTER_EXPIRY: tuple[Odd, ...] = tuple(
     _ask(f"after expiry, get from {where}", "get", topic="old", queueId=0, offset=where, max=4)
     for where in ("-1", "0", "min-1", "min", "max-1", "max", "max+1")
@@ -356,4 +361,13 @@ AFTER_CLOSE: tuple[Odd, ...] = (
     _put("to a closed store, an illegal topic", topic="o" * 256),
     _batch("to a closed store, a batch", [(b"a", {})], topic="late"),
 )
-EVERY = (*PUTS, *ASKED, *LIGHTS, *AFTER_EXPIRY, *AFTER_CLOSE)
+EVERY = (*PUTS, *ASKED, *LIGHTS, *IN_EXPIRY, *AFTER_EXPIRY, *AFTER_CLOSE)
+
+
+def topic_of(odd: Odd) -> str:
+    """The topic of a request: that it names, that of the put it names, or one of its own."""
+    named: str = odd.request.get("topic", odd.name)
+    return _OWN_TOPICS.get(named, named)
+
+
+_OWN_TOPICS = {odd.name: f"t{number}" for number, odd in enumerate(EVERY) if "topic" not in odd.request}

@@ -8,18 +8,19 @@ import pytest
 from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.message import GetStatus, PutStatus
 from tests.conformance.java import jvm
-from tests.conformance.odd_answers import answers_of, difference, javas, ours
+from tests.conformance.odd_answers import answers_of, difference
 from tests.conformance.odd_differences import NEW, OLD, accepted
 from tests.conformance.odd_requests import EVERY
+from tests.conformance.odd_stores import JavaStore, OurStore
 from tests.conformance.workload import Json
 
 STORES = ("main", "light", "old")
-# Nothing that a request says brings these about: they need a disk, a lock or a peer that is slow or gone, files that go
-# while they are read, the timer wheel.
+# Nothing that a request says brings these about: they need a disk, a lock or a peer that is slow or gone, files of a
+# queue that go while they are read, the timer wheel.
 OF_THE_SURROUNDINGS = {
     "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED",
     "OS_PAGE_CACHE_BUSY", "UNKNOWN_ERROR", "IN_SYNC_REPLICAS_NOT_ENOUGH", "PUT_TO_REMOTE_BROKER_FAIL",
-    "WHEEL_TIMER_FLOW_CONTROL", "WHEEL_TIMER_MSG_ILLEGAL", "MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL",
+    "WHEEL_TIMER_FLOW_CONTROL", "WHEEL_TIMER_MSG_ILLEGAL", "OFFSET_FOUND_NULL",
 }  # fmt: skip
 
 
@@ -30,9 +31,9 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp(f"odd-{version}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DelayDelivery, "step", lambda _: SAVE_INTERVAL_S)  # RocketMQ's store delivers nothing either
-        mine = answers_of(version, *(ours(version, root / f"ours-{name}", name) for name in STORES))
+        mine = answers_of(version, *(OurStore(version, root / f"ours-{name}", name) for name in STORES))
     with jvm(version) as oracle:
-        theirs = answers_of(version, *(javas(oracle, version, root / f"javas-{name}", name) for name in STORES))
+        theirs = answers_of(version, *(JavaStore(oracle, version, root / f"javas-{name}", name) for name in STORES))
     return version, mine, theirs
 
 
