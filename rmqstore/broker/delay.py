@@ -49,11 +49,13 @@ class DelayLevels:
         asked = message.properties
         if not asked:
             return message
-        level = properties.delay_level(asked.get(properties.DELAY))
-        if message.sys_flag & sys_flag.TRANSACTION_MASK not in _WAITING_KINDS:
-            return PutStatus.MESSAGE_ILLEGAL if level is None and message.topic == names.SCHEDULE_TOPIC else message
-        if level is None:
+        may_wait = message.sys_flag & sys_flag.TRANSACTION_MASK in _WAITING_KINDS
+        text = asked.get(properties.DELAY)
+        level = properties.delay_level(text) if text else 0
+        if level is None and (may_wait or message.topic == names.SCHEDULE_TOPIC):
             return PutStatus.MESSAGE_ILLEGAL
+        if level is None or not may_wait:
+            return message
         if level <= 0:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE if _asks_for_timer(message.topic, asked) else message
         if message.topic == names.SCHEDULE_TOPIC:
@@ -74,9 +76,9 @@ class DelayLevels:
 
 def _asks_for_timer(topic: str, asked: Mapping[str, str]) -> bool:
     """Java: HookUtils.checkIfTimerMessage, for a message without a delay level."""
-    if all(asked.get(name) is None for name in TIMER_REQUESTS):
+    if TIMER_REQUESTS.isdisjoint(asked) or topic == names.TIMER_TOPIC or asked.get(properties.TIMER_OUT_MS) is not None:
         return False
-    return topic != names.TIMER_TOPIC and asked.get(properties.TIMER_OUT_MS) is None
+    return any(asked.get(name) is not None for name in TIMER_REQUESTS)
 
 
 class Undeliverable(enum.Enum):

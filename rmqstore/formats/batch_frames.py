@@ -85,5 +85,8 @@ def is_delayed(message: Message) -> bool:
 
     RocketMQ's client refuses it (MessageBatch.generateFromList); its store would take it, and deliver it at once.
     """
-    level = properties.delay_level(message.properties.get(properties.DELAY))
+    text = message.properties.get(properties.DELAY)
+    if not text:
+        return False
+    level = properties.delay_level(text)
     return level is None or level > 0
