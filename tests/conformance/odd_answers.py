@@ -65,6 +65,7 @@ def _asked(side: Side, odd: Odd) -> Json:
 
 
 def _expiry(old: Side) -> dict[str, Json]:
+    """What is read while the oldest log files of a store go, and then."""
     body = base64.b64encode(b"o" * 900).decode()
     request = PUTS[0].request | {"topic": "old", "body": body}
     for _ in range(_OLD_COUNT):
@@ -77,13 +78,14 @@ def _expiry(old: Side) -> dict[str, Json]:
 
 
 def _asked_in_words(old: Side, reads: Sequence[Odd]) -> dict[str, Json]:
+    """By request the answer, with the number of messages; offsets are words about the queue's bounds."""
     low, high = old.bounds()["old", 0]
     found = {}
     for odd in reads:
-        bound, sign, distance = re.fullmatch(r"(min|max)?(?:([+-]?)(\d+))?", odd.request["offset"]).groups("")
-        start = {"min": low, "max": high, "": 0}[bound]
-        offset = start + int(f"{sign}{distance or 0}")
-        found[odd.name] = _named(old.ask(odd.request | {"offset": offset}), None)
+        word, distance = re.fullmatch(r"(min|max|)([+-]?\d*)", odd.request["offset"]).groups()
+        offset = {"min": low, "max": high, "": 0}[word] + int(distance or 0)
+        reply = old.ask(odd.request | {"offset": offset})
+        found[odd.name] = reply | {"physicalOffsets": len(reply["physicalOffsets"])}
     return found
 
 
@@ -128,9 +130,8 @@ def _shown(record: Record, places: list[Json]) -> Json:
     shown["places"] = []
     for place in places:
         is_time = place["topic"] == SCHEDULE_TOPIC and place["code"] > _HASH_MAX
-        code = place["code"] - (record.store_timestamp if is_time else 0)
-        whole = place["size"] == record.size
-        shown["places"].append(place | {"code": code, "size": whole})
+        code = place["code"] - (record.store_timestamp if is_time else 0)  # after how long it is delivered
+        shown["places"].append(place | {"code": code, "size": place["size"] == record.size})
     return shown
 
 
@@ -165,12 +166,10 @@ def _entries(kind: str, data: bytes, start: int) -> Iterator[tuple[int, Json]]:
             }  # fmt: skip
 
 
-def _named(reply: Json, owners: Mapping[int, str] | None) -> Json:
+def _named(reply: Json, owners: Mapping[int, str]) -> Json:
     """An answer with the names of its messages in place of their offsets."""
-    if "physicalOffsets" not in reply or owners is None:
-        return {name: value for name, value in reply.items() if name != "physicalOffsets"} | {
-            "count": len(reply.get("physicalOffsets", []))
-        }
+    if "physicalOffsets" not in reply:
+        return reply
     return reply | {"physicalOffsets": [owners.get(offset, "nobody's") for offset in reply["physicalOffsets"]]}
 
 
