@@ -81,7 +81,7 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         "A property whose name begins with `__RMQ.TRANSIENT.`",
-        "stored when it comes with a message",
+        "stored where a sender set it",
         "not stored, as its name says",
         {_PROPERTIES: ("a transient name", "a transient name among others", "a batch with a transient name")},
     ),
@@ -313,7 +313,7 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         "One light queue more than `light_queue_max`",
-        "stored",
+        "stored: it has the setting (`maxLmqConsumeQueueNum`) and looks at it nowhere",
         "`LMQ_CONSUME_QUEUE_NUM_EXCEEDED`: the setting is a promise",
         {"LMQ_CONSUME_QUEUE_NUM_EXCEEDED, RocketMQ PUT_OK": (
             "for light queues, the third of two", "for light queues, the fourth of two",
