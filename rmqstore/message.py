@@ -14,8 +14,9 @@ class Message:
     """A message to put.
 
     `keys` are the KEYS property: one string (keys with spaces between) or several.  `properties` are any others, and
-    win over nothing: TAGS, KEYS and WAIT stand here by their own names.  `born_timestamp_ms` and `born_host` default to
-    the time of the put and the store's own address.  `wait_store_ok` False: the put does not wait for the disk.
+    win over nothing: TAGS, KEYS and WAIT stand here by their own names.  A property whose value is None is an absent
+    one.  `born_timestamp_ms` and `born_host` default to the time of the put and the store's own address.
+    `wait_store_ok` False: the put does not wait for the disk.
     """
 
     topic: str

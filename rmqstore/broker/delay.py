@@ -6,39 +6,31 @@ others, but their delivery is out of scope: a put that asks for one gets the ans
 """
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32, property_crc, verify_property_crc
-from rmqstore.formats.record_frame import (
-    LONG_TOPIC_SIZE_MAX,
-    PROPERTIES_SIZE_MAX,
-    TOPIC_SIZE_MAX,
-    RecordForm,
-)
+from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, RecordForm, may_be_stored
 from rmqstore.log.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
 from rmqstore.message import Message, PutStatus
 
-_I32_MAX = 2**31 - 1
-_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # Java: Integer.parseInt
 _WAITING_KINDS = (sys_flag.NOT_TRANSACTIONAL, sys_flag.COMMIT)
-_LONG_PREFIXES = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 CRC_NAME = properties.CRC32.encode() + properties.NAME_END
 
 
 class DelayLevels:
     """The levels of a store by their milliseconds, level 1 first; as a PutHook it sends messages to wait.
 
-    To be asked after hooks that look at a message's own topic.  `delay_ms` is not changed.
+    To be asked after hooks that look at a message's own topic.  `delay_ms` is not changed.  `long_topics_as_v2` is that
+    of the records: a message whose topic they may not have could never be delivered.
     """
 
-    def __init__(self, delay_ms: Sequence[int]) -> None:
+    def __init__(self, delay_ms: Sequence[int], *, long_topics_as_v2: bool = True) -> None:
         self.delay_ms = tuple(delay_ms)
+        self._long_topics_as_v2 = long_topics_as_v2
 
     @property
     def count(self) -> int:
@@ -50,30 +42,33 @@ class DelayLevels:
 
         Only messages of no transaction or committed ones wait, and none that is put into the schedule topic by hand,
         which waits already.  A level above the highest becomes that one, in the property too.  MESSAGE_ILLEGAL for a
-        DELAY that is no number (Java raises) and for a topic or queue id to which the message could not come back;
-        WHEEL_TIMER_NOT_ENABLE for a timer message: stored as it is, it would be delivered early.
+        DELAY that is no number (Java raises; and where it finds one in the schedule topic, of whatever kind, it cuts
+        the log there) and for a topic or queue id to which the message could not come back; WHEEL_TIMER_NOT_ENABLE for
+        a timer message: stored as it is, it would be delivered early.
         """
         asked = message.properties
-        if not asked or message.sys_flag & sys_flag.TRANSACTION_MASK not in _WAITING_KINDS:
+        if not asked:
             return message
+        may_wait = message.sys_flag & sys_flag.TRANSACTION_MASK in _WAITING_KINDS
         text = asked.get(properties.DELAY)
-        if not text:
-            return PutStatus.WHEEL_TIMER_NOT_ENABLE if _asks_for_timer(message.topic, asked) else message
-        level = _int(text)
-        if level is None:
+        level = properties.delay_level(text) if text else 0
+        if level is None and (may_wait or message.topic == names.SCHEDULE_TOPIC):
             return PutStatus.MESSAGE_ILLEGAL
+        if level is None or not may_wait:
+            return message
         if level <= 0:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE if _asks_for_timer(message.topic, asked) else message
         if message.topic == names.SCHEDULE_TOPIC:
             return message
-        if not self.delay_ms or message.queue_id < 0 or not _is_returnable(message.topic):
+        if not self.delay_ms or message.queue_id < 0 or not may_be_stored(message.topic, self._long_topics_as_v2):
             return PutStatus.MESSAGE_ILLEGAL
-        return self._waiting(message, min(level, self.count))
+        return self._waiting(message, level)
 
-    def _waiting(self, message: Message, level: int) -> Message:
+    def _waiting(self, message: Message, asked: int) -> Message:
         """The message in the queue of its level, with what brings it back; that stands behind its own properties."""
+        level = min(asked, self.count)
         kept = {name: value for name, value in message.properties.items() if name not in REPLACED_BY_DELAY}
-        kept[properties.DELAY] = str(level)
+        kept[properties.DELAY] = message.properties[properties.DELAY] if level == asked else str(level)
         kept[properties.REAL_TOPIC] = message.topic
         kept[properties.REAL_QUEUE_ID] = str(message.queue_id)
         return replace(message, topic=names.SCHEDULE_TOPIC, queue_id=level - 1, properties=kept)
@@ -81,24 +76,9 @@ class DelayLevels:
 
 def _asks_for_timer(topic: str, asked: Mapping[str, str]) -> bool:
     """Java: HookUtils.checkIfTimerMessage, for a message without a delay level."""
-    if TIMER_REQUESTS.isdisjoint(asked):
+    if TIMER_REQUESTS.isdisjoint(asked) or topic == names.TIMER_TOPIC or asked.get(properties.TIMER_OUT_MS) is not None:
         return False
-    return topic != names.TIMER_TOPIC and properties.TIMER_OUT_MS not in asked
-
-
-@lru_cache(maxsize=4096)
-def _is_returnable(topic: str) -> bool:
-    """Whether records may have the topic: the limits of RecordForm.topic_bytes."""
-    size_max = LONG_TOPIC_SIZE_MAX if topic.startswith(_LONG_PREFIXES) else TOPIC_SIZE_MAX
-    return len(topic) <= size_max and names.is_topic_name(topic)
-
-
-def _int(text: str) -> int | None:
-    """A number as Java's Integer.parseInt takes it."""
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -_I32_MAX - 1 <= number <= _I32_MAX else None
+    return any(asked.get(name) is not None for name in TIMER_REQUESTS)
 
 
 class Undeliverable(enum.Enum):
@@ -112,7 +92,7 @@ def destination(topic: str, queue_id: str, form: RecordForm) -> tuple[str, int] 
     """Where REAL_TOPIC and REAL_QID ("": absent) bring a message back to."""
     if topic == names.HALF_TOPIC:
         return Undeliverable.HALF
-    number = _int(queue_id)
+    number = properties.parse_int(queue_id)
     if number is None or number < 0 or topic == names.SCHEDULE_TOPIC or form.topic_bytes(topic) is None:
         return Undeliverable.UNREADABLE
     return topic, number

@@ -73,7 +73,7 @@ class Features:
             retry_queue_nums=lambda group: self.groups.find(group).retry_queue_nums,
         )  # fmt: skip
         self.offsets = ConsumerOffsets(fs, root, clock, require_store)
-        self.levels = DelayLevels(config.delay_ms())
+        self.levels = DelayLevels(config.delay_ms(), long_topics_as_v2=config.long_topics_as_v2)
         self._delay_file = DelayOffsetsFile(fs, root, clock)
         self._transactions: Transactions | None = None
 

@@ -33,7 +33,8 @@ class Retries:
 
         It becomes a dead letter, in %DLQ%group and at once, if it came back `max_times` times (None: the group's
         retryMaxTimes), or for a level below 0.  For a group without retry queues it is dropped, and the answer is
-        PUT_OK with nothing stored, as in RocketMQ.  Raises Rejected for a damaged record.
+        PUT_OK with nothing stored, as in RocketMQ; a group of more than 122 characters has no dead letters, which is
+        MESSAGE_ILLEGAL.  Raises Rejected for a damaged record.
         """
         if not message.is_whole:
             raise Rejected(f"{message} cannot be sent back: {message.corrupt_reason}")
@@ -58,7 +59,7 @@ class Retries:
         if not message.topic.startswith(names.RETRY_PREFIX):
             return message
         group = message.topic.removeprefix(names.RETRY_PREFIX)
-        own = message.properties.get(properties.MAX_RECONSUME_TIMES, "")
+        own = message.properties.get(properties.MAX_RECONSUME_TIMES) or ""
         times_max = int(own) if own.isascii() and own.isdigit() else self._find_group(group).retry_max_times
         if message.reconsume_times <= times_max:
             return message

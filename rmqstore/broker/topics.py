@@ -12,12 +12,11 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from rmqstore.formats.broker_json_text import topics_text
+from rmqstore.formats.record_frame import may_be_stored
 from rmqstore.message import Message, PutStatus
 
 _I32_MAX = 2**31 - 1
 _ANY_QUEUE = _I32_MAX + 1
-# Users' topics; those of retries and dead letters may be longer (Java: TopicValidator).
-_TOPIC_SIZE_MAX = 127
 _PERM_MAX = 15
 
 # Queues of the topics that a broker makes for itself (Java: TopicConfigManager); all others have one.
@@ -184,9 +183,9 @@ class Topics:
         limit = self._limits.get(topic)
         if limit is not None and (0 <= queue_id < limit or not self._auto_create or not limit):
             return 0 <= queue_id < limit
-        if not 0 <= queue_id < _I32_MAX or not names.is_topic_name(topic):
+        if not 0 <= queue_id < _I32_MAX or not may_be_stored(topic, long_as_v2=True):
             return False
-        return names.is_system_topic(topic) or (self._auto_create and len(topic) <= _TOPIC_SIZE_MAX)
+        return names.is_system_topic(topic) or self._auto_create
 
     def _made(self, topic: str, queue_nums: int) -> TopicConfig:
         """A topic made on demand."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from rmqstore.errors import Rejected
 from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.inner_batch import PIECE_SIZE_MIN
+from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
 from rmqstore.formats.record_frame import PLACE_AT, Frame, RecordForm, frame_of, stamp_crc, stamp_place, stamp_time
 from rmqstore.message import Message, PutStatus
 
@@ -52,31 +54,39 @@ class BatchFrame:
 def batch_of(messages: Sequence[Message], form: RecordForm, now_ms: int) -> BatchFrame | PutStatus:
     """The records of a batch, or why it may not be stored, as `frame_of` says it of any of its messages.
 
-    MESSAGE_ILLEGAL also for a part of a transaction, a delayed message and bodies of more than the largest message
-    together.  Raises Rejected for no message at all and for messages of several queues.
+    MESSAGE_ILLEGAL also for a part of a transaction, a delayed message, and where the body in which a client sends
+    these messages (`inner_batch`) would be larger than the largest message.  Raises Rejected for no message at all and
+    for messages of several queues.
     """
     if not messages:
         raise Rejected("a batch of no messages")
     first = messages[0]
     frames = []
+    own_size = len(form.more_properties) + (PROPERTY_CRC_SIZE if form.property_crc else 0)
     body_size = 0
     for message in messages:
+        if message.sys_flag & sys_flag.TRANSACTION_MASK or is_delayed(message):
+            return PutStatus.MESSAGE_ILLEGAL
         if message.topic != first.topic or message.queue_id != first.queue_id:
             raise Rejected(
                 f"a batch goes to one queue, not to {first.topic}/{first.queue_id} and "
                 f"{message.topic}/{message.queue_id}: put the messages of each queue by themselves"
             )
-        if message.sys_flag & sys_flag.TRANSACTION_MASK or _is_delayed(message):
-            return PutStatus.MESSAGE_ILLEGAL
         frame = frame_of(message, form, now_ms)
         if isinstance(frame, PutStatus):
             return frame
-        body_size += len(message.body)
+        body_size += PIECE_SIZE_MIN + len(message.body) + frame.properties_size - own_size
         frames.append(frame)
     return PutStatus.MESSAGE_ILLEGAL if body_size > form.message_size_max else BatchFrame(frames)
 
 
-def _is_delayed(message: Message) -> bool:
-    """Whether a delay level above 0 is asked for (Java: Message.getDelayTimeLevel)."""
-    level = message.properties.get(properties.DELAY)
-    return level is not None and level != "0"
+def is_delayed(message: Message) -> bool:
+    """Whether a message asks for a delay level above 0, or for what is no number: no part of a batch may.
+
+    RocketMQ's client refuses it (MessageBatch.generateFromList); its store would take it, and deliver it at once.
+    """
+    text = message.properties.get(properties.DELAY)
+    if not text:
+        return False
+    level = properties.delay_level(text)
+    return level is None or level > 0

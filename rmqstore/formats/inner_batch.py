@@ -22,7 +22,7 @@ assert PIECE_HEAD.size == 20
 PROPERTIES_SIZE = Layout(("properties_size", "i2"))  # the properties follow
 
 COUNT_MAX = 2**15 - 1  # messages of a batch that a unit can say
-_PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size
+PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size  # of a message without body and properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ def read_pieces(body: bytes) -> list[Piece]:
     pieces = []
     position = 0
     while position < len(body):
-        if len(body) - position < _PIECE_SIZE_MIN:
+        if len(body) - position < PIECE_SIZE_MIN:
             raise Corrupt("", position, f"{len(body) - position} bytes are left in a batch, too few for a message")
         total_size, _, _, flag, body_size = PIECE_HEAD.struct.unpack_from(body, position)
         end = position + total_size
-        if not _PIECE_SIZE_MIN <= total_size <= len(body) - position:
+        if not PIECE_SIZE_MIN <= total_size <= len(body) - position:
             raise Corrupt("", position, f"message of {total_size} bytes in a batch with {len(body) - position} left")
-        if not 0 <= body_size <= total_size - _PIECE_SIZE_MIN:
+        if not 0 <= body_size <= total_size - PIECE_SIZE_MIN:
             raise Corrupt("", position, f"body of {body_size} bytes in a batched message of {total_size}")
         body_at = position + PIECE_HEAD.size
         (properties_size,) = PROPERTIES_SIZE.struct.unpack_from(body, body_at + body_size)
@@ -94,7 +94,7 @@ def encode_pieces(pieces: list[Piece]) -> bytes:
     """The batch body of `pieces`; sizes must fit their fields (struct.error)."""
     batch = bytearray()
     for piece in pieces:
-        total_size = _PIECE_SIZE_MIN + len(piece.body) + len(piece.properties)
+        total_size = PIECE_SIZE_MIN + len(piece.body) + len(piece.properties)
         batch += PIECE_HEAD.struct.pack(total_size, 0, 0, piece.flag, len(piece.body)) + piece.body
         batch += PROPERTIES_SIZE.struct.pack(len(piece.properties)) + piece.properties
     return bytes(batch)

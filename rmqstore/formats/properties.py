@@ -4,6 +4,7 @@ The last 0x02 is written by 4.9.0 and earlier, left out by 4.9.1 … 5.1.4, writ
 all forms.
 """
 
+import re
 from collections.abc import Mapping
 
 from rmqstore.formats.java_text import java_text
@@ -40,6 +41,9 @@ CRC32 = "__CRC32#"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
+_I32_MAX = 2**31 - 1
+
 # KEYS holds several keys, a TAGS expression several tags.
 KEY_SEPARATOR = " "
 
@@ -70,6 +74,22 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
             raise ValueError(f"property {name!r} is empty or holds a separator (0x01, 0x02)")
         block += name.encode(errors="replace") + NAME_END + value.encode(errors="replace") + VALUE_END
     return bytes(block)
+
+
+def delay_level(text: str | None) -> int | None:
+    """The level that a value of DELAY asks for: none where it is 0 or less; None where it is no number.
+
+    An empty value is no value: it vanishes on reading.
+    """
+    return parse_int(text) if text else 0
+
+
+def parse_int(text: str) -> int | None:
+    """A number as Java's Integer.parseInt takes it, in ASCII digits; None for all other text."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_I32_MAX - 1 <= number <= _I32_MAX else None
 
 
 def split_keys(keys: str) -> list[str]:

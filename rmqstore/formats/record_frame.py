@@ -6,6 +6,7 @@ fields 0.6, join 0.2, the rest checks); a further property 0.8.  `stamp` takes 0
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -20,11 +21,10 @@ from rmqstore.message import Message, PutStatus
 # store-format 2.9.
 PROPERTIES_SIZE_MAX = 2**15 - 1
 TOPIC_SIZE_MAX = 127
-LONG_TOPIC_SIZE_MAX = 255  # of retry and dead-letter topics, which are a group's name and a prefix
+LONG_TOPIC_SIZE_MAX = 255  # of retry topics, which are a group's name and a prefix
 RECORD_EXTRA_MAX = 64 * 1024
 BODY_SIZE_MAX = 4 * 1024 * 1024
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
-_LONG_PREFIXES = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 
 # queueOffset and physicalOffset, which stand side by side.
 _PLACE = Layout(*layouts.HEAD.fields[5:7])
@@ -40,6 +40,7 @@ stamp_time = layouts.STORE_TIME.struct.pack_into
 _CRC_ROOM = property_crc(b"")
 _DIGITS_AT = -len(crc_digits(0)) - 1
 _NAME_MARK, _VALUE_MARK = ord("\x01"), ord("\x02")
+_VALUE_END = "\x02"
 _TOPICS_MAX = 65536
 
 
@@ -47,8 +48,8 @@ _TOPICS_MAX = 65536
 class RecordForm:
     """What all records of one store have in common, and the limits that its messages are held to.
 
-    `store_host` is the storing broker's 8 or 20 bytes.  `long_topics_as_v2`: topics of more than 127 bytes become
-    V2 records, else they are refused.  `property_crc`: every record ends in its CRC (store-format 2.5).
+    `store_host` is the storing broker's 8 or 20 bytes.  `long_topics_as_v2`: retry topics of more than 127 bytes
+    become V2 records, else they are refused.  `property_crc`: every record ends in its CRC (store-format 2.5).
     `more_properties` is appended to the properties of every message, closed by 0x02 (CLUSTER, say).
     """
 
@@ -89,10 +90,19 @@ class RecordForm:
             return self._topics.setdefault(topic, _topic_bytes(topic, self.long_topics_as_v2))
 
 
+@lru_cache(maxsize=4096)
+def may_be_stored(topic: str, long_as_v2: bool) -> bool:
+    """Whether records may have the topic; `long_as_v2` as in `RecordForm`.
+
+    Java: TopicValidator.validateTopic and HookUtils.checkBeforePutMessage in one (store-format 2.9).  Dead-letter
+    topics are no longer than others, though they too are a group's name and a prefix.
+    """
+    is_long = long_as_v2 and topic.startswith(names.RETRY_PREFIX)
+    return len(topic) <= (LONG_TOPIC_SIZE_MAX if is_long else TOPIC_SIZE_MAX) and names.is_topic_name(topic)
+
+
 def _topic_bytes(topic: str, long_as_v2: bool) -> bytes | None:
-    """Java: BrokerController's and the store's topic checks in one (store-format 2.9)."""
-    size_max = LONG_TOPIC_SIZE_MAX if long_as_v2 and topic.startswith(_LONG_PREFIXES) else TOPIC_SIZE_MAX
-    if len(topic) > size_max or not names.is_topic_name(topic):
+    if not may_be_stored(topic, long_as_v2):
         return None
     layout = layouts.TOPIC_SIZE_V1 if len(topic) <= TOPIC_SIZE_MAX else layouts.TOPIC_SIZE_V2
     return layout.struct.pack(len(topic)) + topic.encode()
@@ -225,9 +235,11 @@ def properties_block(message: Message) -> bytes | None:
     """The properties of a message as a record holds them: TAGS, KEYS, WAIT, then its others in their order, each closed
     by 0x02; None where a name is empty or a separator stands in a name or a value.
 
-    The fields of the message win over properties of the same name.  Not stored: names that begin with
-    __RMQ.TRANSIENT., and a __CRC32# from outside (Java takes it out only where it writes one of its own; a stale one
-    would make a sound record look damaged).  Lone surrogates become `?`.
+    None also for INNER_NUM without the flag of an inner batch: RocketMQ 5.3.3 refuses such a message, and where one is
+    in the log with an INNER_BASE, and a value that is no number, it cuts the log there.
+    The fields of the message win over properties of the same name.  Not stored: properties whose value is None, names
+    that begin with __RMQ.TRANSIENT., and a __CRC32# from outside (Java takes it out only where it writes one of its
+    own; a stale one would make a sound record look damaged).  Lone surrogates become `?`.
     """
     return _properties_of(message)[0]
 
@@ -253,12 +265,18 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
     said: Said | None = (tags, keys, "")
     others = message.properties
     if others:
-        if not _STORED_APART.isdisjoint(others) or any(map(_is_unfit, others)):
-            if "" in others:
-                return None, None
+        if (
+            not _STORED_APART.isdisjoint(others)
+            or None in others.values()
+            or TRANSIENT_PREFIX in _VALUE_END.join(others)
+        ):
             others, said = _fit(message, tags, keys), None
+            if properties.INNER_COUNT in others and not message.sys_flag & sys_flag.INNER_BATCH:
+                return None, None
         elif properties.UNIQUE_KEY in others:
             said = (tags, keys, f"{others[properties.UNIQUE_KEY]}")
+        if "" in others:
+            return None, None
         count += len(others)
         text += "".join([f"{name}\x01{value}\x02" for name, value in others.items()])
     block = text.encode(errors="replace")
@@ -268,20 +286,18 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
     return block, said
 
 
-# Names that are not simply copied: the message's own fields may win over them, or the store writes them itself.
-_STORED_APART = frozenset((properties.TAGS, properties.KEYS, properties.WAIT, properties.CRC32))
-
-
-def _is_unfit(name: str) -> bool:
-    return not name or name.startswith(TRANSIENT_PREFIX)
+# Names that are not simply copied: the message's own fields may win over them, the store writes them itself, or not
+# every message may have them.
+_STORED_APART = frozenset((properties.TAGS, properties.KEYS, properties.WAIT, properties.CRC32, properties.INNER_COUNT))
 
 
 def _fit(message: Message, tags: str, keys: str) -> dict[str, str]:
-    """The further properties of a message without those that are not stored, or stand in its fields."""
+    """The further properties of a message without those that are absent, not stored, or stand in its fields."""
     taken = {properties.TAGS: tags, properties.KEYS: keys, properties.WAIT: not message.wait_store_ok}
     left_out = {properties.CRC32, *(name for name, value in taken.items() if value)}
+    others: Mapping[str, Any] = message.properties  # a None in it is an absent property, whatever the annotation says
     return {
         name: value
-        for name, value in message.properties.items()
-        if name not in left_out and not name.startswith(TRANSIENT_PREFIX)
+        for name, value in others.items()
+        if value is not None and name not in left_out and not name.startswith(TRANSIENT_PREFIX)
     }

@@ -18,7 +18,7 @@ from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm
 from rmqstore.log.binary_columns import EMPTY, KEY_SEPARATOR, marked_rows, nulls, sizes_of
-from rmqstore.log.property_values import Refuse, other_properties
+from rmqstore.log.property_values import OtherColumns, Refuse, other_properties
 
 _ROWS_NAMED_MAX = 10
 _PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
@@ -209,11 +209,16 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
         if column is not None:
             refuse(f"{name} hold a separator (0x01, 0x02)", marked_rows(column))
     hosts, host_numbers = _hosts_of(arrays.get("bornHost"), refuse)
-    more, more_names = other_properties(arrays.get("properties"), (tags, keys), delayed, refuse)
+    topic_names = [name.decode(errors="replace") for name in topics.dictionary.to_pylist()]
+    topic_numbers = topics.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    scheduled = _rows_of_topic(topic_names, topic_numbers, names.SCHEDULE_TOPIC)
+    batched = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0
+    columns = OtherColumns(tags, keys, delayed, scheduled, batched)
+    more, more_names = other_properties(arrays.get("properties"), columns, refuse)
     return ColumnValues(
         count=count,
-        topics=[name.decode(errors="replace") for name in topics.dictionary.to_pylist()],
-        topic_numbers=topics.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64),
+        topics=topic_names,
+        topic_numbers=topic_numbers,
         body=arrays["body"].fill_null(b"") if arrays["body"].null_count else arrays["body"],
         tags=tags,
         keys=keys,
@@ -223,6 +228,12 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
         host_numbers=host_numbers,
         more_names=more_names,
     )
+
+
+def _rows_of_topic(topics: list[str], numbers: Ints, sought: str) -> Mask:
+    """Which rows have a topic."""
+    is_sought: Mask = np.array([topic == sought for topic in topics] or [False])[numbers]
+    return is_sought
 
 
 def _present(column: pa.Array | None) -> pa.Array | None:
@@ -281,7 +292,7 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
     illegal = np.array([form.topic_bytes(topic) is None for topic in values.topics])
     refuse("topic may not be stored", illegal[values.topic_numbers] & (levels > 0))
     kinds = values.numbers.get("sysFlag", np.zeros(1, np.int32)) & sys_flag.TRANSACTION_MASK
-    is_there = np.array([topic == names.SCHEDULE_TOPIC for topic in values.topics])[values.topic_numbers]
+    is_there = _rows_of_topic(values.topics, values.topic_numbers, names.SCHEDULE_TOPIC)
     waits = (levels > 0) & ((kinds == sys_flag.NOT_TRANSACTIONAL) | (kinds == sys_flag.COMMIT)) & ~is_there
     levels = np.where(waits, np.minimum(levels, level_count), levels)
     queue_ids = values.numbers.get("queueId", np.zeros(values.count, np.int32)).astype(np.int64)

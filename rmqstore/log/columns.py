@@ -183,10 +183,10 @@ def record_columns(
     Columns: `topic` and `body`; also `tags`, `keys` (text with spaces, or lists), `properties` (a map or a list of
     structs), `queueId`, `flag`, `sysFlag`, `bornTimestamp` (a timestamp, or milliseconds), `bornHost`,
     `reconsumeTimes`, `preparedTransactionOffset`, `delayLevel`.  Null tags, keys, properties, hosts and levels are
-    absent ones; text may be dictionary-encoded, and large.  Defaults as in `message.Message`; `now_ms` is the born time
-    where none is given.  A row with a delay level above 0 is one that waits for its delivery, as a message with the
-    property DELAY that goes through broker.delay.DelayLevels; the store has `level_count` levels.  DELAY among the
-    `properties` delays nothing here.
+    absent ones, and so is a property of a null value; text may be dictionary-encoded, and large.  Defaults as in
+    `message.Message`; `now_ms` is the born time where none is given.  A row with a delay level above 0 is one that
+    waits for its delivery, as a message with the property DELAY that goes through broker.delay.DelayLevels; the store
+    has `level_count` levels.  DELAY among the `properties` delays nothing here.
 
     Raises Rejected: one for all wrong columns and types, or one for all rows beyond the limits, with their numbers;
     also for more than 1 GiB at once (`record_blocks` takes any amount).

@@ -184,17 +184,17 @@ class Fetch:
         return GetResult(scan.status, scan.next_offset, low, high, scan.messages)
 
     def message_at(self, physical_offset: int) -> StoredMessage:
-        """The message whose record begins at an offset of the log.  Raises DataLost where the log holds nothing,
-        Corrupt where no sound record begins."""
+        """The message whose record begins at an offset of the log; its body may be one that cannot be unpacked.  Raises
+        DataLost where the log holds nothing, Corrupt where no sound record begins."""
         message = self._look(physical_offset)
         if message is None:
             held = (self._log.start, self._log.readable_end)
             place = (physical_offset, physical_offset + 1)
             raise DataLost("commitlog", place, held, "commitlog", "no record begins there")
-        if message.corrupt_reason is not None:
+        if not message.is_sound:
             file_size = self._log.files.file_size
             path = self._log.files.path_of(physical_offset)
-            raise Corrupt(path, physical_offset % file_size, message.corrupt_reason)
+            raise Corrupt(path, physical_offset % file_size, message.corrupt_reason or "")
         return message
 
     def query(
@@ -212,7 +212,7 @@ class Fetch:
         for _ in range(_KEY_ROUNDS):
             offsets = sorted(self._index.query(topic, key, begin_ms, round_end_ms, max_count))
             found = [message for message in map(self._look, offsets) if message is not None]
-            sound = [message for message in found if message.corrupt_reason is None]
+            sound = [message for message in found if message.is_sound]
             keyed = [message for message in sound if message.topic == topic and message.has_key(key)]
             if keyed or not offsets:
                 return keyed

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.batch_frames import is_delayed
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces
 from rmqstore.formats.message_columns import Ints
@@ -38,13 +39,14 @@ def inner_batch_of(messages: Sequence[Message], form: RecordForm) -> Message | P
     if not messages:
         raise Rejected("a batch of no messages")
     first = messages[0]
+    if any(each.sys_flag & sys_flag.TRANSACTION_MASK or is_delayed(each) for each in messages):
+        return PutStatus.MESSAGE_ILLEGAL
     if any((each.topic, each.queue_id) != (first.topic, first.queue_id) for each in messages):
         raise Rejected(f"a batch goes to one queue, not to {first.topic}/{first.queue_id} and others")
     pieces = []
     for each in messages:
         block = properties_block(each)
-        delay = each.properties.get(properties.DELAY, "0")
-        if block is None or each.sys_flag & sys_flag.TRANSACTION_MASK or delay != "0":
+        if block is None:
             return PutStatus.MESSAGE_ILLEGAL
         if len(block) > PROPERTIES_SIZE_MAX:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
@@ -63,7 +65,7 @@ def inner_batch_of(messages: Sequence[Message], form: RecordForm) -> Message | P
 
 def message_count(message: Message) -> int | None:
     """INNER_NUM of a message that says it is an inner batch; None unless it is a count that a unit can hold."""
-    text = message.properties.get(properties.INNER_COUNT, "").encode(errors="replace")
+    text = (message.properties.get(properties.INNER_COUNT) or "").encode(errors="replace")
     count = int(text) if _NUMBER.fullmatch(text) else 0
     return count if 0 < count <= COUNT_MAX else None
 

@@ -102,8 +102,9 @@ class LatePuts:
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             if pa.types.is_null(chunk.type):
                 continue
-            names = chunk.keys if isinstance(chunk, pa.MapArray) else chunk.flatten().field(0)
-            if MULTI_DISPATCH in names.unique().to_pylist():
+            is_map = isinstance(chunk, pa.MapArray)
+            names, values = (chunk.keys, chunk.items) if is_map else chunk.flatten().flatten()
+            if MULTI_DISPATCH in names.filter(values.is_valid()).unique().to_pylist():
                 raise Rejected(f"{MULTI_DISPATCH}: put messages for light queues one by one")
 
     def is_batch_topic(self, topic: str) -> bool:

@@ -29,7 +29,7 @@ _FEW_COUNT = 48
 
 def is_light_message(message: Message) -> bool:
     """Whether a put of the message gives it places in light queues as well."""
-    return bool(message.properties.get(MULTI_DISPATCH, "").strip()) and may_dispatch(message.topic)
+    return bool((message.properties.get(MULTI_DISPATCH) or "").strip()) and may_dispatch(message.topic)
 
 
 def may_dispatch(topic: str) -> bool:

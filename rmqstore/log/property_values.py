@@ -1,6 +1,7 @@
 """The further properties of rows, from a column of maps: the bytes that stand for them in each record."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ TIMER_REQUESTS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_
 REPLACED_BY_DELAY = TIMER_REQUESTS | {properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID}
 # Names of properties that a row may have in other columns, or that are not stored.
 _OF_COLUMNS = frozenset(
-    name.encode() for name in (properties.TAGS, properties.KEYS, properties.CRC32, *REPLACED_BY_DELAY)
+    name.encode()
+    for name in (properties.TAGS, properties.KEYS, properties.CRC32, properties.INNER_COUNT, *REPLACED_BY_DELAY)
 )
 _TRANSIENT = TRANSIENT_PREFIX.encode()
 _OFFSET_MAX = 2**31 - 1
@@ -25,11 +27,25 @@ _OFFSET_MAX = 2**31 - 1
 Refuse = Callable[[str, Mask], None]
 
 
+@dataclass(frozen=True, slots=True)
+class OtherColumns:
+    """What rows say in their other columns: TAGS and KEYS (None: no row has any; null: that row has none), and, bool[n]
+    each, whether they wait for a delay level, go to the schedule topic, are flagged as inner batches.
+    """
+
+    tags: pa.Array | None
+    keys: pa.Array | None
+    delayed: Mask
+    scheduled: Mask
+    batched: Mask
+
+
 def other_properties(
-    column: pa.Array | None, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask, refuse: Refuse
+    column: pa.Array | None, own: OtherColumns, refuse: Refuse
 ) -> tuple[pa.Array | None, frozenset[bytes]]:
-    """The further properties of each row as a record has them, without those that are not stored, and their names;
-    `own` are tags and keys."""
+    """The further properties of each row as a record has them, without those that are absent (a null value) or not
+    stored, and their names.  What is not stored is not refused either.
+    """
     if column is None or column.null_count == len(column):
         return None, frozenset()
     if (repeated := _repeated_properties(column)) is not None:
@@ -39,13 +55,16 @@ def other_properties(
     row_firsts = np.concatenate(([0], np.cumsum(counts)))
     titles, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
     rows = np.repeat(np.arange(len(column)), counts)
+    distinct = titles.dictionary_encode()
+    dropped = nulls(values) | _dropped(distinct, rows, own)
+    is_count, is_delay = (_is_named(distinct, name) for name in (properties.INNER_COUNT, properties.DELAY))
     for reason, wrong in (
         ("a property has no name", nulls(titles) | (sizes_of(titles) == 0)),
         ("a property holds a separator (0x01, 0x02)", marked_rows(titles) | marked_rows(values)),
+        ("INNER_NUM without the sysFlag of an inner batch", is_count & ~own.batched[rows]),
+        ("DELAY of a message in the schedule topic is no number", _no_levels(values, is_delay & own.scheduled[rows])),
     ):
-        refuse(reason, _any_of(rows, wrong, len(column)))
-    distinct = titles.dictionary_encode()
-    dropped = nulls(values) | _dropped(distinct, rows, own, delayed)
+        refuse(reason, _any_of(rows, wrong & ~dropped, len(column)))
     if dropped.any():
         titles = pc.if_else(pa.array(~dropped), titles, pa.scalar(None, titles.type))
     texts = pc.binary_join_element_wise(titles, NAME_END, values, VALUE_END, EMPTY)
@@ -103,19 +122,40 @@ def _any_of(rows: Ints, wrong: Mask, count: int) -> Mask:
     return found
 
 
-def _dropped(
-    distinct: pa.DictionaryArray, rows: Ints, own: tuple[pa.Array | None, pa.Array | None], delayed: Mask
-) -> Mask:  # fmt: skip
+def _numbers_of(distinct: pa.DictionaryArray) -> Ints:
+    """Which of the distinct names each piece has; -1 for none."""
+    numbers: Ints = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _is_named(distinct: pa.DictionaryArray, name: str) -> Mask:
+    """Which pieces, of these names, have this one."""
+    names = distinct.dictionary.to_pylist()
+    named: Mask = _numbers_of(distinct) == (names.index(name.encode()) if name.encode() in names else len(names))
+    return named
+
+
+def _no_levels(values: pa.Array, asked: Mask) -> Mask:
+    """Which of the pieces asked about have a value that is no number."""
+    if not asked.any():
+        return asked
+    texts = values.filter(pa.array(asked)).drop_null().unique().to_pylist()
+    wrong = [text for text in texts if properties.delay_level(text.decode(errors="replace")) is None]
+    found: Mask = pc.is_in(values, value_set=pa.array(wrong, pa.binary())).to_numpy(zero_copy_only=False)
+    return asked & found
+
+
+def _dropped(distinct: pa.DictionaryArray, rows: Ints, own: OtherColumns) -> Mask:
     """Which pieces, of these names, are not stored: those that never are, TAGS, KEYS and delay where the row has them
     in its own columns."""
-    numbers = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    numbers = _numbers_of(distinct)
     dropped = np.zeros(len(numbers), bool)
     for number, name in enumerate(distinct.dictionary.to_pylist()):
         if name == properties.CRC32.encode() or name.startswith(_TRANSIENT):
             dropped |= numbers == number
         if name.decode(errors="replace") in REPLACED_BY_DELAY:
-            dropped |= (numbers == number) & delayed[rows]
-        for own_name, own_column in zip((properties.TAGS, properties.KEYS), own, strict=True):
+            dropped |= (numbers == number) & own.delayed[rows]
+        for own_name, own_column in ((properties.TAGS, own.tags), (properties.KEYS, own.keys)):
             if name == own_name.encode() and own_column is not None:
                 dropped |= (numbers == number) & ~nulls(own_column)[rows]
     return dropped

@@ -27,7 +27,8 @@ class StoredMessage:
     """
 
     __slots__ = (
-        "_body", "_buffer", "_position", "_properties", "_reason", "_record", "_size", "broker_name", "physical_offset",
+        "_body", "_buffer", "_is_sound", "_position", "_properties", "_reason", "_record", "_size", "broker_name",
+        "physical_offset",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +41,7 @@ class StoredMessage:
         self._reason: str | None = None
         self._properties: dict[str, str] | None = None
         self._body: bytes | type[_Unasked] | None = _Unasked
+        self._is_sound = False  # once the body was asked for
 
     @property
     def record(self) -> Record:
@@ -70,6 +72,15 @@ class StoredMessage:
         return self.record is not _UNREADABLE
 
     @property
+    def is_sound(self) -> bool:
+        """Whether the record is what was stored: whole, and the CRC of its body right.
+
+        A sound body may still be None, where its sender said that it is compressed and it is not.
+        """
+        _ = self.body
+        return self._is_sound
+
+    @property
     def corrupt_reason(self) -> str | None:
         """What is wrong with the record, or with its body; None for a sound one."""
         _ = self.body
@@ -91,6 +102,7 @@ class StoredMessage:
         if masked_crc32(record.body) != record.body_crc:
             self._reason = "the CRC of the body is wrong"
             return None
+        self._is_sound = True
         try:
             return decompress(record.body, record.sys_flag, BODY_SIZE_MAX)
         except BodyError as error:

@@ -53,6 +53,12 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     assert (answer.queue_id, answer.properties["DELAY"]) == (17, "18")
 
 
+@pytest.mark.parametrize("text", ["+3", "003"])
+def test_a_level_that_the_store_has_stays_as_it_was_written(text: str) -> None:
+    answer = waiting(Message("orders", b"x", properties={"DELAY": text}))
+    assert (answer.queue_id, answer.properties["DELAY"]) == (2, text)
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -61,6 +67,8 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
         Message("orders", b"x", properties={"DELAY": "0"}),
         Message("%DLQ%group", b"x", properties={"DELAY": "-1"}),
         Message("orders", b"x", properties={"DELAY": ""}),
+        Message("orders", b"x", properties={"DELAY": None, "TIMER_DELIVER_MS": None}),  # type: ignore[dict-item]
+        Message("orders", b"x", properties={"DELAY": "soon"}, sys_flag=0x4),
         Message("orders", b"x", properties={"DELAY": "3"}, sys_flag=0x4),
         Message("orders", b"x", properties={"DELAY": "3"}, sys_flag=0xC),
         Message(names.SCHEDULE_TOPIC, b"x", properties={"DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "0"}),
@@ -80,6 +88,10 @@ def test_others_are_left_as_they_are(message: Message) -> None:
         (Message("orders", b"x", properties={"DELAY": "3"}, queue_id=-1), PutStatus.MESSAGE_ILLEGAL),
         (Message("../x", b"x", properties={"DELAY": "3"}), PutStatus.MESSAGE_ILLEGAL),
         (Message("T" * 128, b"x", properties={"DELAY": "3"}), PutStatus.MESSAGE_ILLEGAL),
+        (Message("%DLQ%".ljust(128, "g"), b"x", properties={"DELAY": "3"}), PutStatus.MESSAGE_ILLEGAL),
+        (Message(names.SCHEDULE_TOPIC, b"x", properties={"DELAY": "soon"}), PutStatus.MESSAGE_ILLEGAL),
+        (Message(names.SCHEDULE_TOPIC, b"x", properties={"DELAY": "soon"}, sys_flag=0x4), PutStatus.MESSAGE_ILLEGAL),
+        (Message(names.SCHEDULE_TOPIC, b"x", properties={"DELAY": "soon"}, sys_flag=0xC), PutStatus.MESSAGE_ILLEGAL),
         (Message("orders", b"x", properties={"TIMER_DELAY_SEC": "3"}), PutStatus.WHEEL_TIMER_NOT_ENABLE),
         (Message("orders", b"x", properties={"TIMER_DELAY_MS": "3", "DELAY": "0"}), PutStatus.WHEEL_TIMER_NOT_ENABLE),
     ],
@@ -98,8 +110,10 @@ def test_a_level_wins_over_a_timer_and_an_earlier_return_address() -> None:
     assert answer.properties == {"DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"}
 
 
-def test_a_long_retry_topic_may_wait() -> None:
-    assert waiting(Message("%RETRY%" + "g" * 200, b"x", properties={"DELAY": "1"})).queue_id == 0
+def test_a_long_retry_topic_may_wait_where_records_may_have_it() -> None:
+    message = Message("%RETRY%" + "g" * 200, b"x", properties={"DELAY": "1"})
+    assert waiting(message).queue_id == 0
+    assert DelayLevels((1000,), long_topics_as_v2=False)(message) is PutStatus.MESSAGE_ILLEGAL
 
 
 # What is delivered.

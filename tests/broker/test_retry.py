@@ -112,6 +112,7 @@ def test_a_damaged_record_is_not_sent_back(shop: Shop):
         ("%RETRY%cart", 17, {}, True),
         ("%RETRY%cart", 16, {}, False),
         ("%RETRY%cart", 3, {"MAX_RECONSUME_TIMES": "2"}, True),
+        ("%RETRY%cart", 16, {"MAX_RECONSUME_TIMES": None}, False),
         ("%RETRY%cart", 20, {"MAX_RECONSUME_TIMES": "20"}, False),
         ("%RETRY%cart", 17, {"MAX_RECONSUME_TIMES": "many"}, True),
         ("orders", 99, {}, False),

@@ -94,7 +94,9 @@ def test_by_policy_no_topic_is_made() -> None:
     assert topics_on(disk.crash("lost")).all() == {}
 
 
-@pytest.mark.parametrize("topic", ["", "a b", "a.b", "ж", "x" * 128, "%RETRY%" + "x" * 249, "../up"])
+@pytest.mark.parametrize(
+    "topic", ["", "a b", "a.b", "ж", "x" * 128, "%DLQ%" + "x" * 123, "%RETRY%" + "x" * 249, "../up"]
+)
 def test_no_topic_of_a_wrong_name_is_made(topic: str) -> None:
     disk = MemoryDisk()
     assert answer(topics_on(disk), topic) is ILLEGAL

@@ -29,7 +29,7 @@ def _plain(book: Book, rng: random.Random) -> None:
 
 
 def _long_topics(book: Book, rng: random.Random) -> None:
-    topics = ("t" * 127, "%RETRY%" + "g" * 121, "%DLQ%" + "g" * 200, "short")
+    topics = ("t" * 127, "%RETRY%" + "g" * 121, "%RETRY%" + "g" * 248, "short")
     for number in range(60):
         book.put(message(rng, topics[number % 4], number % 2, born_host=host(rng, number % 5 == 0)))
     book.put_columns([message(rng, topics[number % 4], number % 2) for number in range(40)])

@@ -72,7 +72,7 @@ def _addresses(store_host: str) -> Callable[[random.Random], list[Json]]:
 
 
 def _long_topics(rng: random.Random) -> list[Json]:
-    topics = ("t" * 127, "%RETRY%" + "g" * 121, "%DLQ%" + "g" * 200)
+    topics = ("t" * 127, "%RETRY%" + "g" * 121, "%RETRY%" + "g" * 248)
     sent = [message(rng, topics[number % 3], number % 2, born_host=host(rng, number % 4 == 0)) for number in range(9)]
     return [*map(as_request, sent), as_batch_request([message(rng, topics[1], 0) for _ in range(3)], {})]
 

@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,7 +48,8 @@ MESSAGES = st.builds(
     tags=st.none() | TEXTS,
     keys=st.lists(TEXTS, max_size=3) | TEXTS,
     properties=st.dictionaries(
-        NAMES | st.sampled_from(["TAGS", "KEYS", "WAIT", "__CRC32#", "__RMQ.TRANSIENT.x"]), TEXTS
+        NAMES | st.sampled_from(["TAGS", "KEYS", "WAIT", "__CRC32#", "__RMQ.TRANSIENT.x", "x__RMQ.TRANSIENT."]),
+        st.none() | TEXTS,
     ),
     queue_id=st.integers(0, 2**31 - 1),
     flag=st.integers(-(2**31), 2**31 - 1),
@@ -78,7 +80,7 @@ def stored_properties(message: Message) -> dict[str, str]:
     own = {"TAGS": message.tags or "", "KEYS": keys, "WAIT": "" if message.wait_store_ok else "false"}
     stored = {name: value for name, value in own.items() if value}
     for name, value in message.properties.items():
-        if name not in stored and name != "__CRC32#" and not name.startswith("__RMQ.TRANSIENT."):
+        if value is not None and name not in stored and name != "__CRC32#" and not name.startswith("__RMQ.TRANSIENT."):
             stored[name] = value
     return stored
 
@@ -182,13 +184,41 @@ def test_topics_that_are_no_names_are_refused(topic: str) -> None:
     assert refused(Message(topic, b"")) is PutStatus.MESSAGE_ILLEGAL
 
 
-def test_long_topics_are_v2_or_refused() -> None:
-    for prefix in ("%RETRY%", "%DLQ%"):
-        topic = prefix.ljust(255, "g")
+def test_long_retry_topics_are_v2_or_refused() -> None:
+    for size in (128, 255):
+        topic = "%RETRY%".ljust(size, "g")
         record = read_record(bytes(framed(Message(topic, b"x")).data), 0)
         assert isinstance(record, Record)
         assert (record.magic, record.topic) == (MAGIC_V2, topic.encode())
         assert refused(Message(topic, b"x"), replace(FORM, long_topics_as_v2=False)) is PutStatus.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("prefix", ["%DLQ%", "%LMQ%", "%retry%", ""])
+def test_only_retry_topics_may_be_longer_than_127_bytes(prefix: str) -> None:
+    assert len(framed(Message(prefix.ljust(127, "g"), b"x")).topic) == 127
+    for size in (128, 255, 256):
+        assert refused(Message(prefix.ljust(size, "g"), b"x")) is PutStatus.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("name", ["a", "TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "INNER_NUM", "__CRC32#", "", "a\1"])
+def test_a_property_whose_value_is_none_is_absent(name: str) -> None:
+    absent: Any = {name: None}
+    kept = {"None": "None", "b": "1"}
+    assert framed(Message("T", b"x", properties=absent)).data == framed(Message("T", b"x")).data
+    for properties in (absent | kept, kept | absent):
+        assert (
+            framed(Message("T", b"x", properties=properties)).data == framed(Message("T", b"x", properties=kept)).data
+        )
+
+
+def test_inner_num_belongs_to_inner_batches() -> None:
+    """A record with INNER_BASE and an INNER_NUM that is no number ends RocketMQ 5.3.3's log."""
+    for value in ("2", "", "none"):
+        message = Message("T", b"x", properties={"INNER_NUM": value, "INNER_BASE": "0"})
+        for flags in (0, sys_flag.NEED_UNWRAP, sys_flag.PREPARED):
+            assert refused(replace(message, sys_flag=flags)) is PutStatus.MESSAGE_ILLEGAL
+        assert framed(replace(message, sys_flag=sys_flag.INNER_BATCH)).properties_size > 0
+    assert framed(Message("T", b"x", properties={"INNER_BASE": "0", "inner_num": "2"})).properties_size > 0
 
 
 def property_of(size: int) -> dict[str, str]:

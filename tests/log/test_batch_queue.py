@@ -124,6 +124,9 @@ def test_what_may_not_be_stored() -> None:
         store.put("batch", **{**whole(), "sys_flag": sys_flag.INNER_BATCH}),
         store.put_batch("batch", [b"x"], sys_flag=sys_flag.PREPARED),
         store.put_batch("batch", [b"x"], properties={"DELAY": "3"}),
+        store.put_batch("batch", [b"x"], properties={"DELAY": "soon"}),
+        store.put_batch("batch", [b"x"], properties={"INNER_NUM": "1"}),
+        store.put("batch", **whole(INNER_NUM=None)),
         store.put_batch("batch", [b"x"], properties={"a\1": "b"}),
     ]
     assert {result.status for result in refused} == {PutStatus.MESSAGE_ILLEGAL}
@@ -131,6 +134,12 @@ def test_what_may_not_be_stored() -> None:
     for messages in ([], [Message("batch", b""), Message("batch", b"", queue_id=1)]):
         with pytest.raises(Rejected):
             store.appender.put_batch(messages)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "00", "", None])
+def test_a_delay_level_that_delays_nothing_is_no_delay(text: str | None) -> None:
+    store = KindsStore(MemoryDisk())
+    assert store.put_batch("batch", [b"x"], properties={"DELAY": text}).status is PutStatus.PUT_OK
 
 
 def test_without_such_topics_a_batch_is_stored_one_by_one() -> None:

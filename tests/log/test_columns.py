@@ -17,7 +17,7 @@ from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log import columns
 from rmqstore.log.columns import EncodedColumns, record_blocks, record_columns
 from rmqstore.log.property_values import REPLACED_BY_DELAY
-from rmqstore.message import Message
+from rmqstore.message import Message, PutStatus
 from tests.formats.test_record_frame import MESSAGES
 
 FORM = RecordForm(encode_host("127.0.0.1:10911"))
@@ -268,7 +268,7 @@ def test_a_doubled_column_is_refused() -> None:
 
 
 WRONG_ROWS: dict[str, dict[str, Any]] = {
-    "topic may not be stored": {"topic": ["T", "../x"]},
+    "topic may not be stored": {"topic": ["%RETRY%".ljust(255, "g"), "%DLQ%".ljust(128, "g")]},
     "topic is null": {"topic": ["T", None]},
     "body is null": {"body": [b"one", None]},
     "body of more than 4194304 bytes": {"body": [b"one", bytes(4194305)]},
@@ -277,6 +277,11 @@ WRONG_ROWS: dict[str, dict[str, Any]] = {
     "keys hold a null": {"keys": [["a"], ["b", None]]},
     "a property holds a separator": {"properties": pa.array([[("p", "v")], [("p", "\x02")]], MAP)},
     "a property has no name": {"properties": pa.array([[("p", "v")], [("", "v")]], MAP)},
+    "INNER_NUM without the sysFlag of an inner batch": {"properties": pa.array([[], [("INNER_NUM", "2")]], MAP)},
+    "DELAY of a message in the schedule topic is no number": {
+        "topic": ["T", "SCHEDULE_TOPIC_XXXX"],
+        "properties": pa.array([[("DELAY", "x")], [("DELAY", "x")]], MAP),
+    },
     "properties of more than 32767 bytes": {"tags": ["a", "x" * 32762]},
     "queueId is negative": {"queueId": [0, -1]},
     "queueId is null": {"queueId": [0, None]},
@@ -290,6 +295,38 @@ def test_rows_beyond_the_limits_are_named(reason: str) -> None:
         record_columns(pa.table(MINIMAL | WRONG_ROWS[reason]), FORM, NOW_MS)
     assert f"{reason}" in str(caught.value)
     assert ": row 1;" in str(caught.value)
+
+
+TROUBLE = st.dictionaries(
+    st.sampled_from(["INNER_NUM", "DELAY", "__RMQ.TRANSIENT.x", "__CRC32#", "TAGS", "a", "", "a\1"]),
+    st.sampled_from([None, "", "2", "-1", "soon", "b\2"]), max_size=3,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(TROUBLE, st.sampled_from([0, 0x4, 0x80, 0xC0]), st.sampled_from(["T", "SCHEDULE_TOPIC_XXXX"])),
+             min_size=1, max_size=3),
+    st.none() | st.just("t"),
+)  # fmt: skip
+def test_rows_are_refused_where_single_messages_are(rows, tags: str | None) -> None:
+    """By the encoder, and in the schedule topic for a DELAY that is no number by the hook for delays."""
+    messages = [
+        Message(topic, b"x", tags, properties=properties, sys_flag=flags, born_timestamp_ms=1)
+        for properties, flags, topic in rows
+    ]
+    answers = [
+        levels if isinstance(levels := DelayLevels((1000,))(message), PutStatus) and message.topic != "T"
+        else frame_of(message, FORM, NOW_MS)
+        for message in messages
+    ]  # fmt: skip
+    columns = [list(message.properties.items()) for message in messages]
+    table = table_of(messages).set_column(4, "properties", pa.array(columns, MAP))
+    if any(isinstance(answer, PutStatus) for answer in answers):
+        with pytest.raises(Rejected):
+            record_columns(table, FORM, NOW_MS)
+    else:
+        assert one(record_columns(table, FORM, NOW_MS)) == b"".join(bytes(frame.data) for frame in answers)
 
 
 def test_the_largest_tags_fit() -> None:

@@ -4,6 +4,7 @@ stores."""
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -318,6 +319,27 @@ def test_message_at() -> None:
     )
     with pytest.raises(Corrupt, match="blank"):
         fetch.message_at(blank)
+
+
+def test_a_body_that_is_not_what_its_flag_says_is_shown_by_every_read() -> None:
+    """What its sender flagged as compressed and is not: the record is sound, as Java's reads take it to be."""
+    store = FakeStore()
+    places = [store.put(key="k", body=b"plain", sys_flag=flags) for flags in (0x1, 0x201, 0x701)]
+    store.keyed["k"] = places
+    fetch = store.fetch()
+    for found in (fetch.get("T", 0, 0).messages, fetch.query("T", "k"), [fetch.message_at(at) for at in places]):
+        assert [message.physical_offset for message in found] == places
+        assert all(message.body is None and message.stored_body == b"plain" for message in found)
+        assert all(message.corrupt_reason for message in found)
+
+
+def test_a_body_with_a_wrong_crc_is_found_neither_by_key_nor_by_place() -> None:
+    store = FakeStore()
+    places = [store.put(key="k", body_crc=crc) for crc in (1, crc32(b"hello"))]
+    store.keyed["k"] = places
+    assert [message.physical_offset for message in store.fetch().query("T", "k")] == places[1:]
+    with pytest.raises(Corrupt, match="CRC"):
+        store.fetch().message_at(places[0])
 
 
 def test_key_queries_verify_the_key_and_answer_in_the_log_s_order() -> None:

@@ -124,9 +124,12 @@ def test_many_at_once_are_refused_rather_than_lost() -> None:
         "body": [b"1", b"2"],
         "properties": pa.array([[], [("INNER_MULTI_DISPATCH", "x")]], kind),
     }
-    with pytest.raises(Rejected, match="one by one"):
-        store.appender.put_columns(pa.table(rows))
-    assert store.appender.put_columns(pa.table({**rows, "properties": pa.array([[("A", "b")]] * 2, kind)})).is_stored
+    structs = [[], [{"name": "INNER_MULTI_DISPATCH", "value": "x"}]]
+    for properties in (rows["properties"], structs):
+        with pytest.raises(Rejected, match="one by one"):
+            store.appender.put_columns(pa.table({**rows, "properties": properties}))
+    absent = [[("A", "b"), ("INNER_MULTI_DISPATCH", None)], []]
+    assert store.appender.put_columns(pa.table({**rows, "properties": pa.array(absent, kind)})).is_stored
 
 
 def test_names_that_lead_out_of_the_store_make_no_queue() -> None:

@@ -64,6 +64,7 @@ def test_times_beyond_any_calendar_are_none() -> None:
 def test_compressed_bodies_are_unpacked() -> None:
     message = message_of(make_record(sys_flag=1, body=zlib.compress(b"hello")))
     assert (message.body, message.stored_body) == (b"hello", zlib.compress(b"hello"))
+    assert message.is_sound
 
 
 def test_a_body_that_is_not_what_its_flag_says_is_told() -> None:
@@ -72,12 +73,14 @@ def test_a_body_that_is_not_what_its_flag_says_is_told() -> None:
     assert message.body is None
     assert "zlib" in (message.corrupt_reason or "")
     assert (message.stored_body, message.topic) == (b"plain", "T")
+    assert message.is_sound
 
 
 def test_a_body_with_a_wrong_crc_is_not_given_out() -> None:
     message = message_of(make_record(body_crc=1))
     assert message.corrupt_reason == "the CRC of the body is wrong"
     assert (message.body, message.stored_body, message.is_whole) == (None, b"hello", True)
+    assert not message.is_sound
 
 
 def test_a_record_of_another_place_or_size_is_not_trusted() -> None:

@@ -103,6 +103,24 @@ def test_a_topic_without_permission_takes_nothing():
     assert opened.store.put(Message("orders", b"")).status is PutStatus.PUT_OK
 
 
+def test_a_message_never_waits_for_a_topic_that_no_record_may_have():
+    """It could not be delivered, and would be lost."""
+    opened = Opened(replace(SMALL, long_topics_as_v2=False))
+    late = Message("%RETRY%".ljust(200, "g"), b"x", properties={"DELAY": "1"})
+    assert opened.store.put(late).status is PutStatus.MESSAGE_ILLEGAL
+    assert Opened().store.put(late).status is PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("name", ["DELAY", "WAIT", "TIMER_DELAY_MS", "INNER_MULTI_DISPATCH", "INNER_NUM", "UNIQ_KEY"])
+def test_a_none_among_the_properties_is_no_property_for_anyone(name: str):
+    opened = Opened(replace(SMALL, multi_dispatch=True))
+    message = Message("orders", b"x", properties={name: None, "a": "1"})  # type: ignore[dict-item]
+    assert opened.store.put(message).status is PutStatus.PUT_OK
+    assert opened.store.put_batch([message, message]).status is PutStatus.PUT_OK
+    opened.store.flush()
+    assert [found.properties for found in opened.store.get("orders", 0, 0).messages] == [{"a": "1"}] * 3
+
+
 def test_topics_of_a_store_without_a_table_are_known_by_their_queues():
     opened = Opened()
     opened.store.put(Message("orders", b"", queue_id=5))
