@@ -19,7 +19,7 @@ from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.transient_pool import TransientPool
-from rmqstore.formats import names, sys_flag
+from rmqstore.formats import names
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop
@@ -92,12 +92,7 @@ class Store:
         self.close()
 
     def put(self, message: Message) -> PutResult:
-        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost.
-
-        Topics with batch queues take batches only: RocketMQ stores a message alone, and shows it to nobody.
-        """
-        if self._features.topics.is_batch_topic(message.topic) and not message.sys_flag & sys_flag.INNER_BATCH:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost."""
         if self._statistics is None:
             return self._appender.put(message)
         began_s = self._clock.monotonic_s()

@@ -91,7 +91,7 @@ class Features:
         progress, more = self._delay_file.load()
         self._opened = opened
         next_offsets = opened.queues.next_offsets()
-        self.topics.adopt(next_offsets)
+        self.topics.adopt(next_offsets, opened.queues.is_batch_topic)
         opened.appender.admit = self._admit
         self.offsets.sync_log = opened.sync
         self.retries = Retries(opened.put, self.groups.find)

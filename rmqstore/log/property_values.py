@@ -58,6 +58,14 @@ def other_properties(
     return more, frozenset(distinct.dictionary.to_pylist())
 
 
+def rows_with(column: pa.Array, name: str) -> Mask:
+    """Which rows of a column of maps have a property of this name, with a value: bool[n]."""
+    pairs = pc.list_flatten(column)
+    named = pc.and_(pc.equal(pc.struct_field(pairs, [0]), name.encode()), pc.is_valid(pc.struct_field(pairs, [1])))
+    rows = pc.list_parent_indices(column).filter(named)
+    return np.isin(np.arange(len(column)), rows.to_numpy(zero_copy_only=False))
+
+
 def _repeated_properties(column: pa.Array) -> tuple[pa.Array, frozenset[bytes]] | None:
     """`other_properties` where all rows have the same, and none that depends on the row's other columns or is wrong;
     None elsewhere.  A sixth of the price.

@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
+from rmqstore.log.inner_batches import rows_by_kind
 from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_batch import RecordBatch
-from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queued_rows
+from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_view import LogView, StoreView
 
@@ -86,14 +87,13 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows = queued_rows(self.store, batch)
-        if not len(rows):
-            return
-        topics, topic_numbers = batch.topics
-        pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
-        numbers = np.array([self._number_of((topics[topic], queue_id)) for topic, queue_id in pairs], np.int64)
-        self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
-        self._block_count += len(rows)
+        rows, _ = rows_by_kind(batch, self.store.is_batch_topic)
+        if len(rows):
+            topics, topic_numbers = batch.topics
+            pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
+            numbers = np.array([self._number_of((topics[topic], queue_id)) for topic, queue_id in pairs], np.int64)
+            self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
+            self._block_count += len(rows)
         if self.store.kinds.multi_dispatch:
             for key, (places, queue_offsets) in further_entries(batch).items():
                 numbers = np.full(len(places), self._number_of(key))

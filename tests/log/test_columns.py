@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmqstore.broker.delay import DelayLevels
 from rmqstore.errors import Rejected
+from rmqstore.formats import sys_flag
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log import columns
@@ -80,7 +81,11 @@ def stamped(frames: list[Frame], next_offsets: dict[tuple[str, int], int], offse
 
 PLAIN = MESSAGES.map(
     lambda message: replace(
-        message, wait_store_ok=True, born_timestamp_ms=message.born_timestamp_ms or 0, queue_id=message.queue_id % 3
+        message,
+        wait_store_ok=True,
+        born_timestamp_ms=message.born_timestamp_ms or 0,
+        queue_id=message.queue_id % 3,
+        sys_flag=message.sys_flag & ~sys_flag.INNER_BATCH,
     )
 )
 
@@ -303,6 +308,26 @@ def test_all_wrong_rows_are_in_one_error() -> None:
         record_columns(table, FORM, NOW_MS)
     assert "body is null: row 39" in str(caught.value)
     assert "topic may not be stored: rows 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and 10 more" in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", [0x80, 0xC0, 0x88, -1])
+def test_a_row_that_says_to_be_a_batch_is_refused_by_its_number(flag: int) -> None:
+    """As a single message is in a topic without batch queues; the bit 0x40 alone says nothing to RocketMQ."""
+    table = pa.table({"topic": ["T"] * 4, "body": [b"x"] * 4, "sysFlag": pa.array([0, flag, 0x40, flag], pa.int32())})
+    with pytest.raises(Rejected, match="is a batch, but a row is one message: rows 1, 3; nothing was stored"):
+        record_columns(table, FORM, NOW_MS)
+
+
+@pytest.mark.parametrize("other", [None, [], [("a", "b")], [("INNER_BASE", "1")], [("INNER_NUM", None)]])
+def test_a_row_with_a_count_of_messages_is_refused(other: object) -> None:
+    rows = [other, [("a", "b"), ("INNER_NUM", "1")], other]
+    table = pa.table({"topic": ["T"] * 3, "body": [b"x"] * 3, "properties": pa.array(rows, MAP)})
+    with pytest.raises(Rejected, match="is a batch, but a row is one message: row 1; nothing was stored"):
+        record_columns(table, FORM, NOW_MS)
+    same = pa.table({"topic": ["T"] * 3, "body": [b"x"] * 3, "properties": pa.array([rows[1]] * 3, MAP)})
+    with pytest.raises(Rejected, match="rows 0, 1, 2; nothing was stored"):
+        record_columns(same, FORM, NOW_MS)
+    record_columns(table.take([0, 2]), FORM, NOW_MS)
 
 
 def test_blocks_are_checked_before_the_first_is_made_and_count_rows_through() -> None:
