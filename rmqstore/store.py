@@ -269,6 +269,7 @@ class Store:
         if not self._is_open:
             reasons.append("closed")
         warnings = [*self.warnings, *self._features.failures()]
+        warnings += [f"a message is not in its light queue: {reason}" for reason in self._parts.queues.faults.values()]
         if self._retention.failure is not None:
             warnings.append(f"old files could not be deleted: {self._retention.failure}")
         return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(warnings))

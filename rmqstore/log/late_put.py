@@ -117,9 +117,10 @@ class LatePuts:
         return self._kinds.is_batch_topic(topic)
 
     def _is_batch(self, message: Message) -> bool:
-        """Whether a message is an inner batch that goes where such may come."""
+        """Whether a message is an inner batch that goes where such may come; one for light queues goes nowhere."""
         is_whole = sys_flag.is_inner_batch(message.sys_flag) and message_count(message) is not None
-        return is_whole and self.is_batch_topic(message.topic)
+        is_light = self._light is not None and is_light_message(message)
+        return is_whole and not is_light and self.is_batch_topic(message.topic)
 
     def _batch_put(self, message: Message, now_ms: int) -> LatePut | PutStatus:
         frame = late_frame_of(message, properties.INNER_BASE, self._form, now_ms, self._form.record_size_max)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
@@ -55,6 +56,7 @@ class QueueTable:
     ) -> None:
         self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
         self.refused_count = 0  # records whose topic or queue id names no directory
+        self.faults: dict[QueueKey, str] = {}  # light queues that lack an entry which a record lists, and why
         self._fs = fs
         self._handles = handles
         self._root = join(root, DIRECTORY)
@@ -295,7 +297,10 @@ class QueueTable:
             entries, _ = _entries(batch, rows[wanted], codes)
             if len(entries):
                 touched.append(queue)
-                queue.append(queue_offsets[wanted], entries)
+                try:
+                    queue.append(queue_offsets[wanted], entries)
+                except Corrupt as gap:  # what a record says of another queue must not stop its own
+                    self.faults[topic, queue_id] = gap.reason
 
     def _bitmaps(self, batch: Records, rows: Ints) -> list[bytes] | None:
         """The bitmaps of some records' extension units."""

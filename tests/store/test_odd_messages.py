@@ -63,6 +63,10 @@ WHOLE = Message("batch", encode_pieces([Piece(0, b"1", b""), Piece(0, b"2", b"")
                 properties={"INNER_NUM": "2"})  # fmt: skip
 
 
+LIGHT = Message("plain", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+FORGED = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "7"}
+
+
 def columns_of(messages: list[Message]) -> pa.Table:
     kind = pa.map_(pa.string(), pa.string())
     clean = [
@@ -186,6 +190,8 @@ def require_everything(store: Store, caller: Caller) -> None:
 @example([("put", Message("plain", b"")), ("put_columns", [Message("plain", b"", sys_flag=0xC0)])], False, {})
 @example([("put", WHOLE), ("put", Message("batch", b"x")), ("put_columns", [Message("batch", b"y")] * 2)], False, {})
 @example([("commit", WHOLE), ("put", replace(WHOLE, properties={"INNER_NUM": "2", "DELAY": "1"}))], False, {})
+@example([("put", LIGHT), ("put", replace(WHOLE, properties=WHOLE.properties | FORGED)), ("put", LIGHT)], True, {})
+@example([("put", LIGHT), ("put", replace(LIGHT, properties=FORGED | {"INNER_MULTI_DISPATCH": " "}))], True, {})
 @example([("put", WHOLE), ("delete", "batch"), ("put", Message("batch", b"x")), ("put", WHOLE)], False, {})
 def test_no_message_stops_the_store_and_none_is_lost(
     puts: list[tuple[str, Any]], is_light: bool, changes: dict[str, Any]
