@@ -24,6 +24,7 @@ from rmqstore.formats import names
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
+from rmqstore.log.late_put import claims_to_be_batch
 from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.retention import unconsumed_from
@@ -171,8 +172,8 @@ class _TransactionLog:
     topics: Topics
 
     def admit(self, message: Message) -> Message | PutStatus:
-        """Asks for the topic."""
-        return self.topics(message)
+        """Asks for the topic; a half message is no batch, as its topic has plain queues."""
+        return PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message) else self.topics(message)
 
     def put(self, message: Message) -> PutResult:
         """Stores a message, and waits for the disk as the store and its WAIT say."""

@@ -62,7 +62,7 @@ def record_numbers(located: Located) -> RecordNumbers:
 
     Java takes the numbers of any record that has both properties; no release writes them without the bit.
     """
-    bases = located.head("queue_offset").astype(np.int64)
+    bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
     rows = np.flatnonzero(located.sound & (located.flags & sys_flag.INNER_BATCH != 0))
     if not len(rows):

@@ -93,7 +93,7 @@ class LatePuts:
         """
         if self._light is not None and any(map(is_light_message, messages)):
             return PutStatus.MESSAGE_ILLEGAL
-        if any(map(_claims_to_be_batch, messages)):
+        if any(map(claims_to_be_batch, messages)):
             return PutStatus.MESSAGE_ILLEGAL
         if not messages or not self.is_batch_topic(messages[0].topic):
             return None
@@ -127,8 +127,8 @@ class LatePuts:
         return frame if isinstance(frame, PutStatus) else LatePut(frame, message, message_count(message) or 1, None)
 
 
-def _claims_to_be_batch(message: Message) -> bool:
-    """Whether one of several messages that are put together says to be a batch: none of them may."""
+def claims_to_be_batch(message: Message) -> bool:
+    """Whether a message says to be a batch that comes where none may: in a batch, or in a transaction."""
     is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
     return is_misused(is_batch, properties.INNER_COUNT in message.properties, False)
 

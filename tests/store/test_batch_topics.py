@@ -65,6 +65,22 @@ def rows_of(path: Path, mode: str, **how) -> list[dict]:
     return scan.read_all().to_pylist()
 
 
+@pytest.mark.parametrize("verify_crc", ["auto", "always"])
+def test_both_ways_of_reading_give_the_same_rows_with_all_their_columns(tmp_path: Path, verify_crc: str) -> None:
+    with written(tmp_path) as store:
+        for number in range(3):
+            store.put(Message("batch", b"more", tags="abc"[number]))
+    snapshot = rmqstore.open_snapshot(str(tmp_path))
+    every = [field.name for field in snapshot.scan(columns=None).schema] + ["sysFlag", "tagsCode", "properties"]
+    tables = [
+        snapshot.scan(topics=["batch"], columns=list(dict.fromkeys(every)), scan_mode=mode, verify_crc=verify_crc)
+        for mode in ("queue", "commitlog")
+    ]
+    by_queue, by_log = (sorted(table.read_all().to_pylist(), key=lambda row: row["queueOffset"]) for table in tables)
+    assert by_queue == by_log
+    assert [row["tagsCode"] for row in by_queue] == [97, *[0] * 7, 97, 98, 99]
+
+
 @pytest.mark.parametrize("mode", ["queue", "commitlog"])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_what_came_alone_and_in_batches_is_read_in_one_order(tmp_path: Path, mode: str, is_open: bool) -> None:
@@ -108,6 +124,7 @@ def test_what_put_refuses_no_other_way_takes(tmp_path: Path, wrong: Message) -> 
         end = store._log.marks.appended
         assert store.put(wrong).status is PutStatus.MESSAGE_ILLEGAL
         assert store.put_batch([replace(wrong, sys_flag=0, properties={}), wrong]).status is PutStatus.MESSAGE_ILLEGAL
+        assert store.transactions.prepare(wrong).status is PutStatus.MESSAGE_ILLEGAL
         with pytest.raises(Rejected, match="says that it is a batch, but a row is one message: row 1"):
             store.put_columns(columns(Message(wrong.topic, b"sound"), wrong))
         assert store._log.marks.appended == end

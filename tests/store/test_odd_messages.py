@@ -88,6 +88,7 @@ class Caller:
         self.disk, self.clock, self.config = MemoryDisk(), ManualClock(), config
         self.changes = changes  # what a hook makes of each message
         self.acknowledged: list[PutResult] = []
+        self.has_deleted = False  # then the log alone does not tell which queue a record was for
         self.store = self.opened(self.disk)
         self.make_batch_topic()
 
@@ -127,6 +128,7 @@ class Caller:
                 store.close()
                 self.store = self.opened(self.disk)
             case "delete":
+                self.has_deleted = True
                 store.delete_topic(with_what)
                 self.acknowledged = [result for result in self.acknowledged if topic_of(store, result) != with_what]
                 self.make_batch_topic()
@@ -213,9 +215,10 @@ def test_no_message_stops_the_store_and_none_is_lost(
         if "consumequeue" not in path and "/index/" not in path:
             killed.put_file(path, data)
     killed.put_file(f"{ROOT}/abort", b"")
-    for disk in (caller.disk, killed):
+    for disk in (caller.disk,) if caller.has_deleted else (caller.disk, killed):
         again = caller.opened(disk)
         require_everything(again, caller)
         found = queues_of(again)
-        assert {key: found.get(key, []) for key in queues} == queues  # those of deleted topics may be back
+        assert {key: found.get(key, []) for key in queues} == queues
+        assert caller.has_deleted or {key for key, rows in found.items() if rows} <= set(queues)
         again.close()
