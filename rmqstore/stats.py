@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqstore.clock import Clock
-from rmqstore.message import GetResult, GetStatus
+from rmqstore.message import GetResult, GetStatus, PutResult, PutStatus
 
 # Where the latency buckets begin, in ms.  From 1 ms on they are RocketMQ's (PUT_MESSAGE_ENTIRE_TIME_BUCKETS); what it
 # calls 0 ms is most of all puts here, so that is cut finer.
@@ -291,6 +291,20 @@ class Statistics:
             cell[0] += count
             cell[1] += size
         self._took(tally, seconds)
+
+    def put_answered(self, topic: str, result: PutResult, seconds: float) -> None:
+        """Counts one put by what it was answered."""
+        if result.is_stored:
+            self.put_done(topic, result.size, seconds, result.message_count)
+        else:
+            self.put_failed(seconds)
+
+    def columns_answered(self, amounts: Mapping[str, tuple[int, int]], result: PutResult, seconds: float) -> None:
+        """Counts one put of columns, of which `amounts` were stored, by what it was answered."""
+        if amounts or result.status is PutStatus.PUT_OK:
+            self.columns_done(amounts, seconds)
+        else:
+            self.put_failed(seconds)
 
     def put_failed(self, seconds: float) -> None:
         """Counts one put that stored nothing."""

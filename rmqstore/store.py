@@ -20,7 +20,7 @@ from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.transient_pool import TransientPool
-from rmqstore.formats import names, sys_flag
+from rmqstore.formats import names
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop
@@ -89,12 +89,7 @@ class Store:
         self.close()
 
     def put(self, message: Message) -> PutResult:
-        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost.
-
-        Topics with batch queues take batches only: RocketMQ stores a message alone, and shows it to nobody.
-        """
-        if self._features.topics.is_batch_topic(message.topic) and not message.sys_flag & sys_flag.INNER_BATCH:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost."""
         if self._statistics is None:
             return self._appender.put(message)
         began_s = self._clock.monotonic_s()
@@ -122,11 +117,7 @@ class Store:
             return self._appender.put_columns(table)
         began_s, amounts = self._clock.monotonic_s(), dict[str, tuple[int, int]]()
         result = self._appender.put_columns(table, amounts)
-        taken_s = self._clock.monotonic_s() - began_s
-        if amounts or result.status is PutStatus.PUT_OK:
-            self._statistics.columns_done(amounts, taken_s)
-        else:
-            self._statistics.put_failed(taken_s)
+        self._statistics.columns_answered(amounts, result, self._clock.monotonic_s() - began_s)
         return result
 
     def get(
@@ -281,6 +272,7 @@ class Store:
         elif not self._ownership.is_in_place:
             reasons.append(self._ownership.displaced_reason)
         warnings = [*self.warnings, *self._features.failures()]
+        warnings += [f"a message is not in its light queue: {reason}" for reason in self._parts.queues.faults.values()]
         if self._retention.failure is not None:
             warnings.append(f"old files could not be deleted: {self._retention.failure}")
         return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(warnings))
@@ -429,13 +421,8 @@ class Store:
         return PutStatus.SERVICE_NOT_AVAILABLE
 
     def _count(self, topic: str, result: PutResult, began_s: float) -> None:
-        if self._statistics is None:
-            return
-        taken_s = self._clock.monotonic_s() - began_s
-        if result.is_stored:
-            self._statistics.put_done(topic, result.size, taken_s, result.message_count)
-        else:
-            self._statistics.put_failed(taken_s)
+        if self._statistics is not None:
+            self._statistics.put_answered(topic, result, self._clock.monotonic_s() - began_s)
 
     def _gauges(self) -> StoreGauges:
         log, marks = self._log, self._log.marks

@@ -26,6 +26,7 @@ from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
+from rmqstore.log.late_put import claims_to_be_batch
 from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.retention import unconsumed_from
@@ -95,7 +96,7 @@ class Features:
         progress, more = self._delay_file.load()
         self._opened = opened
         next_offsets = opened.queues.next_offsets()
-        self.topics.adopt(next_offsets)
+        self.topics.adopt(next_offsets, opened.queues.is_batch_topic)
         opened.appender.admit = self._admit
         self.offsets.sync_log = opened.sync
         place, tables = (self._fs, self._root), (self.topics, self.offsets)
@@ -180,8 +181,8 @@ class _TransactionLog:
     topics: Topics
 
     def admit(self, message: Message) -> Message | PutStatus:
-        """Asks for the topic."""
-        return self.topics(message)
+        """Asks for the topic; a half message is no batch, as its topic has plain queues."""
+        return PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message) else self.topics(message)
 
     def put(self, message: Message) -> PutResult:
         """Stores a message, and waits for the disk as the store and its WAIT say."""

@@ -10,7 +10,16 @@ from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
-from rmqstore.formats.broker_json import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from rmqstore.formats.broker_json import (
+    BATCH_QUEUES,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    PLAIN_QUEUES,
+    QUEUE_TYPE,
+    DataVersion,
+    TopicConfig,
+)
 from rmqstore.formats.broker_json_text import topics_text
 from rmqstore.formats.record_frame import may_be_stored
 from rmqstore.message import Message, PutStatus
@@ -95,7 +104,7 @@ class Topics:
         return config
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether batches for a topic are stored whole (queue.type=BatchCQ)."""
+        """Whether a topic has batch queues (queue.type=BatchCQ)."""
         return topic in self._batch_topics
 
     def all(self) -> Mapping[str, TopicConfig]:
@@ -105,11 +114,15 @@ class Topics:
 
     def put(self, config: TopicConfig) -> None:
         """Adds or changes a topic; durable when it returns.  Members of the file that `TopicConfig` does not know are
-        kept, unless it brings its own.  Raises Rejected, OSError with nothing changed.
+        kept, unless it brings its own.  Raises Rejected, also for another queue.type than the topic has, OSError with
+        nothing changed.
         """
         _check(config)
         with self._lock:
             before = self._configs.get(config.topic)
+            if before is not None and before.has_batch_queues != config.has_batch_queues:
+                raise Rejected(f"topic={config.topic!r}: {QUEUE_TYPE} of a topic that is there cannot change, "
+                               "its queues are of one kind")  # fmt: skip
             if before is not None and not config.unknown_fields:
                 config = replace(config, unknown_fields=before.unknown_fields)
             self._save(self._configs | {config.topic: config})
@@ -122,13 +135,13 @@ class Topics:
                 return False
             self._save({name: config for name, config in self._configs.items() if name != topic})
             del self._configs[topic]
-            del self._limits[topic]
-            self._batch_topics.discard(topic)
+            del self._limits[topic]  # what kind its queues were counts until one of its name is made: some may come yet
         return True
 
-    def adopt(self, queues: Iterable[tuple[str, int]]) -> None:
+    def adopt(self, queues: Iterable[tuple[str, int]], is_batch_topic: Callable[[str], bool] = lambda _: False) -> None:
         """Knows the topics of these queues (topic, queue id) that are not in the table, with as many queues as there
-        are: a store written without a broker has no table.  Only in memory, until something else is saved.
+        are and of the kind that they are: a store written without a broker has no table.  Only in memory, until
+        something else is saved.
         """
         counts: dict[str, int] = {}
         for topic, queue_id in queues:
@@ -136,7 +149,10 @@ class Topics:
         with self._lock:
             for topic, count in counts.items():
                 if topic not in self._configs and _is_listed(topic):
-                    self._know(self._with_queues(topic, count))
+                    config = self._with_queues(topic, count)
+                    if is_batch_topic(topic):
+                        config = replace(config, attributes={QUEUE_TYPE: BATCH_QUEUES})
+                    self._know(config)
 
     def __call__(self, message: Message) -> Message | PutStatus:
         """The message, if its topic takes messages in its queue; otherwise a refusal (PutHook)."""
@@ -212,8 +228,7 @@ class Topics:
     def _know(self, config: TopicConfig) -> None:
         self._configs[config.topic] = config
         self._limits[config.topic] = _limit(config)
-        is_batch = config.attributes.get("queue.type", "").upper() == "BATCHCQ"
-        (self._batch_topics.add if is_batch else self._batch_topics.discard)(config.topic)
+        (self._batch_topics.add if config.has_batch_queues else self._batch_topics.discard)(config.topic)
 
 
 def _parse(document: Any) -> _Document:
@@ -254,5 +269,7 @@ def _check(config: TopicConfig) -> None:
     mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
     if not 0 <= config.perm <= _PERM_MAX:
         mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
+    if config.attributes.get(QUEUE_TYPE, PLAIN_QUEUES) not in (PLAIN_QUEUES, BATCH_QUEUES):
+        mistakes.append(f"{QUEUE_TYPE}={config.attributes[QUEUE_TYPE]!r}: {PLAIN_QUEUES} or {BATCH_QUEUES}")
     if mistakes:
         raise Rejected("; ".join(mistakes))

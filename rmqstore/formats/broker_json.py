@@ -31,6 +31,8 @@ _I64 = range(-(2**63), 2**63)
 
 # Bits of TopicConfig.perm (Java: PermName).
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+# The attribute of a topic that says of which kind its queues are (Java: TopicAttributes.QUEUE_TYPE_ATTRIBUTE, CQType).
+QUEUE_TYPE, PLAIN_QUEUES, BATCH_QUEUES = "queue.type", "SimpleCQ", "BatchCQ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,15 @@ class TopicConfig:
     sys_flag: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
     unknown_fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether the topic's queues are batch queues, of 46-byte units; all others' are plain.
+
+        It alone decides what a record of the topic gets (Java: ConsumeQueueStore.findOrCreateConsumeQueue), whatever
+        the record's sysFlag says.
+        """
+        return self.attributes.get(QUEUE_TYPE, "").upper() == BATCH_QUEUES.upper()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,24 @@
 """The body of a batch: its messages one behind the other.  An inner batch (5.x) is stored like that as one record.
 
-Java: MessageDecoder.encodeMessage and decodeMessage.
+Whether a record goes into a batch queue or a plain one its topic decides (broker_json.TopicConfig.has_batch_queues);
+what stands here is which numbers it has in a batch queue, and who may say that it is a batch.  Java:
+MessageDecoder.encodeMessage and decodeMessage, CommitLog.setBatchSizeIfNeeded, HookUtils.checkInnerBatch.
 """
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.compression import BodyError, decompress
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.properties import INNER_BASE, INNER_COUNT, parse_properties
+from rmqstore.formats.property_columns import split_pieces
 
 PIECE_HEAD = Layout(
     ("total_size", "i4"),
@@ -23,6 +32,73 @@ PROPERTIES_SIZE = Layout(("properties_size", "i2"))  # the properties follow
 
 COUNT_MAX = 2**15 - 1  # messages of a batch that a unit can say
 PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size  # of a message without body and properties
+_COUNT, _BASE = _NAMES = (INNER_COUNT.encode(), INNER_BASE.encode())
+_BOTH = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+
+Truth = TypeVar("Truth", bool, Mask)
+
+
+def is_misused(is_batch: Truth, says_count: Truth, takes_batches: Truth) -> Truth:
+    """Where a message may not say what it says of batches (Java: HookUtils.checkInnerBatch): it has INNER_NUM without
+    the bit INNER_BATCH, or that bit where no batch may come.  Truth values, or vectors of them.
+    """
+    return (says_count > is_batch) | (is_batch > takes_batches)
+
+
+class RecordNumbers(NamedTuple):
+    """Which numbers of a batch queue n records have: the queue offset of the first message and the number of messages,
+    int64[n] twice.  `are_said` bool[n]: the record names them itself, any other is one message in its own place.
+    """
+
+    bases: Ints
+    counts: Ints
+    are_said: Mask
+
+
+def record_numbers(located: Located) -> RecordNumbers:
+    """The numbers that records have if their topic's queues are batch queues.  Only those with the bit INNER_BATCH cost
+    anything each.
+
+    Java takes the numbers of any record that has both properties; no release writes them without the bit.
+    """
+    bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
+    numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
+    rows = np.flatnonzero(located.sound & (located.flags & sys_flag.INNER_BATCH != 0))
+    if not len(rows):
+        return numbers
+    begins = located.properties_at[rows].tolist()
+    sizes = np.maximum(located.properties_size[rows], 0)
+    block = b"".join([located.page[at : at + size].tobytes() for at, size in zip(begins, sizes.tolist(), strict=True)])
+    pieces = split_pieces(np.frombuffer(block, np.uint8), np.concatenate(([0], np.cumsum(sizes))))
+    values = pieces.find_all(_NAMES)
+    for place, row in enumerate(rows.tolist()):
+        count, base = (
+            _number(pieces.data[starts[place] : starts[place] + max(int(sizes[place]), 0)].tobytes())
+            for starts, sizes in (values[name] for name in _NAMES)
+        )
+        if count is not None and base is not None and 0 < count <= COUNT_MAX:
+            numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
+    return numbers
+
+
+def inner_batch_rows(located: Located, numbers: RecordNumbers) -> Mask:
+    """Which records say by all that they have that they are inner batches, whatever their queue is: bool[n].
+
+    INNER_BASE is written only where a batch queue gives the numbers.  4.9 and putMessages store the bits without it in
+    plain queues: there they mean nothing.
+    """
+    is_placed = numbers.are_said & (numbers.bases == located.head("queue_offset"))
+    return np.asarray(is_placed & (located.flags & _BOTH == _BOTH))
+
+
+Flags = TypeVar("Flags", int, npt.NDArray[np.int32])
+
+
+def without_batch_flags(flags: Flags) -> Flags:
+    """The sysFlag of a message that was taken out of a batch: it is none, and its body is not compressed by itself."""
+    gone = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH | sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK
+    return flags & ~gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +138,24 @@ def read_pieces(body: bytes) -> list[Piece]:
 
 
 def numbers_said(record: message.Record, base: int, count: int) -> tuple[int, int] | None:
-    """The queue offset and the number of messages of the batch in a record, each as two of three voices have it: the
-    unit's (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  None where no
-    two agree, or for no inner batch.
+    """The queue offset and the number of messages of a record in a batch queue, each as two of three voices have it:
+    the unit's (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  A record
+    that says nothing of messages inside is one.  None where no two agree.
     """
     said = parse_properties(record.properties)
-    base_said = _said_twice([record.queue_offset, base, _number(said.get(INNER_BASE))])
-    count_said = _said_twice([_piece_count(record), count, _number(said.get(INNER_COUNT))])
-    if base_said is None or count_said is None or not record.sys_flag & sys_flag.INNER_BATCH:
+    base_said = _said_twice([record.queue_offset, base, _number(said.get(INNER_BASE, "").encode())])
+    count_said: int | None = 1
+    if record.sys_flag & sys_flag.INNER_BATCH:
+        count_said = _said_twice([_piece_count(record), count, _number(said.get(INNER_COUNT, "").encode())])
+        if count_said is None and INNER_COUNT not in said:
+            count_said = 1
+    if base_said is None or count_said is None:
         return None
     return (base_said, count_said) if 0 < count_said <= COUNT_MAX else None
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
+def _number(text: bytes) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _piece_count(record: message.Record) -> int | None:

@@ -96,6 +96,10 @@ class Appender:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             message = answer
+        if (message.sys_flag & sys_flag.INNER_BATCH or properties.INNER_COUNT in message.properties) and (
+            self._late.refuses(message)
+        ):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
         try:
             return self._put(message, waits_for_disk(message))
         except BaseException:

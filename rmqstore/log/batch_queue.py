@@ -1,4 +1,4 @@
-"""Queues of batches that are stored whole (topics with queue.type=BatchCQ): 46 bytes a batch, appended densely.
+"""Batch queues (topics with queue.type=BatchCQ): 46 bytes a batch, or a message that came alone, appended densely.
 
 A *slot* is the n-th unit; queue offsets stand in the units.  Java: BatchConsumeQueue.
 """
@@ -7,7 +7,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,8 @@ from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY, is_valid, read_batch_entries
 from rmqstore.formats.message_columns import Ints
-from rmqstore.log.inner_batches import inner_batches
-from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.inner_batches import Rows, units_of
+from rmqstore.log.record_vectors import Records
 
 DIRECTORY = "batchconsumequeue"
 _UNIT = BATCH_QUEUE_ENTRY.size
@@ -74,21 +73,26 @@ class BatchQueue:
         Left out: records at or before the newest indexed one, and queue offsets that the queue has already, which would
         hide those behind them from a search.  Raises OSError from the disk.
         """
+        chosen = units if _rises(units, self.max_physical, self.max_offset) else units[self._wanted(units)]
+        if not len(chosen):
+            return 0
+        is_first = self._end == self.files.start
+        self._write(chosen.tobytes())
+        ((self.max_physical, base, count),) = _columns(chosen[-1:])
+        self.max_offset = base + count
+        if is_first:
+            self.min_offset = int(chosen["base_queue_offset"][0])
+        return len(chosen)
+
+    def _wanted(self, units: Units) -> list[int]:
+        """The rows that the queue has not yet, one by one."""
         kept = []
         place, behind = self.max_physical, self.max_offset
         for row, (offset, base, count) in enumerate(_columns(units)):
             if offset > place and base >= behind:
                 kept.append(row)
                 place, behind = offset, base + count
-        if not kept:
-            return 0
-        chosen = units[kept]
-        is_first = self._end == self.files.start
-        self._write(chosen.tobytes())
-        self.max_physical, self.max_offset = place, behind
-        if is_first:
-            self.min_offset = int(chosen["base_queue_offset"][0])
-        return len(kept)
+        return kept
 
     def read(self, first: int, last: int) -> Units:
         """The units of slots [first, last), as far as they are written; none if `first` is not held."""
@@ -205,7 +209,7 @@ class BatchQueues:
     """The queues below batchconsumequeue/ of the store at `root`; `log.queue_table` has one and hands on to it."""
 
     def __init__(self, fs: FileSystem, handles: FileHandles, root: str, file_size: int) -> None:
-        self.refused_count = 0  # batches whose names or numbers make no unit
+        self.refused_count = 0  # records whose topic or queue id names no directory
         self._fs = fs
         self._handles = handles
         self._root = join(root, DIRECTORY)
@@ -239,22 +243,18 @@ class BatchQueues:
         """The queue offset of the next message of every queue."""
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.queues()}
 
-    def dispatch(self, batch: RecordBatch, rows: Ints, codes: Ints) -> None:
-        """Appends a unit for each of the inner batches in `rows` that is not there yet; `codes` are the tags codes of
+    def dispatch(self, batch: Records, rows: Rows, codes: Ints) -> None:
+        """Appends a unit for each of the n ≥ 1 records in `rows` that is not there yet; `codes` are the tags codes of
         all records.  Raises OSError.
         """
-        keys, units = inner_batches(batch, rows, codes)
-        self.refused_count += len(rows) - len(keys)
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        for key, group in groupby(order, key=keys.__getitem__):
+        for key, units in units_of(batch, rows, codes):
             queue = self._queue_of(*key)
-            numbers = list(group)
             if queue is None:
-                self.refused_count += len(numbers)
+                self.refused_count += len(units)
                 continue
             with self._lock:
                 self._dirty.add(queue)
-            queue.append(units[numbers])
+            queue.append(units)
 
     def correct_min(self, min_physical: int) -> None:
         """Moves every queue's minimum up to where the log begins."""
@@ -289,6 +289,15 @@ class BatchQueues:
         if queue is None and queue_id >= 0 and names.is_topic_name(topic):
             queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
         return queue
+
+
+def _rises(units: Units, place: int, behind: int) -> bool:
+    """Whether all of n ≥ 1 units come behind a place in the log and a queue offset, and each behind the one before."""
+    places, bases = units["physical_offset"].astype(np.int64), units["base_queue_offset"].astype(np.int64)
+    ends = bases + units["message_count"]
+    return bool(
+        places[0] > place and bases[0] >= behind and (places[1:] > places[:-1]).all() and (bases[1:] >= ends[:-1]).all()
+    )
 
 
 def _columns(units: Units) -> Sequence[tuple[int, int, int]]:

@@ -14,11 +14,12 @@ from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V6, encode_host
+from rmqstore.formats.inner_batch import is_misused
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm
 from rmqstore.log.binary_columns import EMPTY, KEY_SEPARATOR, marked_rows, nulls, sizes_of
-from rmqstore.log.property_values import OtherColumns, Refuse, other_properties
+from rmqstore.log.property_values import OtherColumns, Refuse, other_properties, rows_with
 
 _ROWS_NAMED_MAX = 10
 _PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
@@ -37,6 +38,7 @@ NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "
 # Of the default levels.
 DELAY_LEVEL_COUNT = 18
 _QUEUE_MASK = 2**32 - 1
+_IS_BATCH = f"sysFlag 0x80 or {properties.INNER_COUNT} says that it is a batch, but a row is one message"
 
 
 @dataclass(slots=True)
@@ -212,9 +214,13 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
     topic_names = [name.decode(errors="replace") for name in topics.dictionary.to_pylist()]
     topic_numbers = topics.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     scheduled = _rows_of_topic(topic_names, topic_numbers, names.SCHEDULE_TOPIC)
-    batched = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0
-    columns = OtherColumns(tags, keys, delayed, scheduled, batched)
-    more, more_names = other_properties(arrays.get("properties"), columns, refuse)
+    given = arrays.get("properties")
+    more, more_names = other_properties(given, OtherColumns(tags, keys, delayed, scheduled), refuse)
+    says_count = np.zeros(count, bool)
+    if properties.INNER_COUNT.encode() in more_names:
+        says_count = rows_with(given, properties.INNER_COUNT)
+    is_batch = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0
+    refuse(_IS_BATCH, np.asarray(is_misused(is_batch, says_count, np.zeros(count, bool))))
     return ColumnValues(
         count=count,
         topics=topic_names,

@@ -45,7 +45,7 @@ class FreshDispatch:
         records = self.records.take(position, end)
         if isinstance(records, FreshBlock):
             return self._dispatch_block(records)
-        if not records:
+        if not records or self._has_batch_topics(records):
             return position
         said = [record.frame.said or _cut_out(record.frame) for record in records]
         self._append(records, said)
@@ -62,6 +62,10 @@ class FreshDispatch:
         if self._index is not None:
             self._index.dispatch(records)
         return block.end
+
+    def _has_batch_topics(self, records: list[FreshRecord]) -> bool:
+        """Whether some go into batch queues, whose units the log has to be read for."""
+        return any(map(self._queues.is_batch_topic, {record.frame.topic for record in records}))
 
     def _append(self, records: list[FreshRecord], said: list[Said]) -> None:
         runs: dict[QueueKey, tuple[list[FreshRecord], list[bytes]]] = {}

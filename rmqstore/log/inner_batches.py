@@ -5,7 +5,7 @@ SendMessageProcessor.sendBatchMessage, BatchConsumeQueue, MessageDecoder.decodeM
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,17 +16,19 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import is_delayed
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
-from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces, without_batch_flags
+from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm, properties_block
-from rmqstore.log.record_batch import RecordBatch
+from rmqstore.log.queue_numbers import distinct_queues
+from rmqstore.log.record_vectors import Records
 from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import Message, PutStatus
 
 QueueKey = tuple[str, int]
+Rows = npt.NDArray[np.intp]
+Units = npt.NDArray[np.void]
 BOTH_FLAGS = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
-_COUNT, _BASE = _NAMES = (properties.INNER_COUNT.encode(), properties.INNER_BASE.encode())
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 
 
@@ -70,45 +72,50 @@ def message_count(message: Message) -> int | None:
     return count if 0 < count <= COUNT_MAX else None
 
 
-def is_inner_batch_rows(batch: RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which records are inner batches that belong to a queue: bool[n]."""
-    kind = batch.sys_flags & sys_flag.TRANSACTION_MASK
-    is_batch = batch.sys_flags & BOTH_FLAGS == BOTH_FLAGS
-    return np.asarray(is_batch & ((kind == 0) | (kind == sys_flag.COMMIT)))
+def rows_by_kind(batch: Records, is_batch_topic: Callable[[str], bool]) -> tuple[Rows, Rows]:
+    """The records that belong to queues: those whose topic has plain queues, and those whose topic has batch queues.
 
-
-def inner_batches(batch: RecordBatch, rows: Ints, codes: Ints) -> tuple[list[QueueKey], npt.NDArray[np.void]]:
-    """Queue and unit of each of the inner batches in `rows`, in the order of the log; `codes` are all records' tags
-    codes.  Records that do not say how many messages they hold, and from which queue offset on, have none.
+    The topic decides, as in RocketMQ, and not what a record says of itself.
     """
     topics, numbers = batch.topics
-    data = batch.pieces.data
-    columns = batch.pieces.find_all(_NAMES)
-    keys: list[QueueKey] = []
-    found: list[tuple[int, int, int]] = []
-    for row in rows.tolist():
-        texts = [data[starts[row] : starts[row] + max(int(sizes[row]), 0)].tobytes()
-                 for starts, sizes in (columns[name] for name in _NAMES)]  # fmt: skip
-        if all(map(_NUMBER.fullmatch, texts)) and 0 < int(texts[0]) <= COUNT_MAX:
-            keys.append((topics[int(numbers[row])], int(batch.queue_ids[row])))
-            found.append((row, int(texts[0]), int(texts[1])))
-    units = np.zeros(len(found), BATCH_QUEUE_ENTRY.dtype)
-    if found:
-        chosen, counts, bases = (np.array(column, np.int64) for column in zip(*found, strict=True))
-        units["physical_offset"], units["size"] = batch.offsets[chosen], batch.sizes[chosen]
-        units["tags_code"], units["store_timestamp"] = codes[chosen], batch.store_ms[chosen]
-        units["base_queue_offset"], units["message_count"], units["compacted_offset"] = bases, counts, -1
-    return keys, units
+    of_batches = [is_batch_topic(topic) for topic in topics]
+    nothing = np.zeros(0, np.intp)
+    if not any(of_batches):
+        return np.flatnonzero(batch.queued), nothing
+    if all(of_batches):
+        return nothing, np.flatnonzero(batch.queued)
+    whole = np.array(of_batches)[numbers]
+    return np.flatnonzero(batch.queued & ~whole), np.flatnonzero(batch.queued & whole)
+
+
+def units_of(batch: Records, rows: Rows, codes: Ints | None = None) -> Iterator[tuple[QueueKey, Units]]:
+    """The units of n ≥ 1 records of batch queues, BATCH_QUEUE_ENTRY.dtype, queue by queue, each in the order of the
+    log; `codes` are all records' tags codes, 0 without.
+    """
+    units = np.zeros(len(rows), BATCH_QUEUE_ENTRY.dtype)
+    units["physical_offset"], units["size"] = batch.offsets[rows], batch.sizes[rows]
+    units["tags_code"], units["store_timestamp"] = 0 if codes is None else codes[rows], batch.store_ms[rows]
+    units["base_queue_offset"], units["message_count"] = batch.numbers.bases[rows], batch.numbers.counts[rows]
+    units["compacted_offset"] = -1
+    topics, topic_numbers = batch.topics
+    pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
+    order = np.argsort(places, kind="stable")
+    cuts = np.flatnonzero(np.diff(places[order])) + 1
+    for (topic, queue_id), group in zip(pairs, np.split(order, cuts), strict=True):
+        yield (topics[topic], queue_id), take_rows(units, group)
 
 
 def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMessage]:
     """The messages of an inner batch, `count` of them from queue offset `base` on, each as if it had been stored alone.
 
-    They share the record's place, times and hosts.  A record that cannot be taken apart, or holds another number of
-    messages, stays one message, and its `corrupt_reason` says why, if it does.
+    They share the record's place, times and hosts.  A record that is no inner batch, cannot be taken apart, or holds
+    another number of messages, stays one message, and its `corrupt_reason` says why, if it does.
     """
+    record = stored.record
+    if not sys_flag.is_inner_batch(record.sys_flag) or not stored.is_whole:
+        return [stored]
     body = stored.body
-    if body is None or not stored.is_whole:
+    if body is None or (count == 1 and properties.INNER_COUNT not in stored.properties):
         return [stored]
     try:
         pieces = read_pieces(body)
@@ -116,8 +123,7 @@ def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMess
         return [stored]
     if len(pieces) != count:
         return [stored]
-    record = stored.record
-    flags = record.sys_flag & ~(BOTH_FLAGS | sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK)
+    flags = without_batch_flags(record.sys_flag)
     found = []
     for number, piece in enumerate(pieces):
         data = layouts.encode_record(

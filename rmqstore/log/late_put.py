@@ -10,14 +10,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rmqstore.errors import Rejected
-from rmqstore.formats import sys_flag
+from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.host import decode_host
+from rmqstore.formats.inner_batch import is_misused
 from rmqstore.formats.late_frame import LateFrame, late_frame_of
 from rmqstore.formats.message import Record, read_record
-from rmqstore.formats.properties import INNER_BASE, MULTI_DISPATCH, NAME_END, parse_properties
+from rmqstore.formats.properties import MULTI_DISPATCH, NAME_END, parse_properties
 from rmqstore.formats.record_frame import RecordForm
 from rmqstore.log.columns import EncodedColumns
-from rmqstore.log.inner_batches import BOTH_FLAGS, inner_batch_of, message_count
+from rmqstore.log.inner_batches import inner_batch_of, message_count
 from rmqstore.log.multi_dispatch import LightQueues, is_light_message
 from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.message import Message, PutStatus
@@ -69,25 +70,32 @@ class LatePuts:
         self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None
 
     def put_of(self, message: Message, now_ms: int) -> LatePut | PutStatus | None:
-        """The late put of a message, why it may not be stored, or None where it is an ordinary put.
-
-        MESSAGE_ILLEGAL for an inner batch that goes to no such topic, or does not say how many messages it holds
-        (Java: HookUtils.checkInnerBatch).
-        """
-        if message.sys_flag & sys_flag.INNER_BATCH:
+        """The late put of a message, why it may not be stored, or None where it is an ordinary put."""
+        if message.sys_flag & sys_flag.INNER_BATCH and self._is_batch(message):
             return self._batch_put(message, now_ms)
         if self._light is None or not is_light_message(message):
             return None
         frame = self._light.frame_of(message, self._form, now_ms)
         return frame if isinstance(frame, PutStatus) else LatePut(frame, message, 1, self._light)
 
+    def refuses(self, message: Message) -> bool:
+        """Whether a message may not say what it says of batches; also one whose bits are no batch's, or that does not
+        say how many messages it holds, which RocketMQ stores as one message.
+        """
+        is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
+        may_come = is_batch and self._is_batch(message)
+        return is_misused(is_batch, message.properties.get(properties.INNER_COUNT) is not None, may_come)
+
     def batch_put_of(self, messages: Sequence[Message], now_ms: int) -> LatePut | PutStatus | None:
         """The messages of a batch that is stored whole as one late put; None where they are stored one by one.
 
-        MESSAGE_ILLEGAL for messages for light queues, which RocketMQ would not bring there either.  RocketMQ stores a
-        batch without a UNIQ_KEY one by one also for such a topic, where nobody finds it; here it is stored whole.
+        MESSAGE_ILLEGAL for messages for light queues, which RocketMQ would not bring there either, and for those that
+        say to be batches themselves.  RocketMQ stores a batch without a UNIQ_KEY one by one also for such a topic; here
+        it is stored whole.
         """
         if self._light is not None and any(map(is_light_message, messages)):
+            return PutStatus.MESSAGE_ILLEGAL
+        if any(map(claims_to_be_batch, messages)):
             return PutStatus.MESSAGE_ILLEGAL
         if not messages or not self.is_batch_topic(messages[0].topic):
             return None
@@ -108,16 +116,24 @@ class LatePuts:
                 raise Rejected(f"{MULTI_DISPATCH}: put messages for light queues one by one")
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether batches of a topic are stored whole."""
-        return self._kinds.is_batch_topic is not None and self._kinds.is_batch_topic(topic)
+        """Whether a topic has batch queues."""
+        return self._kinds.is_batch_topic(topic)
+
+    def _is_batch(self, message: Message) -> bool:
+        """Whether a message is an inner batch that goes where such may come; one for light queues goes nowhere."""
+        is_whole = sys_flag.is_inner_batch(message.sys_flag) and message_count(message) is not None
+        is_light = self._light is not None and is_light_message(message)
+        return is_whole and not is_light and self.is_batch_topic(message.topic)
 
     def _batch_put(self, message: Message, now_ms: int) -> LatePut | PutStatus:
-        count = message_count(message)
-        is_whole = message.sys_flag & BOTH_FLAGS == BOTH_FLAGS
-        if count is None or not is_whole or not self.is_batch_topic(message.topic):
-            return PutStatus.MESSAGE_ILLEGAL
-        frame = late_frame_of(message, INNER_BASE, self._form, now_ms, self._form.record_size_max)
-        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, count, None)
+        frame = late_frame_of(message, properties.INNER_BASE, self._form, now_ms, self._form.record_size_max)
+        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, message_count(message) or 1, None)
+
+
+def claims_to_be_batch(message: Message) -> bool:
+    """Whether a message says to be a batch that comes where none may: in a batch, or in a transaction."""
+    is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
+    return is_misused(is_batch, message.properties.get(properties.INNER_COUNT) is not None, False)
 
 
 def light_rows(records: EncodedColumns) -> Iterator[tuple[int, Message]]:

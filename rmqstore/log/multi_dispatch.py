@@ -120,7 +120,7 @@ def _rows_with_lists(batch: RecordBatch) -> list[int]:
 
 def _places(batch: RecordBatch, row: int) -> Iterator[tuple[QueueKey, int]]:
     values = parse_properties(_block(batch, row))
-    listed = split_names(values.get(MULTI_DISPATCH, ""))
+    listed = split_names(values.get(MULTI_DISPATCH, "").strip() and values[MULTI_DISPATCH])
     offsets = split_names(values.get(MULTI_QUEUE_OFFSET, ""))
     if len(listed) < len(offsets):
         return

@@ -30,14 +30,13 @@ Refuse = Callable[[str, Mask], None]
 @dataclass(frozen=True, slots=True)
 class OtherColumns:
     """What rows say in their other columns: TAGS and KEYS (None: no row has any; null: that row has none), and, bool[n]
-    each, whether they wait for a delay level, go to the schedule topic, are flagged as inner batches.
+    each, whether they wait for a delay level, and go to the schedule topic.
     """
 
     tags: pa.Array | None
     keys: pa.Array | None
     delayed: Mask
     scheduled: Mask
-    batched: Mask
 
 
 def other_properties(
@@ -57,11 +56,10 @@ def other_properties(
     rows = np.repeat(np.arange(len(column)), counts)
     distinct = titles.dictionary_encode()
     dropped = nulls(values) | _dropped(distinct, rows, own)
-    is_count, is_delay = (_is_named(distinct, name) for name in (properties.INNER_COUNT, properties.DELAY))
+    is_delay = _is_named(distinct, properties.DELAY)
     for reason, wrong in (
         ("a property has no name", nulls(titles) | (sizes_of(titles) == 0)),
         ("a property holds a separator (0x01, 0x02)", marked_rows(titles) | marked_rows(values)),
-        ("INNER_NUM without the sysFlag of an inner batch", is_count & ~own.batched[rows]),
         ("DELAY of a message in the schedule topic is no number", _no_levels(values, is_delay & own.scheduled[rows])),
     ):
         refuse(reason, _any_of(rows, wrong & ~dropped, len(column)))
@@ -75,6 +73,14 @@ def other_properties(
     offsets = offsets_of(texts)[row_firsts]
     more = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(offsets), texts.buffers()[2]])
     return more, frozenset(distinct.dictionary.to_pylist())
+
+
+def rows_with(column: pa.Array, name: str) -> Mask:
+    """Which rows of a column of maps have a property of this name, with a value: bool[n]."""
+    pairs = pc.list_flatten(column)
+    named = pc.and_(pc.equal(pc.struct_field(pairs, [0]), name.encode()), pc.is_valid(pc.struct_field(pairs, [1])))
+    rows = pc.list_parent_indices(column).filter(named)
+    return np.isin(np.arange(len(column)), rows.to_numpy(zero_copy_only=False))
 
 
 def _repeated_properties(column: pa.Array) -> tuple[pa.Array, frozenset[bytes]] | None:

@@ -1,7 +1,7 @@
 """Which kinds of queues beyond the plain one a store has, and their sizes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqstore.config import StoreConfig
@@ -22,7 +22,7 @@ class QueueKinds:
 
     `multi_dispatch`: light queues (RocketMQ: enableMultiDispatch and enableLmq), at most `light_queue_max` of them.
     `extension`: entries point to extension units (enableConsumeQueueExt), `bitmaps` fills in theirs.  `is_batch_topic`
-    tells the topics whose batches are stored whole (queue.type=BatchCQ).  Sizes are bytes of a file.  Raises Rejected.
+    tells the topics that have batch queues (queue.type=BatchCQ).  Sizes are bytes of a file.  Raises Rejected.
     """
 
     multi_dispatch: bool = False
@@ -30,7 +30,7 @@ class QueueKinds:
     extension: bool = False
     extension_file_size: int = 1024 * 1024
     bitmaps: Bitmaps | None = None
-    is_batch_topic: Callable[[str], bool] | None = None
+    is_batch_topic: Callable[[str], bool] = field(default=lambda _: False)
     batch_file_size: int = 10_000 * BATCH_QUEUE_ENTRY.size
 
     def __post_init__(self) -> None:
@@ -45,7 +45,25 @@ class QueueKinds:
 PLAIN_ONLY = QueueKinds()
 
 
-def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] | None = None) -> QueueKinds:
+class BatchTopics:
+    """Which topics have batch queues, for who writes to a store: those that `is_told` says, the table of topics, and
+    those that were `found` to have them when the store was opened, until they are forgotten.
+    """
+
+    def __init__(self, is_told: Callable[[str], bool], found: Iterable[str]) -> None:
+        self._is_told = is_told
+        self._found = set(found)
+
+    def __call__(self, topic: str) -> bool:
+        """Whether a topic has batch queues."""
+        return topic in self._found or self._is_told(topic)
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone: what comes of that name is as the table says."""
+        self._found.discard(topic)
+
+
+def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] = lambda _: False) -> QueueKinds:
     """The kinds that a configuration switches on, and the sizes that it gives their files."""
     return QueueKinds(
         multi_dispatch=config.multi_dispatch,

@@ -6,18 +6,19 @@ from contextlib import suppress
 
 import numpy as np
 
+from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
-from rmqstore.formats.message_columns import Ints, Mask, take_rows
+from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.batch_queue import BatchQueues
 from rmqstore.log.consume_queue import ConsumeQueue, Entries
-from rmqstore.log.inner_batches import is_inner_batch_rows
+from rmqstore.log.inner_batches import Rows, rows_by_kind
 from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
 from rmqstore.log.queue_extension import QueueExtension
-from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.log.queue_kinds import PLAIN_ONLY, BatchTopics, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.record_vectors import Records
 
@@ -55,11 +56,13 @@ class QueueTable:
     ) -> None:
         self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
         self.refused_count = 0  # records whose topic or queue id names no directory
+        self.faults: dict[QueueKey, str] = {}  # light queues that lack an entry which a record lists, and why
         self._fs = fs
         self._handles = handles
         self._root = join(root, DIRECTORY)
         self._extension_root = join(root, EXTENSION_DIRECTORY)
         self.kinds = kinds
+        self.is_batch_topic = kinds.is_batch_topic
         self.batches = BatchQueues(fs, handles, root, kinds.batch_file_size)
         self._file_size = file_size
         self._delay_ms = tuple(delay_ms)
@@ -79,8 +82,8 @@ class QueueTable:
         """
         warnings = []
         for topic in self._fs.entries(self._root):
-            if not topic.is_directory:
-                continue
+            if not topic.is_directory or self.is_batch_topic(topic.name):
+                continue  # the plan says a word about such a directory
             for entry in self._fs.entries(join(self._root, topic.name)):
                 queue_id = names.parse_queue_id(entry.name)
                 if queue_id is None or not entry.is_directory:
@@ -125,28 +128,28 @@ class QueueTable:
         return max((queue.max_physical for queue in self.queues()), default=-1)
 
     def dispatch(self, batch: Records) -> None:
-        """Appends an entry for each record of the batch that belongs to a queue and is not there yet.
+        """Appends an entry, or a unit, for each record of the batch that belongs to a queue and is not there yet.
 
         One write for each run of entries of a queue.  Raises Corrupt for a gap in a queue, OSError from the disk;
         some queues have their entries then, and the same batch can be dispatched again.
         """
         touched: list[ConsumeQueue] = []
         with self._writing:
-            rows = np.flatnonzero(self._still_wanted(batch, batch.queued) if self._removed else batch.queued)
+            rows, of_batches = (self._still_wanted(batch, rows) for rows in rows_by_kind(batch, self.is_batch_topic))
             try:
                 if len(rows):
                     self._append(batch, rows, touched)
-                    if self.kinds.multi_dispatch and isinstance(batch, RecordBatch):
-                        self._append_further(batch, touched)
-                if len(rows) < len(batch) and isinstance(batch, RecordBatch):
-                    self._append_batches(batch)
+                if self.kinds.multi_dispatch and isinstance(batch, RecordBatch):
+                    self._append_further(batch, touched)
+                if len(of_batches):
+                    self.batches.dispatch(batch, of_batches, batch.tags_codes(self._delay_ms))
             finally:
                 with self._lock:
                     self._dirty.update(touched)
         self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
 
     def append_run(self, key: QueueKey, first_offset: int, entries: bytes, ends: tuple[int, int]) -> None:
-        """Appends entries of one queue, as a file holds them, whose queue offsets follow each other from
+        """Appends entries of one plain queue, as a file holds them, whose queue offsets follow each other from
         `first_offset` on; `ends` is where the first and the last one's record end.  Raises as `dispatch`.
         """
         with self._writing:
@@ -199,6 +202,8 @@ class QueueTable:
             for batch_queue in whole:
                 self.batches.remove(batch_queue)
             del self._leaving[topic]
+            if isinstance(self.is_batch_topic, BatchTopics):
+                self.is_batch_topic.forget(topic)
             self._removed[topic] = end
         return count + len(whole)
 
@@ -248,17 +253,19 @@ class QueueTable:
                     self._fs.remove_directory(path)
                     self._fs.sync_directory(directory_of(path))
 
-    def _still_wanted(self, batch: Records, rows: Mask) -> Mask:
+    def _still_wanted(self, batch: Records, rows: Rows) -> Rows:
         """`rows` without records of topics that were removed behind them; forgets removals that are past."""
+        if not self._removed:
+            return rows
         first = int(batch.offsets[0])
         self._removed = {topic: end for topic, end in self._removed.items() if end > first}
         topics, numbers = batch.topics
-        wanted = rows.copy()
+        wanted = np.ones(len(rows), bool)
         for number, topic in enumerate(topics):
             end = self._removed.get(topic)
             if end is not None:
-                wanted[(numbers == number) & (batch.offsets < end)] = False
-        return wanted
+                wanted[(numbers[rows] == number) & (batch.offsets[rows] < end)] = False
+        return rows[wanted]
 
     def _append(self, batch: Records, rows: Ints, touched: list[ConsumeQueue]) -> None:
         """Groups the records by queue and appends each group."""
@@ -308,16 +315,10 @@ class QueueTable:
             entries, _ = _entries(batch, rows[wanted], codes)
             if len(entries):
                 touched.append(queue)
-                queue.append(queue_offsets[wanted], entries)
-
-    def _append_batches(self, batch: RecordBatch) -> None:
-        """Units of the inner batches among the records."""
-        wanted = is_inner_batch_rows(batch)
-        if self._removed:
-            wanted = self._still_wanted(batch, wanted)
-        rows = np.flatnonzero(wanted)
-        if len(rows):
-            self.batches.dispatch(batch, rows, batch.tags_codes(self._delay_ms))
+                try:
+                    queue.append(queue_offsets[wanted], entries)
+                except Corrupt as gap:  # what a record says of another queue must not stop its own
+                    self.faults[topic, queue_id] = gap.reason
 
     def _bitmaps(self, batch: Records, rows: Ints) -> list[bytes] | None:
         """The bitmaps of some records' extension units."""

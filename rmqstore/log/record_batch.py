@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rmqstore.formats import message, names, sys_flag
 from rmqstore.formats.index_table import index_hashes, key_hashes, merged, split_keys, text_hashes
+from rmqstore.formats.inner_batch import RecordNumbers, record_numbers
 from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, equal_bytes, gather_bytes, locate
@@ -86,12 +87,14 @@ class RecordBatch:
 
     @cached_property
     def queued(self) -> Mask:
-        """Which records belong to a consume queue: of no transaction or committed, and no inner batch, whose queue is
-        of another kind.
-        """
+        """Which records belong to a consume queue: of no transaction or committed."""
         kind = self.sys_flags & sys_flag.TRANSACTION_MASK
-        both = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
-        return np.asarray(((kind == 0) | (kind == sys_flag.COMMIT)) & (self.sys_flags & both != both))
+        return np.asarray((kind == 0) | (kind == sys_flag.COMMIT))
+
+    @cached_property
+    def numbers(self) -> RecordNumbers:
+        """Which numbers each record has if its queue is a batch queue."""
+        return record_numbers(self.located)
 
     @cached_property
     def topics(self) -> tuple[list[str], Ints]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.formats.inner_batch import RecordNumbers
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.log.record_batch import RecordBatch
 
@@ -13,7 +14,8 @@ class RecordVectors:
     """n ≥ 1 records in log order as far as the last one's `end`; names and meanings are those of `RecordBatch`.
 
     int64[n] unless said otherwise; `queued` bool[n]; `topics` the names that occur and the number of each record's
-    among them; `codes` what `tags_codes` answers, `items` what `index_items` does.  Not to be changed.
+    among them; `codes` what `tags_codes` answers, `items` what `index_items` does.  None of them is an inner batch.
+    Not to be changed.
     """
 
     end: int
@@ -29,6 +31,11 @@ class RecordVectors:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def numbers(self) -> RecordNumbers:
+        """Which numbers each record has if its queue is a batch queue."""
+        return RecordNumbers(self.queue_offsets, np.ones(len(self), np.int64), np.zeros(len(self), bool))
 
     def tags_codes(self, _delay_ms: object) -> Ints:
         """The third field of each record's queue entry."""

@@ -16,7 +16,6 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
-from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
@@ -42,6 +41,7 @@ from rmqstore.log.recovery_start import (
 )
 from rmqstore.log.recovery_view import StoreView, open_view
 
+_PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
 
@@ -149,6 +149,9 @@ class _Planner:
         )
         while True:
             scan = self._scan_once(start, rules)
+            if scan.batches.claimed:
+                self._store = self._store.with_batch_topics(scan.batches.claimed)
+                continue
             lies = [found for found in scan.queues.contradictions if found.is_lie]
             if not lies:
                 return scan
@@ -181,7 +184,7 @@ class _Planner:
         """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
         record = RecordBatch(np.array([offset]), located, offset)
         key = (record.topics[0][0], int(record.queue_ids[0]))
-        if is_inner_batch_rows(record)[0]:
+        if self._store.is_batch_topic(key[0]):
             whole = self._store.batch_queues.get(key)
             slot = 0 if whole is None else whole.slot_at(offset)
             return whole is not None and offset in whole.read(slot, slot + 1)["physical_offset"]
@@ -266,7 +269,8 @@ class _Planner:
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
-        warnings = [*self._warnings, *delay_warnings(store, queues, self._config.delay_ms())]
+        warnings = [*self._warnings, *(f"{path}: {_PASSED_OVER}" for path in store.passed_over)]
+        warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(

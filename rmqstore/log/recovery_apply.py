@@ -24,7 +24,7 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.checkpoint import CheckpointFile
 from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.index_log import DIRECTORY, IndexLog
-from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.log.queue_kinds import PLAIN_ONLY, BatchTopics, QueueKinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.record_batch import Dispatcher, RecordBatch, read_batches
 from rmqstore.log.record_vectors import Records
@@ -81,6 +81,7 @@ def _found_kinds(plan: RecoveryPlan, kinds: QueueKinds) -> QueueKinds:
         multi_dispatch=kinds.multi_dispatch or found.multi_dispatch,
         extension=kinds.extension or found.extension,
         extension_file_size=found.extension_file_size or kinds.extension_file_size,
+        is_batch_topic=BatchTopics(kinds.is_batch_topic, found.batch_topics),
         batch_file_size=found.batch_file_size or kinds.batch_file_size,
     )
 
@@ -226,7 +227,6 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
     """Hands the records of the plan to all dispatchers; after each log file what is done becomes durable, so that a
     recovery that is killed again and again gets further each time."""
     begins = {(queue.topic, queue.queue_id): queue.begin_offset for queue in plan.all_queues if queue.begin_offset}
-    batch_topics = frozenset(plan.kinds.batch_topics)
     newest_ms, present_file = 0, None
     for records in _records(plan, parts.log):
         file = int(records.offsets[0]) // parts.log.file_size
@@ -234,7 +234,7 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
             _flush(parts)
             _note_progress(plan, parts.checkpoint, newest_ms)
         newest_ms, present_file = int(records.store_ms[-1]), file
-        for_queues = _for_queues(records, begins, batch_topics)
+        for_queues = _for_queues(records, begins)
         if for_queues is not None:
             parts.queues.dispatch(for_queues)
         if parts.index is not None:
@@ -269,15 +269,12 @@ def _note_progress(plan: RecoveryPlan, checkpoint: CheckpointFile, newest_ms: in
     checkpoint.flush()
 
 
-def _for_queues(records: Records, begins: dict[tuple[str, int], int], batch_topics: frozenset[str]) -> Records | None:
-    """The records without those that come before their queue begins, and without those that were stored alone in a
-    topic whose batches are stored whole; None if none is left."""
-    if not batch_topics and (not begins or int(records.offsets[0]) >= max(begins.values())):
+def _for_queues(records: Records, begins: dict[tuple[str, int], int]) -> Records | None:
+    """The records without those that come before their queue begins; None if none is left."""
+    if not begins or int(records.offsets[0]) >= max(begins.values()):
         return records
     topics, numbers = records.topics
     dropped: Mask = np.zeros(len(records), bool)
-    if not batch_topics.isdisjoint(topics):
-        dropped = np.array([topic in batch_topics for topic in topics])[numbers] & records.queued
     for (topic, queue_id), begin in begins.items():
         if topic in topics:
             of_queue = (numbers == topics.index(topic)) & (records.queue_ids == queue_id)

@@ -1,4 +1,4 @@
-"""The queues of whole batches along the scan of a recovery: which units stay, and what the queues hold then.
+"""The batch queues along the scan of a recovery: which units stay, and what the queues hold then.
 
 Units name their own queue offsets, so a hole in them shifts nothing; what counts is that each record has its unit.
 """
@@ -6,18 +6,21 @@ Units name their own queue offsets, so a hole in them shifts nothing; what count
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.files.filesystem import join
 from rmqstore.formats import message
-from rmqstore.formats.inner_batch import numbers_said
-from rmqstore.log.deleted_topics import without_deleted
-from rmqstore.log.inner_batches import inner_batches, is_inner_batch_rows
+from rmqstore.formats.inner_batch import inner_batch_rows, numbers_said
+from rmqstore.formats.message_columns import Ints
+from rmqstore.log.inner_batches import units_of
 from rmqstore.log.record_batch import RecordBatch
-from rmqstore.log.recovery_coverage import is_deleted_topic
+from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queue_rows
 from rmqstore.log.recovery_outcome import has_rest
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_view import StoreView
+
+_FIELDS = ("physical_offset", "size", "base_queue_offset", "message_count")
 
 
 @dataclass(slots=True)
@@ -25,8 +28,9 @@ class BatchTrack:
     """One queue along the scan: the units below slot `kept` stay, `next` is the queue offset behind the records seen.
 
     `slot` is that of the unit which the next record should have; None once units are to be written again.  Records
-    before `begin` of the log belong to an older queue of its name; `anew` is the queue offset with which it begins
-    where no unit stays.  `opens` is where the first unit's record stands, where no unit is before the scan.
+    before `begin` of the log belong to an older queue of its name, and so do those before `oldest`, where its very
+    first message stands; `anew` is the queue offset with which it begins where no unit stays.  `opens` is where the
+    first unit's record stands, where no unit is before the scan.
     """
 
     key: QueueKey
@@ -34,6 +38,7 @@ class BatchTrack:
     slot: int | None
     next: int
     opens: int | None = None
+    oldest: int = -1
     begin: int = 0
     anew: int | None = None
     first_missing: int | None = None
@@ -42,27 +47,68 @@ class BatchTrack:
 
 @dataclass(slots=True)
 class BatchScan:
-    """Follows the inner batches of a scan of the log from `start` on; `compare` and `is_whole` as in QueueScan."""
+    """Follows the records of batch queues in a scan of the log from `start` on; `compare` and `is_whole` as in
+    QueueScan.  `claimed` are topics that no table names and that were taken for plain, with records of inner batches.
+    """
 
     store: StoreView
     start: int
     compare: bool
     is_whole: bool
     tracks: dict[QueueKey, BatchTrack] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows = without_deleted(batch, np.flatnonzero(is_inner_batch_rows(batch)), self.store.deleted_before)
+        plain, rows = queue_rows(self.store, batch)
+        self._claim(batch, plain)
         if not len(rows):
             return
-        keys, units = inner_batches(batch, rows, np.zeros(len(batch), np.int64))
-        fields = ("physical_offset", "size", "base_queue_offset", "message_count")
-        columns = zip(*(units[name].tolist() for name in fields), strict=True)
-        for key, unit in zip(keys, columns, strict=True):
+        for key, units in units_of(batch, rows):
             track = self.tracks.get(key)
             if track is None:
                 track = self.tracks[key] = self._track(key)
-            self._take(track, unit)
+            self._take_all(track, units)
+
+    def _claim(self, batch: RecordBatch, plain: npt.NDArray[np.intp]) -> None:
+        """Notes topics of inner batches among those that nothing else says to have batch queues."""
+        numbers = batch.numbers
+        if not numbers.are_said.any():
+            return
+        inner = inner_batch_rows(batch.located, numbers)
+        topics, topic_numbers = batch.topics
+        known = self.store.known_topics or ()
+        self.claimed |= {topics[number] for number in topic_numbers[plain[inner[plain]]].tolist()}.difference(known)
+
+    def _take_all(self, track: BatchTrack, units: npt.NDArray[np.void]) -> None:
+        """Takes the next units that a queue should have: runs at once, where one begins or ends by itself."""
+        units = units[units["physical_offset"] >= track.oldest]
+        columns = [units[name].tolist() for name in _FIELDS]
+        bases = units["base_queue_offset"].astype(np.int64)
+        ends = bases + units["message_count"]
+        broken = np.flatnonzero(bases[1:] < ends[:-1]) + 1
+        row = self._held(track, units, ends)
+        while row < len(units):
+            self._take(track, (columns[0][row], columns[1][row], columns[2][row], columns[3][row]))
+            row += 1
+            if track.slot is None and track.first_missing is not None and row < len(units) and bases[row] >= track.next:
+                later = broken[np.searchsorted(broken, row, side="right") :]
+                row = int(later[0]) if len(later) else len(units)
+                track.next = int(ends[row - 1])
+
+    def _held(self, track: BatchTrack, units: npt.NDArray[np.void], ends: Ints) -> int:
+        """How many of the units, from the first on, the queue has in their places."""
+        if track.slot is None:
+            return 0
+        present = self.store.batch_queues[track.key].read(track.slot, track.slot + len(units))
+        same = np.ones(len(present), bool)
+        for name in _FIELDS:
+            same &= present[name] == units[name][: len(present)]
+        count = int(np.argmin(same)) if not same.all() else len(present)
+        if count:
+            track.slot = track.kept = track.slot + count
+            track.next = int(ends[count - 1])
+        return count
 
     def finish(self) -> None:
         """Looks at the queues that had no record; then `tracks` is whole."""
@@ -78,6 +124,7 @@ class BatchScan:
         track = BatchTrack(key, kept, kept if self.compare else None, _end_of(queue, kept))
         if kept == queue.first:
             track.opens = _unit_at(queue, kept)[0]
+            track.oldest = oldest_message(self.store.log, queue) if self.compare else -1
         else:
             track.has_hole = _is_contradicted(self.store, queue, kept - 1)
         return track

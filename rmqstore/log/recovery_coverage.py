@@ -9,7 +9,7 @@ from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.deleted_topics import without_deleted
-from rmqstore.log.inner_batches import is_inner_batch_rows
+from rmqstore.log.inner_batches import Rows, rows_by_kind
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
@@ -66,27 +66,22 @@ def _is_explained(store: StoreView, low: int, high: int) -> bool:
         return False
     for item in read_batches(log.read, low, high, log.file_size):
         if isinstance(item, RecordBatch):
-            plain = _newest_by_queue(item, queued_rows(store, item))
-            rows = without_deleted(item, np.flatnonzero(is_inner_batch_rows(item)), store.deleted_before)
-            batches = _newest_by_queue(item, rows)
-            if not all(_belongs_nowhere(store, store.queues.get(key), key, place) for key, place in plain):
-                return False
-            if not all(_belongs_nowhere(store, store.batch_queues.get(key), key, place) for key, place in batches):
-                return False
+            by_kind = queue_rows(store, item)
+            for rows, queues in zip(by_kind, (store.queues, store.batch_queues), strict=True):
+                newest = _newest_by_queue(item, rows)
+                if not all(_belongs_nowhere(store, queues.get(key), key, place) for key, place in newest):
+                    return False
         elif isinstance(item, message.Torn):
             return False
     return True
 
 
-def queued_rows(store: StoreView, batch: RecordBatch) -> npt.NDArray[np.intp]:
-    """The records of a batch that belong to plain queues; none of a topic whose batches are stored whole, where
-    RocketMQ leaves out what is stored alone, and none that a topic had when it was deleted.
+def queue_rows(store: StoreView, batch: RecordBatch) -> tuple[Rows, Rows]:
+    """The records of a batch that belong to plain queues, and to batch queues; none that a topic had when it was
+    deleted.
     """
-    queued = batch.queued
-    if store.batch_topics:
-        topics, numbers = batch.topics
-        queued = queued & ~np.array([topic in store.batch_topics for topic in topics])[numbers]
-    return without_deleted(batch, np.flatnonzero(queued), store.deleted_before)
+    plain, whole = rows_by_kind(batch, store.is_batch_topic)
+    return without_deleted(batch, plain, store.deleted_before), without_deleted(batch, whole, store.deleted_before)
 
 
 def _newest_by_queue(batch: RecordBatch, rows: npt.NDArray[np.intp]) -> Iterator[tuple[QueueKey, int]]:

@@ -76,7 +76,7 @@ class PlannedExtension:
 class QueueSizes:
     """What was found of queues beyond the plain ones: which kinds there are, and bytes of a file (0: no file tells).
 
-    `batch_topics` are those whose batches the configuration says are stored whole.
+    `batch_topics` are those that have batch queues.
     """
 
     multi_dispatch: bool = False

@@ -11,7 +11,7 @@ from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entri
 from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_batch import RecordBatch
-from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queued_rows
+from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queue_rows
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_view import LogView, StoreView
 
@@ -86,14 +86,13 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows = queued_rows(self.store, batch)
-        if not len(rows):
-            return
-        topics, topic_numbers = batch.topics
-        pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
-        numbers = np.array([self._number_of((topics[topic], queue_id)) for topic, queue_id in pairs], np.int64)
-        self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
-        self._block_count += len(rows)
+        rows, _ = queue_rows(self.store, batch)
+        if len(rows):
+            topics, topic_numbers = batch.topics
+            pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
+            numbers = np.array([self._number_of((topics[topic], queue_id)) for topic, queue_id in pairs], np.int64)
+            self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
+            self._block_count += len(rows)
         if self.store.kinds.multi_dispatch:
             for key, listed in further_entries(batch).items():
                 kept = batch.offsets[listed[0]] >= self.store.deleted_before.get(key[0], 0)

@@ -7,7 +7,6 @@ import numpy as np
 
 from rmqstore.config import StoreConfig
 from rmqstore.formats.message_columns import Ints
-from rmqstore.log.inner_batches import is_inner_batch_rows
 from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.record_vectors import RecordVectors
@@ -73,7 +72,7 @@ def keeper(config: StoreConfig, kinds: QueueKinds) -> Callable[[RecordBatch], Re
     delay_ms = config.delay_ms()
 
     def kept(batch: RecordBatch) -> RecordVectors | None:
-        if is_inner_batch_rows(batch).any():
+        if batch.numbers.are_said.any():
             return None
         return RecordVectors(
             end=batch.end, offsets=batch.offsets, sizes=batch.sizes, queue_ids=batch.queue_ids,

@@ -1,7 +1,8 @@
 """What a recovery plan is made from: the files of one store, looked at and never changed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -153,6 +154,24 @@ class StoreView:
     notes: tuple[str, ...] = ()
     deleted_topics: DeletedTopics = field(default_factory=dict)
     deleted_before: Mapping[str, int] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic has batch queues; all others' are plain, whatever their records say of themselves.
+
+        So says the table of topics, in memory or on the disk, or a batch queue that has units.  Of a topic that no
+        table names its records tell (`batch_topics` then has it): those of inner batches, which name their numbers.
+        """
+        return topic in self.batch_topics or self.kinds.is_batch_topic(topic)
+
+    def with_batch_topics(self, topics: Iterable[str]) -> "StoreView":
+        """The view, knowing that these topics have batch queues.  Plain queues of theirs are `passed_over`: RocketMQ 4
+        made them of the same messages, and RocketMQ 5 opens no store that has both.
+        """
+        known = self.batch_topics.union(topics)
+        plain = {key: queue for key, queue in self.queues.items() if key[0] not in known}
+        others = [queue.directory for key, queue in self.queues.items() if key[0] in known and queue.files]
+        return replace(self, batch_topics=known, queues=plain, passed_over=(*self.passed_over, *others))
 
     def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
         """The queue, of whole batches or a plain one; None if there are no files."""
@@ -173,15 +192,18 @@ def open_view(
         strays += others
     queues, empty, size = _queues(disk, root, "consumequeue")
     batch_queues, empty_batches, batch_size = _queues(disk, root, "batchconsumequeue", is_batch=True)
-    known, batch_topics = _known_topics(disk, root)
+    known, told = _known_topics(disk, root)
     deleted, more = load_deleted_topics(disk, root)
+    written = {topic for (topic, _), queue in batch_queues.items() if queue.end > queue.first}
+    asked = {topic for topic, _ in queues if kinds.is_batch_topic(topic)}
     data = _small_file(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
-    return StoreView(
+    view = StoreView(
         disk, root, LogView(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
         (*empty, *empty_batches), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
-        known, batch_topics, batch_queues, batch_size, _present_kinds(disk, root, kinds, queues), (*notes, *more),
-        deleted,
+        known, batch_queues=batch_queues, batch_file_size=batch_size,
+        kinds=_present_kinds(disk, root, kinds, queues), notes=(*notes, *more), deleted_topics=deleted,
     )  # fmt: skip
+    return view.with_batch_topics(told | written | asked)
 
 
 def _present_kinds(
@@ -247,7 +269,7 @@ def _small_file(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:
 
 def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
     """The topics that the broker's configuration names, None where there is none, or none that can be read; and those
-    of them whose batches are stored whole.
+    of them that have batch queues.
 
     A .bak that has to stand in tells of batches only: it may be older than a topic, which must not count as deleted.
     """
@@ -255,10 +277,8 @@ def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None,
         data = _small_file(disk, join(root, "config", name), _CONFIG_SIZE_MAX)
         if data is None or not data.strip():
             continue
-        try:
+        with suppress(Corrupt, ValueError):
             topics = broker_json.topic_configs(broker_json.parse(data))
-        except (Corrupt, ValueError):
-            continue
-        batch_topics = (each for each, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
-        return None if name.endswith(".bak") else frozenset(topics), frozenset(batch_topics)
+            batch_topics = frozenset(each for each, topic in topics.items() if topic.has_batch_queues)
+            return None if name.endswith(".bak") else frozenset(topics), batch_topics
     return None, frozenset()

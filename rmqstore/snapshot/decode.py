@@ -110,7 +110,7 @@ class Decoder:
 
     def _sound_content(self, rows: Rows, clip: tuple[int, int] | None) -> "_Content":
         content = _Content(rows, self._broker_name, self.request)
-        if (rows.located.flags & sys_flag.INNER_BATCH).any():
+        if rows.are_inner is not None and rows.are_inner.any():
             content = content.unpacked()
             if clip is not None:
                 places = content.rows.queue_offsets

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore.errors import StoreError
-from rmqstore.formats import sys_flag
-from rmqstore.formats.inner_batch import read_pieces
+from rmqstore.formats.inner_batch import read_pieces, without_batch_flags
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.rows import Rows
 
@@ -27,12 +26,14 @@ class Unpacked:
 
 
 def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
-    """Takes inner batches apart; other records stay one row.  Message i of a batch has queue offset base + i.
+    """Takes inner batches apart; other records stay one row.  Message i of a batch has queue offset base + i, and its
+    sysFlag does not say any more that it is a batch, or compressed.
 
     `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null or cannot be
     taken apart stays one row with a null body.
     """
-    is_batch = rows.located.flags & sys_flag.INNER_BATCH != 0
+    assert rows.are_inner is not None
+    is_batch = rows.are_inner.tolist()
     own_flags = rows.located.head("flag").tolist()
     sources: list[int] = []
     steps: list[int] = []
@@ -40,11 +41,13 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
     out_properties: list[bytes] = []
     flags: list[int] = []
     broken: list[int] = []
+    apart: list[int] = []
     for row, (body, block) in enumerate(zip(bodies.to_pylist(), properties.to_pylist(), strict=True)):
         messages = [(own_flags[row], None if is_batch[row] else body, block)]
         if is_batch[row] and body is not None:
             try:
                 messages = [(piece.flag, piece.body, piece.properties) for piece in read_pieces(body)]
+                apart.extend(range(len(sources), len(sources) + len(messages)))
             except (StoreError, ValueError):
                 broken.append(len(sources))
                 messages = [(own_flags[row], None, block)]
@@ -55,6 +58,8 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
             out_bodies.append(piece_body)
             out_properties.append(piece_properties)
     repeated = rows.take(np.array(sources, np.intp))
+    sys_flags = repeated.located.flags
+    sys_flags[apart] = without_batch_flags(sys_flags[apart])
     return Unpacked(
         replace(repeated, queue_offsets=repeated.queue_offsets + np.array(steps, np.int64)),
         pa.array(out_bodies, pa.binary()),

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files import reading
+from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
@@ -206,4 +207,5 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
         located.total_size.astype(np.int32),
         stretch.reasons[numbers],
         None if codes is None else codes[numbers],
+        inner_batch_rows(located, record_numbers(located)),
     )

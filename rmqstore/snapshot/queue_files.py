@@ -169,8 +169,12 @@ def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bo
 
 
 def find_queues(root: str) -> tuple[QueueFiles, ...]:
-    """Every queue directory of a store with a readable name, by topic and queue id; those without files as well."""
-    found = []
+    """Every queue of a store whose directory has a readable name, by topic and queue id; those without files as well.
+
+    Where a topic has queues of both kinds those of batches count, as for who writes: RocketMQ 4 makes plain ones of
+    the same messages.
+    """
+    found: list[QueueFiles] = []
     for kind, room in _DIRECTORIES.items():
         base = reading.join(root, room)
         for topic in reading.list_directories(base):
@@ -180,7 +184,9 @@ def find_queues(root: str) -> tuple[QueueFiles, ...]:
                 queue_id = names.parse_queue_id(child)
                 if queue_id is not None:
                     found.append(open_queue(root, topic, queue_id, kind))
-    return tuple(sorted(found, key=lambda queue: (queue.topic, queue.queue_id, queue.kind)))
+    of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}
+    kept = [queue for queue in found if (queue.kind == BATCH) == (queue.topic in of_batches)]
+    return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
 
 
 def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:

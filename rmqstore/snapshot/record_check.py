@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore.formats import sys_flag
+from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, locate
 from rmqstore.snapshot.log_view import Gathered
 from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes
@@ -49,16 +50,14 @@ class RecordCheck:
         located = locate(gathered.page, gathered.positions, topic=self._only)
         reasons = judge_place(located, offsets)
         topics = self._topic_numbers[numbers]
+        are_inner = self._inner_rows(located, entries, numbers)
         queue_ids = self._queue_ids[numbers]
         if len(offsets) and located.sound.any():
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
-            # An inner batch in a plain queue, as a replica may have it, does not stand in its number's place.
-            free = located.flags & sys_flag.INNER_BATCH != 0
-            if self._are_batches.any():
-                free &= ~self._are_batches[numbers]
-            other = (queue_ids != located.head("queue_id")) | (
-                (located.head("queue_offset") != entries["queue_offset"]) & ~free
-            )
+            elsewhere = located.head("queue_offset") != entries["queue_offset"]
+            if are_inner is not None:  # in a plain queue, as a replica may have it, not in its number's place
+                elsewhere &= ~are_inner | self._are_batches[numbers]
+            other = (queue_ids != located.head("queue_id")) | elsewhere
             self._judge_queue(located, reasons, other, topics)
             if self._crc == "always" or (self._crc == "auto" and int(offsets[-1]) >= self._crc_from):
                 checked = None if self._crc == "always" else offsets >= self._crc_from
@@ -68,7 +67,19 @@ class RecordCheck:
         return Rows(
             located, self._topics[0] if only else self._topic_array.take(pa.array(topics)), queue_ids,
             entries["queue_offset"].copy(), offsets, entries["size"].copy(), reasons, entries["tags_code"].copy(),
+            are_inner,
         )  # fmt: skip
+
+    def _inner_rows(self, located: Located, entries: Entries, numbers: Ints) -> Mask | None:
+        """Which records are inner batches, to be taken apart: by what they say, and in a batch queue also where their
+        unit counts several messages.
+        """
+        both = sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
+        flagged = located.sound & (located.flags & both == both)
+        if not flagged.any():
+            return None
+        by_unit = self._are_batches[numbers] & (entries["count"] > 1)
+        return np.asarray(flagged & (by_unit | inner_batch_rows(located, record_numbers(located))))
 
     @cached_property
     def _hashed(self) -> Mask:

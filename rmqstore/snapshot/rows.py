@@ -16,7 +16,7 @@ class Rows:
 
     `topic` is one name, or string[n]; `queue_ids` int32[n]; `queue_offsets` int64[n]; `offsets` int64[n] in the
     commitlog; `sizes` int32[n] of whole records; `tags_codes` int64[n] or None where nobody asked; `reasons` int8[n],
-    0 for sound.
+    0 for sound; `are_inner` bool[n], which are inner batches, to be taken apart, None for none.
     """
 
     located: Located
@@ -27,6 +27,7 @@ class Rows:
     sizes: npt.NDArray[np.int32]
     reasons: Reasons
     tags_codes: Ints | None = None
+    are_inner: Mask | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -44,4 +45,5 @@ class Rows:
             sizes=self.sizes[numbers],
             reasons=self.reasons[numbers],
             tags_codes=None if self.tags_codes is None else self.tags_codes[numbers],
+            are_inner=None if self.are_inner is None else self.are_inner[numbers],
         )

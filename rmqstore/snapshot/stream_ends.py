@@ -308,7 +308,7 @@ class _Growth:
     def _grown(self, run: QueueRun, stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self._store.queues.get(run.key)
-        if queue is None or run.is_batch or queue.files.kind != SIMPLE or is_multi_dispatch(run.key[0]):
+        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_multi_dispatch(run.key[0]):
             return None
         fresh = run.queue_offsets >= queue.max_offset
         offsets = run.queue_offsets[fresh]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats import java_hash, names, sys_flag
+from rmqstore.formats import java_hash, names
+from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
@@ -26,14 +27,18 @@ _JUMPS_MAX = 256
 
 @dataclass(slots=True)
 class QueueRun:
-    """Records of one queue in one stretch of the log, in log order; vectors of n."""
+    """Records of one queue in one stretch of the log, in log order; vectors of n.
+
+    `counts` are the messages that each has in a batch queue, `are_inner` says which hold several, one by one; both are
+    what the record says, as if its queue were one of batches.
+    """
 
     key: QueueKey
     rows: npt.NDArray[np.intp]
     queue_offsets: Ints
     counts: Ints
-    is_batch: bool
-    is_lie: Mask  # bool[n]: an inner batch whose INNER_BASE is another
+    are_inner: Mask
+    are_lies: Mask  # bool[n]: an inner batch whose INNER_BASE is another
 
 
 def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
@@ -55,34 +60,17 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     grouping = np.asarray(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
     order = np.argsort(grouping, kind="stable")
     cuts = np.flatnonzero(np.diff(grouping[order])) + 1
+    numbers = record_numbers(part)
+    are_inner = inner_batch_rows(part, numbers)
+    are_lies = numbers.are_said & (numbers.bases != queue_offsets)
+    counts = np.where(are_lies, 1, numbers.counts)
     for of_queue in np.split(order, cuts):
         topic = topics.dictionary[int(grouping[of_queue[0]] >> 32)].as_py().decode("utf-8", "replace")
         deleted_before = stretch.deleted_before.get(topic, 0)
         rows = of_queue[stretch.offsets[usable[of_queue]] >= deleted_before] if deleted_before else of_queue
-        if not len(rows):
-            continue
-        inner = part.flags[rows] & sys_flag.INNER_BATCH != 0
-        for is_batch in (False, True):
-            chosen = rows[inner == is_batch]
-            if len(chosen):
-                offsets = queue_offsets[chosen]
-                counts, bases = np.ones(len(chosen), np.int64), offsets
-                if is_batch:
-                    counts, bases = _inner_numbers(part.take(chosen), offsets)
-                key = topic, int(queue_ids[rows[0]])
-                yield QueueRun(key, usable[chosen], offsets, counts, is_batch, bases != offsets)
-
-
-def _inner_numbers(located: Located, queue_offsets: Ints) -> tuple[Ints, Ints]:
-    """INNER_NUM and INNER_BASE of inner batches; 1 and the queue offset where they are missing or no numbers."""
-    pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
-    counts, bases = np.ones(len(queue_offsets), np.int64), queue_offsets.copy()
-    for name, size_max, numbers in ((b"INNER_NUM", 5, counts), (b"INNER_BASE", 18, bases)):
-        for row, (start, size) in enumerate(zip(*pieces.find(name), strict=True)):
-            text = pieces.data[start : start + max(size, 0)].tobytes()
-            if text.isdigit() and len(text) <= size_max:
-                numbers[row] = int(text)
-    return counts, bases
+        if len(rows):
+            key = topic, int(queue_ids[rows[0]])
+            yield QueueRun(key, usable[rows], queue_offsets[rows], counts[rows], are_inner[rows], are_lies[rows])
 
 
 def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> tuple[Mask, Mask]:
@@ -94,14 +82,15 @@ def missing_rows(run: QueueRun, stretch: Stretch, queue: QueueFiles | None) -> t
         return ~nowhere, nowhere
     offsets = stretch.offsets[run.rows]
     if queue.kind == BATCH:
-        # RocketMQ passes over messages that are stored alone in such a topic.
-        return ~_has_unit(run, stretch, queue) if run.is_batch else nowhere, nowhere
-    if run.is_batch:  # in a plain queue, as a replica may have it: not in its number's place
-        return ~np.isin(offsets, _entries_into(queue, offsets)["physical_offset"]), nowhere
+        return ~_has_unit(run, stretch, queue), nowhere
     entries = entries_at(queue, run.queue_offsets)
     held = holds_message(SIMPLE, entries)
     same = entries["physical_offset"] == offsets
-    return ~(held & same), held & ~same
+    missing, taken = ~(held & same), held & ~same
+    if run.are_inner.any():  # in a plain queue, as a replica may have it: not in its number's place
+        elsewhere = ~np.isin(offsets, _entries_into(queue, offsets)["physical_offset"])
+        missing, taken = np.where(run.are_inner, elsewhere, missing), taken & ~run.are_inner
+    return missing, taken
 
 
 def _entries_into(queue: QueueFiles, offsets: Ints) -> npt.NDArray[np.void]:
@@ -134,7 +123,7 @@ def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
 @dataclass(slots=True)
 class Gap:
     """What the walk found of one queue: queue offsets [low, high) lie in the log in the records from `first_offset` to
-    `last_offset`.
+    `last_offset`.  `kind` is that of the queue where it has no files.
     """
 
     kind: str
@@ -165,13 +154,16 @@ class Census:
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             rows = np.flatnonzero(missing)
-            if len(rows) < len(missing) and not run.is_batch:
-                self.held[run.key] = max(self.held.get(run.key, 0), int(run.queue_offsets[~missing].max()) + 1)
+            found = ~missing & ~run.are_inner
+            if found.any() and not _is_batch_queue(queues.get(run.key)):
+                self.held[run.key] = max(self.held.get(run.key, 0), int(run.queue_offsets[found].max()) + 1)
             if len(rows):
                 # Entries that a live broker has written since the ends were looked for count as well.
                 end = ends.get(run.key)
                 end = max(end or 0, self.held[run.key]) if run.key in self.held else end
-                self._add_run(run, rows, (taken | run.is_lie)[rows], stretch, end, gap_ok)
+                if _is_batch_queue(queues.get(run.key)) or run.are_inner.any():
+                    taken = taken | run.are_lies
+                self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
 
     def lone_records(self, until: int) -> dict[int, QueueKey]:
         """The undispatched messages up to place `until` in the log that are the only one of their queue, by place."""
@@ -208,12 +200,17 @@ class Census:
             return
         sizes = stretch.located.total_size[run.rows[rows[good]]]
         if gap is None:
-            kind = BATCH if run.is_batch else SIMPLE
-            gap = self.gaps[run.key] = Gap(kind, int(low[good][0]), 0, int(places[good][0]), 0)
+            gap = self.gaps[run.key] = Gap(SIMPLE, int(low[good][0]), 0, int(places[good][0]), 0)
+        if run.are_inner[rows[good]].any():
+            gap.kind = BATCH
         gap.low, gap.high = min(gap.low, int(low[good].min())), max(gap.high, int(high[good].max()))
         gap.last_offset = int(places[good][-1])
         gap.message_count += int(run.counts[rows[good]].sum())
         gap.byte_count += int(sizes.sum())
+
+
+def _is_batch_queue(queue: QueueFiles | None) -> bool:
+    return queue is not None and queue.kind == BATCH
 
 
 def _misplaced(place: int, queue_offset: int, key: QueueKey) -> tuple[int, str]:

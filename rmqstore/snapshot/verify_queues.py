@@ -130,8 +130,6 @@ class QueueCheck:
         first = self._following.get(run.key)
         ends = run.queue_offsets + run.counts
         self._following[run.key] = int(ends[-1])
-        if queue is not None and queue.kind == BATCH and not run.is_batch:
-            return  # RocketMQ passes over ordinary messages of such a topic
         if not missing.any():
             return
         offsets = stretch.stretch.offsets[run.rows]

@@ -11,11 +11,13 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreInUse
+from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.index import read_items
 from rmqstore.message import Message
 from rmqstore.store import open_store
@@ -25,7 +27,7 @@ from tests.conformance.kills import compare_recoveries, killed_here, killed_java
 from tests.conformance.relay import Leg, run_relay
 from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
 from tests.conformance.scripts import PART_COUNT, SCRIPTS
-from tests.conformance.workload import JAVA_SIZES, SIZES, Json
+from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
 
 VERSIONS = ("5.3.3", "4.9.8")
 LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.items() if version in feature.versions]
@@ -136,6 +138,46 @@ def test_a_killed_store_of_ours_is_recovered_by_java(seed: str, tmp_path: Path) 
                     shutil.copytree(store, work / copy)
                 lines += [f"kill {turn}, {line}" for line in compare_recoveries(oracle, version, work, acked)]
     assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> None:
+    """Messages alone, in bulk and in whole batches: each side finds the other's units, and goes on behind them."""
+    topics, sizes = {"batch": {"queue.type": "BatchCQ"}}, {**SIZES, "batch_queue_file_size": 460}
+    javas = {**JAVA_SIZES, "mapperFileSizeBatchConsumeQueue": 460}
+    store = open_store(str(tmp_path / "ours"), StoreConfig(flush="SYNC", **sizes))
+    store.topics.put(TopicConfig("batch", attributes=topics["batch"]))
+    for number in range(12):
+        store.put(Message("batch", b"alone", tags="a", keys=f"k{number}"))
+        store.put_batch([Message("batch", b"b%d" % each) for each in range(number % 4 + 1)])
+        store.put_columns(pa.table({"topic": ["batch"] * 3, "body": [b"row"] * 3, "queueId": pa.array([0] * 3)}))
+    store.flush()
+    if not is_killed:
+        store.close()
+    shutil.copytree(tmp_path / "ours", tmp_path / "javas")
+    units = store._parts.queues.batches.find("batch", 0)
+    assert units is not None
+    names = ["base_queue_offset", "physical_offset", "size", "tags_code", "message_count"]
+    ours = [list(unit) for unit in units.read(0, 10**6)[names].tolist()] if is_killed else None
+    if is_killed:
+        store.close()
+    with jvm("5.3.3") as oracle:
+        assert oracle.open(tmp_path / "javas", javas, topics)["load"]
+        oracle.call("settle")
+        found = oracle.call("entries", topic="batch", queueId=0)["entries"]
+        assert len(found) == 12 * 5
+        assert ours is None or found == ours
+        request = as_request(Message("batch", b"javas", born_timestamp_ms=1, born_host="127.0.0.1:1"))
+        java_put(oracle, [request, request])
+        oracle.call("settle")
+        found = oracle.call("entries", topic="batch", queueId=0)["entries"]
+        oracle.call("close")
+    with open_store(str(tmp_path / "javas"), StoreConfig(**sizes)) as again:
+        assert again.recovery.dispatch_from is None
+        units = again._parts.queues.batches.find("batch", 0)
+        assert units is not None
+        assert [list(unit) for unit in units.read(0, 10**6)[names].tolist()] == found
+        assert again.put(Message("batch", b"ours")).queue_offset == found[-1][0] + 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -14,7 +14,10 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 ORACLE = PROJECT / "tests" / "oracle"
-CASES = {"5.3.3": ("killed", "sysflags", "batchcq", "crcprop", "deleted_head"), "4.9.8": ("killed", "sysflags")}
+CASES = {
+    "5.3.3": ("killed", "sysflags", "batchcq", "batchcq_mixed", "batchflags", "crcprop", "deleted_head"),
+    "4.9.8": ("killed", "sysflags", "batchflags"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,22 @@
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import Corrupt
-from rmqstore.formats.inner_batch import Piece, encode_pieces, read_pieces
+from rmqstore.formats.inner_batch import (
+    Piece,
+    encode_pieces,
+    inner_batch_rows,
+    is_misused,
+    read_pieces,
+    record_numbers,
+)
+from rmqstore.formats.message_columns import locate
+from tests.formats.records import encoded
 
 PIECES = [Piece(0, b"hello", b"TAGS\x01A\x02"), Piece(-1, b"", b""), Piece(7, b"x" * 300, b"k\x01v")]
 
@@ -65,3 +75,52 @@ def test_any_bytes_are_pieces_or_corrupt(body: bytes) -> None:
     except Corrupt:
         return
     assert encode_pieces(pieces).count(b"") == len(body) + 1
+
+
+# Of a message: the bit INNER_BATCH, INNER_NUM, and whether its topic has batch queues; what RocketMQ 5.3.3 answered.
+JAVAS_ANSWERS = {
+    (False, False, False): "PUT_OK", (False, False, True): "PUT_OK",
+    (False, True, False): "MESSAGE_ILLEGAL", (False, True, True): "MESSAGE_ILLEGAL",
+    (True, False, False): "MESSAGE_ILLEGAL", (True, True, False): "MESSAGE_ILLEGAL",
+    (True, False, True): "PUT_OK", (True, True, True): "PUT_OK",
+}  # fmt: skip
+
+
+def test_what_may_be_said_of_batches_is_what_rocketmq_lets_pass() -> None:
+    said = list(JAVAS_ANSWERS)
+    refused = [answer == "MESSAGE_ILLEGAL" for answer in JAVAS_ANSWERS.values()]
+    assert [is_misused(*one) for one in said] == refused
+    assert is_misused(*(np.array(column) for column in zip(*said, strict=True))).tolist() == refused
+
+
+@pytest.mark.parametrize(("flag", "said", "numbers", "is_inner"), [
+    (0xC0, "INNER_NUM=3 INNER_BASE=7", (7, 3), True),
+    (0xC8, "INNER_BASE=7 INNER_NUM=3 UNIQ_KEY=U", (7, 3), True),
+    (0xC0, "INNER_NUM=3 INNER_BASE=9", (9, 3), False),  # in no place of its own: damaged
+    (0x80, "INNER_NUM=3 INNER_BASE=7", (7, 3), False),
+    (0x40, "INNER_NUM=3 INNER_BASE=7", (7, 1), False),
+    (0x00, "INNER_NUM=3 INNER_BASE=7", (7, 1), False),
+    (0xC0, "INNER_NUM=3", (7, 1), False),  # as 4.9 stores it
+    (0xC0, "INNER_BASE=7", (7, 1), False),
+    (0xC0, "INNER_NUM=0 INNER_BASE=7", (7, 1), False),
+    (0xC0, "INNER_NUM=32768 INNER_BASE=7", (7, 1), False),
+    (0xC0, "INNER_NUM=-1 INNER_BASE=7", (7, 1), False),
+    (0xC0, "INNER_NUM=3 INNER_BASE=9999999999999999999", (7, 1), False),
+    (0xC0, "", (7, 1), False),
+])  # fmt: skip
+def test_the_numbers_of_a_record_in_a_batch_queue(
+    flag: int, said: str, numbers: tuple[int, int], is_inner: bool
+) -> None:
+    """Alone and among others: its own where it names them, else its place and one message."""
+    block = "".join(f"{pair.replace('=', chr(1))}\2" for pair in said.split()).encode()
+    records = [
+        encoded(queue_offset=6),
+        encoded(sys_flag=flag, queue_offset=7, properties=block),
+        encoded(sys_flag=0xC0),
+    ]
+    for chosen, row in ((records, 1), (records[1:2], 0)):
+        starts = np.cumsum([0, *map(len, chosen[:-1])])
+        located = locate(np.frombuffer(b"".join(chosen), np.uint8), starts)
+        found = record_numbers(located)
+        assert (int(found.bases[row]), int(found.counts[row])) == numbers
+        assert bool(inner_batch_rows(located, found)[row]) is is_inner

@@ -20,9 +20,9 @@ from typing import Any
 
 ROOT = Path(os.environ.get("RMQSTORE_GOLDEN") or Path(__file__).parent)
 
-# sysFlag: transaction type (prepared and rollback are in no queue), and the mark of an inner batch.
+# sysFlag: transaction type (prepared and rollback are in no queue), and the marks of an inner batch.
 TRANSACTION_MASK, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
-INNER_BATCH = 0x80
+INNER_BATCH = 0xC0
 
 Row = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _rows_of(record: Mapping[str, Any]) -> Iterator[Row]:
     if record["sysFlag"] & TRANSACTION_MASK in (PREPARED, ROLLBACK):
         return
     row = _row(record)
-    if record["sysFlag"] & INNER_BATCH:
+    if _is_inner_batch(record):
         yield from _inner_rows(row)
     else:
         yield row
@@ -108,6 +108,13 @@ def _rows_of(record: Mapping[str, Any]) -> Iterator[Row]:
     for name, offset in zip(names, offsets, strict=False):
         if name.startswith("%LMQ%"):
             yield row | {"topic": name, "queueId": 0, "queueOffset": int(offset)}
+
+
+def _is_inner_batch(record: Mapping[str, Any]) -> bool:
+    """Whether a record has all that RocketMQ 5 gives an inner batch; INNER_BASE only where a batch queue numbers it."""
+    said = record["properties"]
+    is_marked = record["sysFlag"] & INNER_BATCH == INNER_BATCH and "INNER_NUM" in said
+    return is_marked and said.get("INNER_BASE") == str(record["queueOffset"])
 
 
 def _row(record: Mapping[str, Any]) -> Row:
@@ -155,6 +162,7 @@ def _inner_rows(row: Row) -> Iterator[Row]:
         body = data[position + 20 : body_end]
         yield row | {
             "queueOffset": row["queueOffset"] + step,
+            "sysFlag": row["sysFlag"] & ~INNER_BATCH,
             "flag": flag,
             "body": body,
             "storedBody": body,

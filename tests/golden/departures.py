@@ -132,6 +132,8 @@ KEYS: dict[str, str] = {
     "crcprop-force-flip": "whether the broker had forceVerifyPropCRC is not in the store: we find the flipped message",
 }
 
+_BATCHES = "Java answers with the first message of an inner batch, for any time in or behind it; we with the message"
+
 # Offsets by time: ours are those of the messages of the log.
 TIMES: dict[str, str] = {
     "basic-midflip": _BEHIND,
@@ -144,9 +146,11 @@ TIMES: dict[str, str] = {
     "killed-nocq-noindex": QUEUES["killed-nocq-noindex"],
     "killed-preblank": QUEUES["killed-preblank"],
     "crcprop-force-flip": QUEUES["crcprop-force-flip"],
-    "batchcq": (
-        "Java answers with the first message of an inner batch, for any time in or behind it; we with the message"
-    ),
+    "batchcq": _BATCHES,
+    "batchcq_mixed": _BATCHES,
+    "batchcq_mixed-closed": _BATCHES,
+    "batchcq_mixed-nocq": _BATCHES,
+    "batchcq_mixed-notable": _BATCHES,
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,
     "basic-emptylog": _REFUSED,

@@ -71,7 +71,7 @@ FINDINGS = {
 
 _BROKERS_LEVELS = "1s 2s 1s 2s 5s 1h 2h"  # of the brokers that wrote the stores in broker/
 
-Entry = tuple[int, int, int, int]  # queueOffset, physicalOffset, storeSize, tagsCode
+Entry = tuple[int, ...]  # queueOffset, physicalOffset, storeSize, tagsCode, in a batch queue count of messages
 
 
 def _recover(store: Path, **changes: Any) -> StoreParts:
@@ -108,6 +108,9 @@ def _entries(parts: StoreParts) -> dict[str, list[Entry]]:
         found[f"{queue.topic}/{queue.queue_id}"] = [
             (queue.min_offset + number, *row) for number, row in enumerate(rows)
         ]
+    for queue in parts.queues.batches.queues():
+        names = ["base_queue_offset", "physical_offset", "size", "tags_code", "message_count"]
+        found[f"{queue.topic}/{queue.queue_id}"] = queue.read(*queue.slots)[names].tolist()
     return found
 
 
@@ -117,16 +120,19 @@ def _entries_of_log(parts: StoreParts, delay_ms: tuple[int, ...]) -> dict[str, l
     for batch in _records(parts):
         topics, numbers = batch.topics
         codes = batch.tags_codes(delay_ms)
+        bases, counts, _ = batch.numbers
         for row in np.flatnonzero(batch.queued).tolist():
-            place = batch.queue_offsets[row], batch.offsets[row], batch.sizes[row], codes[row]
-            entries[f"{topics[numbers[row]]}/{batch.queue_ids[row]}"].append(tuple(map(int, place)))
+            topic, record = topics[numbers[row]], (batch.offsets[row], batch.sizes[row], codes[row])
+            is_batch = parts.queues.is_batch_topic(topic)
+            place = (bases[row], *record, counts[row]) if is_batch else (batch.queue_offsets[row], *record)
+            entries[f"{topic}/{batch.queue_ids[row]}"].append(tuple(map(int, place)))
     return entries
 
 
 def _java_queues(expected: dict[str, Any]) -> dict[str, list[Entry]]:
-    """Java's entries of consume queues, extension addresses as stored; batch queues are not ours to write yet."""
+    """Java's entries of consume queues, extension addresses as stored; those of batch queues end in their counts."""
     queues = {name: queue["entries"] for name, queue in expected.get("queues", {}).items() if queue["entries"]}
-    return {name: [tuple(entry) for entry in entries] for name, entries in queues.items() if len(entries[0]) == 4}
+    return {name: [tuple(entry) for entry in entries] for name, entries in queues.items()}
 
 
 def _index_items(store: Path) -> list[tuple[int, int]]:
@@ -198,7 +204,7 @@ def _assert_queues(name: str, expected: dict[str, Any], parts: StoreParts) -> No
     if not departs:
         bounds = expected["state"]["queues"]
         assert ours == javas
-        assert {queue: (found[0][0], found[-1][0] + 1) for queue, found in ours.items()} == {
+        assert {queue: (found[0][0], found[-1][0] + (found[-1][4:] or (1,))[0]) for queue, found in ours.items()} == {
             queue: (bounds[queue]["min"], bounds[queue]["max"]) for queue in javas
         }
     plain = {queue: found for queue, found in ours.items() if not queue.startswith("%LMQ%")}
@@ -243,7 +249,7 @@ def _assert_kept(parts: StoreParts) -> None:
     for batch in _records(parts):
         kept = keep(batch)
         if kept is None:
-            assert not batch.queued.all()  # an inner batch, whose queue asks for its properties
+            assert batch.numbers.are_said.any()  # an inner batch, whose queue asks for its properties
             continue
         rows = np.arange(0, len(batch), 2)
         for ours, records in ((kept, batch), (kept.take(rows), batch.take(rows))):

@@ -1,6 +1,7 @@
 """Queues of whole batches: put, read from any place, recovered, expired; RocketMQ's own bytes."""
 
 import random
+import struct
 from dataclasses import replace
 
 import pytest
@@ -128,6 +129,11 @@ def test_what_may_not_be_stored() -> None:
         store.put_batch("batch", [b"x"], properties={"INNER_NUM": "1"}),
         store.put("batch", **whole(INNER_NUM=None)),
         store.put_batch("batch", [b"x"], properties={"a\1": "b"}),
+        store.put("plain", b"x", sys_flag=sys_flag.INNER_BATCH),
+        store.put("plain", b"x", properties={"INNER_NUM": "1"}),
+        store.put("batch", b"x", properties={"INNER_NUM": "1", "INNER_BASE": "0"}),
+        *(store.put_batch(topic, [b"x", b"y"], sys_flag=flag) for topic in ("plain", "batch") for flag in (0x80, 0xC0)),
+        *(store.put_batch(topic, [b"x"], properties={"INNER_NUM": "1"}) for topic in ("plain", "batch")),
     ]
     assert {result.status for result in refused} == {PutStatus.MESSAGE_ILLEGAL}
     assert not any(result.is_stored for result in refused)
@@ -148,20 +154,21 @@ def test_without_such_topics_a_batch_is_stored_one_by_one() -> None:
     assert store.put("batch", **whole()).status is PutStatus.MESSAGE_ILLEGAL
 
 
-def test_records_that_do_not_say_what_they_hold_have_no_unit() -> None:
+def test_a_record_that_does_not_say_what_it_holds_is_one_message() -> None:
+    """RocketMQ 5.3.3 takes such a one and serves it; here it only comes from its stores."""
     store = KindsStore(MemoryDisk())
     result = store.put("batch", **whole(INNER_BASE="x"))
     store.flush()
     assert store.bodies("batch") == [b"m0", b"m1"]
-    broken = store.parts.log.read(result.physical_offset, result.size).replace(b"INNER_NUM", b"OUTER_NUM")
+    silent = store.parts.log.read(result.physical_offset, result.size).replace(b"INNER_NUM", b"OUTER_NUM")
     disk = MemoryDisk()
     for path, data in store.disk.image().items():  # type: ignore[attr-defined]
         if "/commitlog/" in path:
-            disk.put_file(path, broken + data[len(broken) :])
+            disk.put_file(path, silent + data[len(silent) :])
     disk.put_file(f"{ROOT}/{ABORT_FILE}", b"")
     again = KindsStore(disk)
-    assert again.queues.next_offsets() == {}
-    assert again.queues.batches.refused_count == 1
+    assert again.queues.next_offsets() == {("batch", 0): 1}
+    assert again.bodies("batch") == [whole()["body"]]
 
 
 def test_a_batch_that_cannot_be_taken_apart_stays_one_message() -> None:
@@ -209,28 +216,100 @@ def test_units_ahead_of_the_log_are_cut() -> None:
     assert derived(disk.image()) == before
 
 
-@pytest.mark.parametrize("name", ["topics.json", "topics.json.bak"])
-def test_messages_stored_alone_in_such_a_topic_are_in_no_queue(name: str) -> None:
-    """As in RocketMQ, which says so in its configuration, or in the .bak of that; they take numbers all the same."""
-    disk = MemoryDisk()
+TABLE = '{"topicConfigTable":{"batch":{"topicName":"batch","attributes":{"queue.type":"BatchCQ"}}}}'
+
+
+def mixed_store(disk: MemoryDisk) -> KindsStore:
+    """Batches and messages that came alone, in one batch queue."""
     store = KindsStore(disk)
-    store.put_batch("batch", [b"1", b"2"])
-    store.put("batch", b"alone")
-    store.put_batch("batch", [b"4"])
-    store.close()
+    results = [
+        store.put_batch("batch", [b"1", b"2"]),
+        store.put("batch", b"3", tags="t"),
+        store.put("batch", b"4", sys_flag=sys_flag.NEED_UNWRAP),
+        store.put_batch("batch", [b"5"]),
+        store.put("batch", encode_pieces([Piece(0, b"no", b""), Piece(0, b"batch", b"")])),
+    ]
+    assert [(result.status, result.queue_offset) for result in results] == [
+        (PutStatus.PUT_OK, number) for number in (0, 2, 3, 4, 5)
+    ]
+    store.flush()
+    return store
+
+
+BODIES = [b"1", b"2", b"3", b"4", b"5", encode_pieces([Piece(0, b"no", b""), Piece(0, b"batch", b"")])]
+
+
+def test_a_message_that_came_alone_has_a_unit_of_one() -> None:
+    """Java: DispatchRequest's own numbers, where INNER_BASE and INNER_NUM say none."""
+    store = mixed_store(MemoryDisk())
+    queue = store.queues.batches.find("batch", 0)
+    assert queue is not None
+    assert queue.read(0, 9)[["base_queue_offset", "message_count"]].tolist() == [(0, 2), (2, 1), (3, 1), (4, 1), (5, 1)]
+    assert store.queues.find("batch", 0) is None
+    assert store.bodies("batch") == BODIES
+    assert [message.queue_offset for message in store.fetch.get("batch", 0, 1).messages] == [1, 2, 3, 4, 5]
+    assert store.bodies("batch", tags="t") == [b"3"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("lost", ["", "consumequeue"])
+@pytest.mark.parametrize("table", [TABLE, ""])
+def test_messages_that_came_alone_stay_in_their_queue_when_the_store_is_opened_again(
+    is_clean: bool, lost: str, table: str
+) -> None:
+    """By the table of topics, or the units, or the records of batches beside them."""
+    disk = MemoryDisk()
+    mixed_store(disk).close()
+    before = derived(disk.image())
     bare = MemoryDisk()
     for path, data in disk.image().items():
-        if "consumequeue" not in path:
+        if not lost or lost not in path:
             bare.put_file(path, data)
-    topics = '{"topicConfigTable":{"batch":{"topicName":"batch","attributes":{"queue.type":"BatchCQ"}}}}'
-    bare.put_file(f"{ROOT}/config/topics.json", b"")
-    bare.put_file(f"{ROOT}/config/{name}", topics.encode())
+    if not is_clean:
+        bare.put_file(f"{ROOT}/{ABORT_FILE}", b"")
+    if table:
+        bare.put_file(f"{ROOT}/config/topics.json", table.encode())
+    kinds = replace(KINDS, is_batch_topic=lambda _: False)
     for _ in range(2):
-        again = KindsStore(bare)
-        assert again.queues.next_offsets() == {("batch", 0): 4}
-        assert again.bodies("batch") == [b"1", b"2", b"4"]
+        again = KindsStore(bare, kinds)
+        assert again.queues.next_offsets() == {("batch", 0): 6}
+        assert again.bodies("batch") == BODIES
         again.close()
-    assert KindsStore(bare).plan.changes_nothing  # type: ignore[union-attr]
+        assert derived(bare.image()) == before
+    last = KindsStore(bare, kinds)
+    assert last.plan is not None
+    assert last.plan.changes_nothing
+    assert last.put_batch("batch", [b"7", b"8"]).queue_offset == 6
+    assert last.put("batch", b"9").queue_offset == 8
+
+
+def test_a_plain_queue_of_a_topic_that_has_batch_queues_is_passed_over() -> None:
+    """As RocketMQ 4.9 leaves it, which knows no other; RocketMQ 5 does not open a store with both."""
+    disk = MemoryDisk()
+    mixed_store(disk).close()
+    strange = f"{ROOT}/consumequeue/batch/0/{0:020d}"
+    disk.put_file(strange, struct.pack(">qiq", 0, 100, 0).ljust(100, b"\0"))
+    before = disk.image()
+    again = KindsStore(disk)
+    assert again.plan is not None
+    assert any("a plain queue of a topic that has batch queues" in text for text in again.plan.warnings)
+    assert again.bodies("batch") == BODIES
+    again.close()
+    assert disk.image()[strange] == before[strange]
+
+
+@pytest.mark.parametrize("damaged", [0, 2, 4])
+def test_a_wrong_unit_among_such_messages_is_written_again(damaged: int) -> None:
+    disk = MemoryDisk()
+    mixed_store(disk).close()
+    before = derived(disk.image())
+    number, place = divmod(damaged, 3)
+    path = f"{ROOT}/batchconsumequeue/batch/0/{number * 3 * 46:020d}"
+    data = bytearray(disk.image()[path])
+    data[place * 46 + BATCH_QUEUE_ENTRY.offset["base_queue_offset"] + 7] ^= 64
+    disk.put_file(path, bytes(data))
+    assert KindsStore(disk).bodies("batch") == BODIES
+    assert derived(disk.image()) == before
 
 
 def queue_of(disk: MemoryDisk, counts: list[int]) -> BatchQueue:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from rmqstore.broker.delay import DelayLevels
 from rmqstore.errors import Rejected
+from rmqstore.formats import sys_flag
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log import columns
 from rmqstore.log.columns import EncodedColumns, record_blocks, record_columns
+from rmqstore.log.late_put import claims_to_be_batch
 from rmqstore.log.property_values import REPLACED_BY_DELAY
 from rmqstore.message import Message, PutStatus
 from tests.formats.test_record_frame import MESSAGES
@@ -80,7 +82,11 @@ def stamped(frames: list[Frame], next_offsets: dict[tuple[str, int], int], offse
 
 PLAIN = MESSAGES.map(
     lambda message: replace(
-        message, wait_store_ok=True, born_timestamp_ms=message.born_timestamp_ms or 0, queue_id=message.queue_id % 3
+        message,
+        wait_store_ok=True,
+        born_timestamp_ms=message.born_timestamp_ms or 0,
+        queue_id=message.queue_id % 3,
+        sys_flag=message.sys_flag & ~sys_flag.INNER_BATCH,
     )
 )
 
@@ -277,7 +283,7 @@ WRONG_ROWS: dict[str, dict[str, Any]] = {
     "keys hold a null": {"keys": [["a"], ["b", None]]},
     "a property holds a separator": {"properties": pa.array([[("p", "v")], [("p", "\x02")]], MAP)},
     "a property has no name": {"properties": pa.array([[("p", "v")], [("", "v")]], MAP)},
-    "INNER_NUM without the sysFlag of an inner batch": {"properties": pa.array([[], [("INNER_NUM", "2")]], MAP)},
+    "INNER_NUM says that it is a batch": {"properties": pa.array([[], [("INNER_NUM", "2")]], MAP)},
     "DELAY of a message in the schedule topic is no number": {
         "topic": ["T", "SCHEDULE_TOPIC_XXXX"],
         "properties": pa.array([[("DELAY", "x")], [("DELAY", "x")]], MAP),
@@ -310,13 +316,14 @@ TROUBLE = st.dictionaries(
     st.none() | st.just("t"),
 )  # fmt: skip
 def test_rows_are_refused_where_single_messages_are(rows, tags: str | None) -> None:
-    """By the encoder, and in the schedule topic for a DELAY that is no number by the hook for delays."""
+    """By the encoder, by what no part of a batch may say, and by the hook for delays in the schedule topic."""
     messages = [
         Message(topic, b"x", tags, properties=properties, sys_flag=flags, born_timestamp_ms=1)
         for properties, flags, topic in rows
     ]
     answers = [
-        levels if isinstance(levels := DelayLevels((1000,))(message), PutStatus) and message.topic != "T"
+        PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message)
+        else levels if isinstance(levels := DelayLevels((1000,))(message), PutStatus) and message.topic != "T"
         else frame_of(message, FORM, NOW_MS)
         for message in messages
     ]  # fmt: skip
@@ -340,6 +347,26 @@ def test_all_wrong_rows_are_in_one_error() -> None:
         record_columns(table, FORM, NOW_MS)
     assert "body is null: row 39" in str(caught.value)
     assert "topic may not be stored: rows 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and 10 more" in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", [0x80, 0xC0, 0x88, -1])
+def test_a_row_that_says_to_be_a_batch_is_refused_by_its_number(flag: int) -> None:
+    """As a single message is in a topic without batch queues; the bit 0x40 alone says nothing to RocketMQ."""
+    table = pa.table({"topic": ["T"] * 4, "body": [b"x"] * 4, "sysFlag": pa.array([0, flag, 0x40, flag], pa.int32())})
+    with pytest.raises(Rejected, match="is a batch, but a row is one message: rows 1, 3; nothing was stored"):
+        record_columns(table, FORM, NOW_MS)
+
+
+@pytest.mark.parametrize("other", [None, [], [("a", "b")], [("INNER_BASE", "1")], [("INNER_NUM", None)]])
+def test_a_row_with_a_count_of_messages_is_refused(other: object) -> None:
+    rows = [other, [("a", "b"), ("INNER_NUM", "1")], other]
+    table = pa.table({"topic": ["T"] * 3, "body": [b"x"] * 3, "properties": pa.array(rows, MAP)})
+    with pytest.raises(Rejected, match="is a batch, but a row is one message: row 1; nothing was stored"):
+        record_columns(table, FORM, NOW_MS)
+    same = pa.table({"topic": ["T"] * 3, "body": [b"x"] * 3, "properties": pa.array([rows[1]] * 3, MAP)})
+    with pytest.raises(Rejected, match="rows 0, 1, 2; nothing was stored"):
+        record_columns(same, FORM, NOW_MS)
+    record_columns(table.take([0, 2]), FORM, NOW_MS)
 
 
 def test_blocks_are_checked_before_the_first_is_made_and_count_rows_through() -> None:

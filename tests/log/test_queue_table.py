@@ -12,6 +12,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.queue_entry import is_pre_blank, read_entries
 from rmqstore.log import record_batch
+from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
@@ -29,8 +30,10 @@ GOLDEN = [
 FILE_SIZE = 200
 
 
-def table_on(disk: FileSystem, file_size: int = FILE_SIZE, load: bool = True) -> QueueTable:
-    table = QueueTable(disk, FileHandles(disk, 50), "/store", file_size)
+def table_on(
+    disk: FileSystem, file_size: int = FILE_SIZE, load: bool = True, kinds: QueueKinds = PLAIN_ONLY
+) -> QueueTable:
+    table = QueueTable(disk, FileHandles(disk, 50), "/store", file_size, kinds=kinds)
     if load:
         table.load()
     return table
@@ -73,9 +76,11 @@ def java_bounds(case: str) -> dict[str, tuple[int, int, int]]:
 
 @pytest.mark.parametrize("case", GOLDEN)
 def test_a_golden_log_gives_the_golden_queue_files(case: str) -> None:
+    expected = load_expected(case)
+    kinds = QueueKinds(is_batch_topic=lambda topic: "BatchCQ" in expected["topics"].get(topic, {}).values())
     for window_size in (1000, 1 << 22):
         disk = MemoryDisk()
-        table = table_on(disk, load_expected(case)["config"]["mappedFileSizeConsumeQueue"])
+        table = table_on(disk, expected["config"]["mappedFileSizeConsumeQueue"], kinds=kinds)
         replay(case, [table], window_size)
         assert queue_files(disk.image()) == queue_files(golden_files(case))
         assert bounds_of(table) == java_bounds(case)
@@ -121,12 +126,13 @@ def test_what_comes_again_is_dropped(few_count: int, monkeypatch: pytest.MonkeyP
 
 def test_only_what_belongs_to_a_queue_gets_an_entry() -> None:
     table = table_on(MemoryDisk())
-    flags = [0, 0x4, 0x8, 0xC, 0xC0]
-    offsets = iter(range(5))
-    table.dispatch(batch_of(*({"sys_flag": f, "queue_offset": next(offsets) if f in {0, 8} else 9} for f in flags)))
+    flags = [0, 0x4, 0x8, 0xC, 0xC0, 0x40, 0x80, 0xC4, 0xC8]
+    counted = {0, 8, 0xC0, 0x40, 0x80, 0xC8}  # whatever a record of a plain topic says of batches
+    offsets = iter(range(9))
+    table.dispatch(batch_of(*({"sys_flag": f, "queue_offset": next(offsets) if f in counted else 9} for f in flags)))
     queue = table.find("T", 0)
     assert queue is not None
-    assert queue.read(0, 9)["tags_code"].tolist() == [string_hash("A")] * 2
+    assert queue.read(0, 9)["tags_code"].tolist() == [string_hash("A")] * 6
     assert table.store_ms == 1_700_000_000_001
 
 

@@ -33,6 +33,8 @@ NAMED = {
     "basic-shortlog": ("131072", "65535 bytes long"),
     "basic-strayfile": (".tmp", "stray file"),
     "basic-zeroedcq": ("2120", "(22 times"),
+    "batchcq_mixed-nocq": ("consumequeue", "no queue entries at all"),
+    "batchflags-nocq": ("consumequeue", "no queue entries at all"),
     "crcprop-flip": ("65536", "CRC property"),
     "crcprop-force-flip": ("65536", "CRC property"),
     "deleted_head-nocq": ("consumequeue", "no queue entries at all"),
