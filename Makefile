@@ -101,7 +101,7 @@ mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 say
 	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
-	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_small_disk.py $(ARGS)
+	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_small_disk.py tests/store/test_slips_machine.py $(ARGS)
 
 soak: $(READY)  ## streams with random kills and restarts for long; N=200 says how many restarts
 	$(call need,java)

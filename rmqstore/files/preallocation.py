@@ -69,6 +69,9 @@ class Preallocator:
             file = self._make(request.path, request.size)
         except OSError as error:
             failure = error
+        except BaseException:
+            request.is_begun = False  # or whoever needs the file would wait for it for ever
+            raise
         with self.lock:
             request.file, request.failure = file, failure
         request.done.ring()
@@ -119,7 +122,7 @@ class Preallocator:
             if self._prepare is not None:
                 self._prepare(file, size)
             self._fs.sync_directory(os.path.dirname(path))
-        except OSError:
+        except BaseException:
             with suppress(OSError):
                 self._fs.remove(path)
             raise

@@ -289,7 +289,7 @@ def outcome(answer: Restored) -> tuple[object, ...]:
     if records.count:
         bases = records.bases(0, records.count, {("orders", 0): 9})
         data = bytes(records.stamp(0, records.count, bases, 4000, NOW_MS))
-    records.advance(0, records.count, taken)
+    taken.update(records.moved(0, records.count, taken))
     return data, records.starts.tolist(), taken, answer.rows.tolist(), answer.half_count, answer.unreadable_count
 
 

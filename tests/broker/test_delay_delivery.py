@@ -385,7 +385,7 @@ def test_many_and_few_deliver_the_same_bytes(monkeypatch: pytest.MonkeyPatch) ->
         load.clock.advance(60_000)
         load.run()
         load.close()
-        images.append(load.store._fs.image())  # type: ignore[attr-defined]
+        images.append(load.store._fs._fs.image())  # type: ignore[attr-defined]
     assert images[0] == images[1]
 
 

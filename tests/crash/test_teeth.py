@@ -86,7 +86,7 @@ def no_look_back(patch: pytest.MonkeyPatch) -> None:
     """Recovery reads from where the checkpoint says, whatever queues and index lack."""
     patch.setattr(recovery, "covered_start", lambda store, start: start)
     patch.setattr(recovery._Planner, "_indexed", lambda self, start: start)
-    patch.setattr(recovery._Planner, "_wanted", lambda self, scan: None)
+    patch.setattr(recovery._Planner, "_earlier_start", lambda self, scan: None)
 
 
 def from_the_last_file_only(patch: pytest.MonkeyPatch) -> None:
@@ -246,6 +246,8 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
     second_opener()
 
     class Never:
+        is_in_place = True
+
         def release(self) -> None:
             pass
 
@@ -255,7 +257,7 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
 
     def lock_last(fs, root, *arguments):
         parts = recovered(fs, root, *arguments)
-        real(fs, f"{root}/lock")
+        real(fs._fs, f"{root}/lock")
         return parts
 
     monkeypatch.setattr("rmqstore.store.recovered", lock_last)

@@ -206,12 +206,8 @@ def test_rocketmq_10417_a_topic_made_anew_begins_at_its_first_message():
 
 def delete_topic(store: Store, topic: str) -> int:
     """What a store does for it: the queue offsets begin anew, then the queues go."""
-    with store._log.lock:
-        for key in [key for key in store._appender._next_offsets if key[0] == topic]:
-            del store._appender._next_offsets[key]
-        end = store._log.marks.appended
-    store._parts.queues.remove_topic(topic, end)
-    return end
+    store._parts.queues.remove_topic(topic, lambda: store._appender.forget_topic(topic))
+    return store._log.marks.appended
 
 
 def test_rocketmq_2140_a_missing_log_file_is_told_and_stops_no_retention(tmp_path: Path):
@@ -311,7 +307,7 @@ class GuardedSequence(FileSequence):
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "starts" and "_replacing" in self.__dict__:
-            assert self._replacing.locked()
+            assert self._replacing._is_owned()
         super().__setattr__(name, value)
 
 

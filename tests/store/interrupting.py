@@ -36,8 +36,8 @@ class Interrupt:
             sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_name == "__del__":
-            return None  # what a finalizer raises, Python swallows
+        if not frame.f_code.co_filename.startswith(_PACKAGE) or _is_finalizing(frame):
+            return None
         before, self._lines[id(frame)] = self._lines.get(id(frame), 0), frame.f_lineno
         if event == "line" and self._left and not (self._is_real and _is_unreal(frame, before)):
             self._left[0] -= 1
@@ -46,6 +46,12 @@ class Interrupt:
                 self.place = self.place or f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}:{frame.f_lineno}"
                 raise KeyboardInterrupt
         return self._trace
+
+
+def _is_finalizing(frame: FrameType) -> bool:
+    """Whether it belongs to a `__del__`: what that raises, Python swallows."""
+    caller = frame.f_back
+    return "__del__" in (frame.f_code.co_name, caller.f_code.co_name if caller is not None else "")
 
 
 def _is_unreal(frame: FrameType, line_before: int) -> bool:

@@ -6,6 +6,7 @@ On the host's disk, as a child made by fork has no other.
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from tests.store.children import in_child
 from tests.store.interrupting import Interrupt
 from tests.store.real_store import SYNC
 
-CONFIGS = {"sync": SYNC, "pool": POOL, "alone": ALONE}
+CONFIGS = {"sync": SYNC, "pool": replace(POOL, flush="SYNC"), "alone": ALONE}
 QUEUES = st.integers(0, 1)
 LINES = st.integers(1, 400)
 WAYS = st.sampled_from(["put", "put_batch", "put_columns"])
