@@ -269,7 +269,7 @@ class Store:
             reasons.append(self._retention.full_reason)
         if self._ownership.refusal is not None:
             reasons.append("closed")
-        elif not self._ownership.is_in_place:
+        elif not self._ownership.is_in_place():
             reasons.append(self._ownership.displaced_reason)
         warnings = [*self.warnings, *self._features.failures()]
         warnings += [f"a message is not in its light queue: {reason}" for reason in self._parts.queues.faults.values()]

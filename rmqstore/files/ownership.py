@@ -23,12 +23,15 @@ class _State(Enum):
 
 
 class Ownership:
-    """Of one open store; any thread.  `refusal` is why nothing may begin any more, None while the store is open."""
+    """Of one open store; any thread.  `refusal` is why nothing may begin any more, None while the store is open;
+    `is_in_place` as HeldLock's.
+    """
 
     def __init__(self, path: str, lock: HeldLock) -> None:
         self.refusal: str | None = None
         self._path = path
         self._lock = lock
+        self.is_in_place = lock.is_in_place
         self._pid = os.getpid()
         self._state = _State.OPEN
         _owned.add(self)
@@ -42,11 +45,6 @@ class Ownership:
     def has_ended(self) -> bool:
         """Whether the lock was given back."""
         return self._state is _State.ENDED
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the file that was locked still stands where it was locked."""
-        return self._lock.is_in_place
 
     def begin_closing(self) -> None:
         """From now on nothing new begins."""
@@ -80,7 +78,7 @@ class Ownership:
         any more.
         """
         self.require_not_ended()
-        if not self._lock.is_in_place:
+        if not self.is_in_place():
             raise OSError(errno.ESTALE, self.displaced_reason, path)
 
     @property

@@ -24,7 +24,6 @@ class HeldLock(Protocol):
     def is_held(self) -> bool:
         """Whether this very process holds it: False after `release`, and in a child made by fork."""
 
-    @property
     def is_in_place(self) -> bool:
         """Whether the file that was locked still stands where it was locked."""
 
@@ -81,10 +80,13 @@ class RealLock:
         """Whether this process holds it; cheap enough to ask before each write."""
         return self._descriptor >= 0 and self._pid == os.getpid()
 
-    @property
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the file that was locked; a microsecond."""
-        return _identity(self._path) == self._key
+        """Whether the path still leads to the file that was locked; two microseconds."""
+        try:
+            status = os.lstat(self._path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._key
 
     def release(self) -> None:
         """Closes the descriptor, which gives the lock back.  In a child made by fork the parent's lock stays."""

@@ -198,8 +198,8 @@ class CommitLog:
     def _sync(self, low: int, high: int) -> None:
         try:
             self.files.sync(low, high)
-            if self._ownership is not None:  # what was removed meanwhile syncs as well as ever
-                self._ownership.require_place(self.files.directories[0])
+            if self._ownership is not None and not self._ownership.is_in_place():
+                self._ownership.require_place(self.files.directories[0])  # what was removed syncs as well as ever
         except OSError:
             if self._sync_failed is not None:
                 self._sync_failed(low)

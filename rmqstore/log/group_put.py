@@ -178,6 +178,7 @@ class GroupPut:
             for each in own.group:
                 each.is_synced = is_synced
         self._settle(own, failure)
+        own.group = ()  # which holds `own`: else each put would leave a cycle to the collector
 
     def _settle(self, own: Waiting, failure: DurabilityLost | None) -> None:
         """Tells the group what became of it, and who leads the next; again and again if need be."""
@@ -185,6 +186,9 @@ class GroupPut:
             for each in own.group:
                 each.outcome = failure or each.outcome
                 each.is_settled = True
+            if len(own.group) == 1 and not self._waiting:
+                self._hand_over(own)
+                return
             asleep = [each for each in own.group if each is not own and not each.is_gone]
             for each, following in zip(asleep, asleep[_STRANDS:], strict=False):
                 each.following = following

@@ -98,12 +98,15 @@ class Watermarks:
         served, and one of the rest if nobody syncs; again and again if need be.
         """
         with self.lock:
-            self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
+            if self._waiting:
+                self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
             if flushed is not None and self.failure is None:
                 assert self.flushed <= flushed <= self.committed
                 self.flushed = flushed
             if self._leader is turn:
                 self._leader = None
+            if not self._waiting:
+                return
             served = [waiter for waiter in self._waiting if waiter[0] <= self.flushed]
             if self._leader is None:
                 served += [waiter for waiter in self._waiting if waiter[0] > self.flushed][:1]  # leads the next sync

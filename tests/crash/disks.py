@@ -250,7 +250,6 @@ class _MemoryLock:
         self._disk, self._path = disk, path
         self.is_held = True
 
-    @property
     def is_in_place(self) -> bool:
         return self._disk.exists(self._path)
 

@@ -246,7 +246,8 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
     second_opener()
 
     class Never:
-        is_in_place = True
+        def is_in_place(self) -> bool:
+            return True
 
         def release(self) -> None:
             pass
