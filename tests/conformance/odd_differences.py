@@ -222,13 +222,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         (NEW,),
     ),
     Accepted(
-        "To be cured: a message by itself for a topic of batch queues",
-        "stored, with a unit of one message",
-        "`MESSAGE_ILLEGAL`",
-        {_ILLEGAL: ("a plain message for a topic of batches",)},
-        (NEW,),
-    ),
-    Accepted(
         "To be cured: a read of a queue that is not there",
         "`NO_MESSAGE_IN_QUEUE`: it makes the queue",
         "`NO_MATCHED_LOGIC_QUEUE`",
