@@ -222,9 +222,9 @@ ACCEPTED: tuple[Accepted, ...] = (
         (NEW,),
     ),
     Accepted(
-        "To be cured: a read of a queue that is not there",
+        "A read of a queue that is not there",
         "`NO_MESSAGE_IN_QUEUE`: it makes the queue",
-        "`NO_MATCHED_LOGIC_QUEUE`",
+        "`NO_MATCHED_LOGIC_QUEUE`: a read makes nothing",
         {"NO_MATCHED_LOGIC_QUEUE, RocketMQ NO_MESSAGE_IN_QUEUE": (
             "get from a queue of no committed message", "get from 5 of a queue of no committed message",
             "get from queue 2", "get from queue -1", "get from queue 2147483647", "get from topic 'nobody'",
