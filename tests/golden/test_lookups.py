@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from tests.golden.cases import ROLLBACK, STORE_CASES, TRANSACTION_MASK, Row, base_name, load_expected
+from tests.golden.cases import INNER_BATCH, ROLLBACK, STORE_CASES, TRANSACTION_MASK, Row, base_name, load_expected
 from tests.golden.departures import KEYS, TIMES, rows_in_full
 
 TIME_CASES = [case for case in STORE_CASES if base_name(case) not in TIMES]
@@ -56,11 +56,9 @@ def _assert_found_in(
     sound: list[Row], records: list[Row], snapshot: rmqstore.Snapshot, questions: list[dict[str, Any]]
 ) -> None:
     """Every sound row with the key is found, and no record without it; damaged and prepared ones may be."""
-    rows = {row["physicalOffset"]: row for row in sound}
-    whole = {record["physicalOffset"]: record for record in records}
-    # What has a key is the record: the messages inside of a batch have theirs for themselves.
-    sound = [whole.get(offset, row) if row["topic"] == whole.get(offset, row)["topic"] else row
-             for offset, row in rows.items()]  # fmt: skip
+    # The messages inside of a batch have keys for themselves: in the index are those of their record.
+    batches = {each["physicalOffset"]: each for each in records if each["sysFlag"] & INNER_BATCH == INNER_BATCH}
+    sound = [batches[row["physicalOffset"]] if _is_of_batch(row, batches) else row for row in sound]
     for question in questions:
         asked = _asked(question)
         found = [message.physical_offset for message in snapshot.query(**asked)]
@@ -70,6 +68,11 @@ def _assert_found_in(
         assert found == sorted(found), _short(question)
         assert set(found) <= perhaps, f"{_short(question)}: {sorted(set(found) - perhaps)} found"
         assert surely <= set(found) or is_full, f"{_short(question)}: {sorted(surely - set(found))} not found"
+
+
+def _is_of_batch(row: Row, batches: dict[int, Row]) -> bool:
+    record = batches.get(row["physicalOffset"])
+    return record is not None and row["topic"] == record["topic"] and row["sysFlag"] & INNER_BATCH == 0
 
 
 def _archived_index(store: Path) -> dict[str, tuple[int, ...]]:

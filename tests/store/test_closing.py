@@ -85,9 +85,12 @@ def test_who_closes_second_waits_for_the_first(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     store.close()
-    open_store(str(tmp_path / "s"), SYNC).close()  # the lock is free by now, whoever closed
+    assert not (tmp_path / "s" / "abort").exists()
+    with open_store(str(tmp_path / "s"), SYNC) as again:  # the lock is free by now, whoever closed
+        assert bodies(again) == [b"body"]
     for thread in threads:
         thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_signal_handler_that_closes_in_the_middle_of_a_put_is_told_what_to_do_instead(tmp_path: Path) -> None:
