@@ -78,8 +78,10 @@ class Store:
             self._build(hooks)
             self._start()
         except BaseException:
-            self._stop_workers()
-            self._ownership.end()
+            try:
+                self._stop_workers()
+            finally:
+                self._ownership.end()
             raise
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from rmqstore.locks import Bell
 
@@ -51,7 +52,8 @@ class Worker:
         self._stopping = True
         self._bell.ring()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            with suppress(RuntimeError):  # its start was interrupted: it never comes, or ends before its first step
+                self._thread.join()
 
     @property
     def is_running(self) -> bool:

@@ -7,14 +7,17 @@ table of this process is asked before the file is opened at all.
 
 import fcntl
 import os
+import sys
 import threading
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from rmqstore.errors import StoreInUse
 
 _CONTENT = b"lock"
-_held: dict[tuple[int, int], "RealLock"] = {}  # by device and inode; guarded by _turn
-_turn = threading.Lock()
+# By device and inode; guarded by _turn.  Weakly: a lock whose taking was interrupted, so that nobody has it, is free.
+_held: WeakValueDictionary[tuple[int, int], "RealLock"] = WeakValueDictionary()
+_turn = threading.RLock()
 
 
 class HeldLock(Protocol):
@@ -34,11 +37,15 @@ class HeldLock(Protocol):
 class RealLock:
     """A record lock of this process."""
 
-    def __init__(self, path: str, descriptor: int, key: tuple[int, int]) -> None:
+    def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
-        self._descriptor = descriptor
-        self._key = key
         self._pid = os.getpid()
+        self._key = (-1, -1)
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor") and not sys.is_finalizing():
+            self.release()
 
     @classmethod
     def take(cls, path: str) -> "RealLock":
@@ -48,32 +55,31 @@ class RealLock:
         """
         with _turn:
             key = _identity(path)
-            if key is not None and key in _held and _held[key].is_held:
+            held = None if key is None else _held.get(key)
+            if held is not None and held.is_held:
                 raise StoreInUse(path, "this process already writes to the store")
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(path, flags, 0o600)
+            taken = cls(path, os.open(path, flags, 0o600))
             try:
-                return cls._lock(path, descriptor)
+                taken._lock()
+                _held[taken._key] = taken
             except BaseException:
-                os.close(descriptor)
+                taken.release()
                 raise
+            return taken
 
-    @classmethod
-    def _lock(cls, path: str, descriptor: int) -> "RealLock":
+    def _lock(self) -> None:
         """Locks what was opened; `_turn` is held."""
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except (BlockingIOError, PermissionError):
-            raise StoreInUse(path, "another process writes to the store") from None
-        status = os.fstat(descriptor)
-        key = (status.st_dev, status.st_ino)
-        if _identity(path) != key:
-            raise StoreInUse(path, "the lock file was replaced while it was taken")
-        os.pwrite(descriptor, _CONTENT, 0)
-        os.fsync(descriptor)
-        held = cls(path, descriptor, key)
-        _held[key] = held
-        return held
+            raise StoreInUse(self._path, "another process writes to the store") from None
+        status = os.fstat(self._descriptor)
+        self._key = (status.st_dev, status.st_ino)
+        if _identity(self._path) != self._key:
+            raise StoreInUse(self._path, "the lock file was replaced while it was taken")
+        os.pwrite(self._descriptor, _CONTENT, 0)
+        os.fsync(self._descriptor)
 
     @property
     def is_held(self) -> bool:
@@ -92,9 +98,10 @@ class RealLock:
         """Closes the descriptor, which gives the lock back.  In a child made by fork the parent's lock stays."""
         with _turn:
             if self.is_held:
-                _held.pop(self._key, None)
-                os.close(self._descriptor)
-                self._descriptor = -1
+                if _held.get(self._key) is self:
+                    del _held[self._key]
+                descriptor, self._descriptor = self._descriptor, -1
+                os.close(descriptor)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -109,7 +116,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 def _after_fork_in_child() -> None:
     """A child holds none of its parent's locks, and a turn that another thread of the parent had is free."""
     global _turn  # noqa: PLW0603 - the lock itself has to be a new one
-    _turn = threading.Lock()
+    _turn = threading.RLock()
     _held.clear()
 
 

@@ -281,7 +281,7 @@ class BatchQueues:
                 self._fs.sync_directory(directory_of(path))
 
     def _make(self, topic: str, queue_id: int) -> BatchQueue:
-        directory = join(self._root, topic, str(queue_id))
+        directory = join(self._root, topic, f"{queue_id:d}")
         return BatchQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
 
     def _queue_of(self, topic: str, queue_id: int) -> BatchQueue | None:

@@ -234,10 +234,10 @@ class QueueTable:
                 raise
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = join(self._root, topic, str(queue_id))
+        directory = join(self._root, topic, f"{queue_id:d}")  # `d`: True is 1
         queue = ConsumeQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
         if self.kinds.extension and not topic.startswith(names.LMQ_PREFIX):
-            directory = join(self._extension_root, topic, str(queue_id))
+            directory = join(self._extension_root, topic, f"{queue_id:d}")
             queue.extension = QueueExtension(self._fs, self._handles, directory, self.kinds.extension_file_size)
         return queue
 

@@ -5,6 +5,7 @@ that is there that the rest is only beside it.  Names alone prove little: a topi
 and many other programs hold numbered files, `index/` and `config/`, too.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,10 @@ from rmqstore.log.recovery_disk import ReadableDisk, ReadableEntry
 _DEPTH = 3
 _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 _DLEDGER = "dledger-"
+# RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
+_LOCK_CONTENT = re.compile(rb"(lock)?[\s\0]*")
+_ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
+_ROOT_CONTENT_MAX = 128
 
 Paths = Sequence[str]
 
@@ -149,7 +154,7 @@ def _is_log_head(head: bytes) -> bool:
 def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Paths) -> bool:
     """Whether an entry of a root has the name and the look of a part of a store."""
     if not entry.is_directory:
-        return names.is_root_file(entry.name)
+        return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
     if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
         return True
     if entry.name in _QUEUE_ROOMS:
@@ -160,6 +165,22 @@ def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Pat
             each.is_directory and _is_writer(_listed(disk, join(path, each.name))) for each in _listed(disk, path)
         )
     return fits is not None and fits(_listed(disk, path))
+
+
+def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+    """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too."""
+    if not entry.size:
+        return True
+    if entry.name == names.CHECKPOINT_FILE:
+        return entry.size >= CHECKPOINT_SIZE
+    wanted = {names.LOCK_FILE: _LOCK_CONTENT, names.ABORT_FILE: _ABORT_CONTENT}.get(entry.name)
+    if wanted is None:
+        return True
+    file = disk.open(path)
+    try:
+        return wanted.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
+    finally:
+        file.close()
 
 
 def _is_proof(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:

@@ -51,6 +51,17 @@ def dledger(root: Path) -> Path:
     return root
 
 
+def only(name: str, data: bytes) -> Callable[[Path], Path]:
+    """A directory with one file."""
+
+    def make(root: Path) -> Path:
+        root.mkdir(parents=True)
+        (root / name).write_bytes(data)
+        return root
+
+    return make
+
+
 def user_files(root: Path) -> Path:
     root.mkdir()
     (root / "notes.txt").write_text("mine")
@@ -150,6 +161,9 @@ NO_STORES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a FIFO": (fifo, "is not a directory"),
     "a dangling link": (dangling, "is not a directory"),
     "user files": (user_files, "holds no RocketMQ store; give the directory that holds commitlog/"),
+    "TensorFlow's checkpoint": (only("checkpoint", b'model_checkpoint_path: "model-1"'), "holds no RocketMQ store"),
+    "somebody's abort": (only("abort", b"missing parts: 3"), "holds no RocketMQ store"),
+    "somebody's lock": (only("lock", b'{"lockfileVersion": 3}'), "holds no RocketMQ store"),
     "numbered files": (numbered, "holds no RocketMQ store"),
     "Kafka": (kafka, "holds no RocketMQ store"),
     "names that a store has": (lucene, "holds no RocketMQ store"),

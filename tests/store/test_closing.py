@@ -14,6 +14,7 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
 from rmqstore.worker import Worker
+from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
 
 PATIENCE_S = 30.0
@@ -169,3 +170,51 @@ def test_what_a_close_could_not_do_the_next_opening_does(tmp_path: Path, monkeyp
     with open_store(str(tmp_path / "s"), SYNC, filesystem=RealFileSystem()) as again:
         assert not again.recovery.is_clean_exit
         assert bodies(again) == [b"body"]
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_an_opening_that_is_interrupted_where_a_thread_starts_leaves_the_store_free(
+    tmp_path: Path, monkeypatch, at: int
+) -> None:
+    """As Ctrl-C is there; the thread may come all the same, and does no step."""
+    started: list[Worker] = []
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("rmqstore-"):
+            started.append(thread)  # type: ignore[arg-type]
+            if len(started) == at + 1:
+                raise KeyboardInterrupt
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        open_store(str(tmp_path / "s"), SYNC)
+    assert not any(thread.is_alive() for thread in started)
+    open_store(str(tmp_path / "s"), SYNC).close()
+
+
+def test_an_opening_that_is_interrupted_anywhere_leaves_the_store_free(tmp_path: Path) -> None:
+    root = str(tmp_path / "s")
+    with open_store(root, SYNC, workers=False) as store:
+        store.put(Message("alpha", b"body"))
+
+    def check(interrupt: Interrupt) -> None:
+        store = interrupt.call(lambda: open_store(root, SYNC, workers=False))
+        if store is not None:
+            store.close()
+        with open_store(root, SYNC, workers=False) as again:
+            assert bodies(again) == [b"body"]
+
+    assert sweep(check, step=41, is_real=True) > 40
+
+
+def test_a_truth_value_for_a_queue_id_is_a_number(tmp_path: Path) -> None:
+    """As for Python; its queue is found by whoever reads."""
+    with open_store(str(tmp_path / "s"), SYNC) as store:
+        for queue_id in (True, 1, False, 0):
+            assert store.put(Message("alpha", b"%d" % queue_id, queue_id=queue_id)).is_stored
+        store.flush()
+    assert sorted(path.name for path in (tmp_path / "s" / "consumequeue" / "alpha").iterdir()) == ["0", "1"]
+    with open_store(str(tmp_path / "s"), SYNC) as again:
+        assert (bodies(again), bodies(again, queue_id=1)) == ([b"0", b"0"], [b"1", b"1"])
