@@ -8,11 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, NotNow, StoreClosed
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message, PutStatus
-from rmqstore.store import open_store
+from rmqstore.store import Store, open_store
 from rmqstore.worker import Worker
 from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
@@ -218,3 +219,13 @@ def test_a_truth_value_for_a_queue_id_is_a_number(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "s" / "consumequeue" / "alpha").iterdir()) == ["0", "1"]
     with open_store(str(tmp_path / "s"), SYNC) as again:
         assert (bodies(again), bodies(again, queue_id=1)) == ([b"0", b"0"], [b"1", b"1"])
+
+
+def test_a_subclass_may_close_in_a_method_of_its_own(tmp_path: Path) -> None:
+    class Own(Store):
+        def shut(self) -> None:
+            self.close()
+
+    store = Own(str(tmp_path / "s"), SYNC, SYSTEM_CLOCK, RealFileSystem())
+    store.shut()
+    assert store.health().reasons == ("closed",)
