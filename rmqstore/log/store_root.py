@@ -21,7 +21,7 @@ _DEPTH = 3
 _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 _DLEDGER = "dledger-"
 # RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
-_LOCK_CONTENT = re.compile(rb"(lock)?[\s\0]*")
+_LOCK_SIZE = len(b"lock")
 _ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
 _ROOT_CONTENT_MAX = 128
 
@@ -173,12 +173,13 @@ def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> boo
         return True
     if entry.name == names.CHECKPOINT_FILE:
         return entry.size >= CHECKPOINT_SIZE
-    wanted = {names.LOCK_FILE: _LOCK_CONTENT, names.ABORT_FILE: _ABORT_CONTENT}.get(entry.name)
-    if wanted is None:
+    if entry.name == names.LOCK_FILE:  # never opened: closing it would drop the lock of a store that is open
+        return entry.size <= _LOCK_SIZE
+    if entry.name != names.ABORT_FILE:
         return True
     file = disk.open(path)
     try:
-        return wanted.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
+        return _ABORT_CONTENT.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
     finally:
         file.close()
 

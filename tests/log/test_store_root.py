@@ -12,11 +12,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
-from rmqstore.errors import Corrupt, NotAStore, StoreError, UnsupportedLayout
+from rmqstore.errors import Corrupt, NotAStore, StoreError, StoreInUse, UnsupportedLayout
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.log.opening import mark_open
-from rmqstore.log.store_root import require_room
+from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery_disk import ReadOnlyDisk
+from rmqstore.log.store_root import require_room, require_store
 from rmqstore.message import Message
 from rmqstore.sink import Batch, append_once, overwrite_once, require_free, settle_store, stage_part
 from rmqstore.testing import ManualStore
@@ -25,6 +28,7 @@ from spark_source.sink_options import parse_sink_options
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut, WatchedDisk
 from tests.golden.rows import fingerprint
 from tests.snapshot.small_store import small_store
+from tests.store.children import in_child
 
 SIZES = {"log_file_size": 65536, "queue_file_size": 2000, "index_slot_count": 10, "index_item_count": 40}
 CONFIG = StoreConfig(preallocate=False, **SIZES)
@@ -483,3 +487,20 @@ def test_a_store_that_is_not_closed_is_a_store() -> None:
     require_room(disk, "/store")
     mark_open(disk, "/store")
     require_room(disk, "/store")
+
+
+def test_who_looks_at_an_open_store_leaves_it_its_lock(tmp_path: Path) -> None:
+    """Closing any descriptor of the file `lock` would drop it."""
+    root = str(tmp_path / "store")
+
+    def work(tell) -> None:
+        try:
+            open_store(root, CONFIG, workers=False)
+        except StoreInUse:
+            tell("in use")
+
+    with open_store(root, CONFIG, workers=False):
+        require_store(RealFileSystem(), root)
+        require_room(RealFileSystem(), root)
+        plan_recovery(ReadOnlyDisk(), root, CONFIG)
+        assert in_child(work) == ["in use"]
