@@ -1,20 +1,28 @@
 """The store's lock: a record lock on the first byte of the file `lock`, as RocketMQ takes it, not the file's presence.
 
-Java's `FileChannel.tryLock(0, 1, false)` and `fcntl.lockf` exclude each other; `flock` would not.  Two quirks of these
-locks shape the code: a process does not exclude itself, and closing any descriptor of the file drops its lock.  So a
-table of this process is asked before the file is opened at all.
+Java's `FileChannel.tryLock(0, 1, false)` and this one exclude each other; `flock` would not.  Where the system has them
+it is a lock of the open file description (OFD), because the classic one, of the process, is dropped when the process
+closes any descriptor of the file: a `shutil.copytree` of the store would do.  Where only the classic one is to be had,
+a process does not exclude itself either: so a table of this process is asked before the file is opened at all.
 """
 
+import errno
 import fcntl
 import os
+import struct
 import sys
 import threading
+from contextlib import suppress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from rmqstore.errors import StoreInUse
 
 _CONTENT = b"lock"
+# struct flock of 64-bit Linux: type, whence, start, length, process id.
+_FLOCK = struct.Struct("hhqqi4x")
+# What a file system says that has no locks of open file descriptions.
+_NO_OFD = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)
 # By device and inode; guarded by _turn.  Weakly: a lock whose taking was interrupted, so that nobody has it, is free.
 _held: WeakValueDictionary[tuple[int, int], "RealLock"] = WeakValueDictionary()
 _turn = threading.RLock()
@@ -71,7 +79,7 @@ class RealLock:
     def _lock(self) -> None:
         """Locks what was opened; `_turn` is held."""
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            _lock_first_byte(self._descriptor)
         except (BlockingIOError, PermissionError):
             raise StoreInUse(self._path, "another process writes to the store") from None
         status = os.fstat(self._descriptor)
@@ -95,13 +103,43 @@ class RealLock:
         return (status.st_dev, status.st_ino) == self._key
 
     def release(self) -> None:
-        """Closes the descriptor, which gives the lock back.  In a child made by fork the parent's lock stays."""
+        """Gives the lock back, also where a child that was made by fork without Python's knowledge has the descriptor
+        still.  In a child the parent's lock stays.
+        """
         with _turn:
             if self.is_held:
                 if _held.get(self._key) is self:
                     del _held[self._key]
                 descriptor, self._descriptor = self._descriptor, -1
-                os.close(descriptor)
+                try:
+                    _unlock_first_byte(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def _leave_to_parent(self) -> None:
+        """In a child made by fork: the lock is to end with the parent, also when the child lives longer."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _lock_first_byte(descriptor: int) -> None:
+    """Raises BlockingIOError, PermissionError if another one has it, OSError as the system gives it."""
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError as error:
+            if error.errno not in _NO_OFD:
+                raise
+        else:
+            return
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def _unlock_first_byte(descriptor: int) -> None:
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        with suppress(OSError):  # a classic lock, where there are no others: closing gives it back
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0))
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -117,6 +155,8 @@ def _after_fork_in_child() -> None:
     """A child holds none of its parent's locks, and a turn that another thread of the parent had is free."""
     global _turn  # noqa: PLW0603 - the lock itself has to be a new one
     _turn = threading.RLock()
+    for lock in list(_held.values()):
+        lock._leave_to_parent()
     _held.clear()
 
 

@@ -1,6 +1,9 @@
 """The lock excludes other processes as Java's does, and this process from itself; its file alone means nothing."""
 
+import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
@@ -82,7 +85,7 @@ def test_a_lock_file_left_behind_is_no_lock(path) -> None:
         file.write(b"anything at all")
     held = FS.lock(path)
     with open(path, "rb") as file:
-        content = file.read()  # closing this descriptor drops the lock: the last thing that this test does with it
+        content = file.read()
     assert content == b"lockhing at all"
     held.release()
 
@@ -99,6 +102,51 @@ def test_release_may_come_twice_and_the_lock_may_be_taken_again(path) -> None:
     with OtherProgram(path) as other:
         assert other.says == "refused"
     second.release()
+
+
+def test_a_copy_made_by_this_process_does_not_drop_the_lock(path, tmp_path) -> None:
+    """Whoever opens and closes the file, a copy of the directory say, would drop a classic record lock."""
+    held = FS.lock(path)
+    shutil.copy(path, tmp_path / "backup")
+    with open(path, "rb") as file:
+        assert file.read() == b"lock"
+    with OtherProgram(path) as other:
+        assert other.says == "refused"
+    held.release()
+    with OtherProgram(path) as other:
+        assert other.says == "taken"
+
+
+def test_a_file_system_without_such_locks_gets_the_classic_one(path, monkeypatch) -> None:
+    def refuse(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    held = FS.lock(path)
+    with OtherProgram(path) as other:
+        assert other.says == "refused"
+    held.release()
+    with OtherProgram(path) as other:
+        assert other.says == "taken"
+
+
+def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path) -> None:
+    """A worker process that was left behind must not keep the next opener out."""
+    program = """
+import os, sys
+from rmqstore.files.store_lock import RealLock
+held = RealLock.take(sys.argv[1])
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()
+os._exit(0)
+"""
+    arguments = [sys.executable, "-c", program, path]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "forked\n"
+        parent.wait()
+        FS.lock(path).release()
+        parent.stdin.close()
 
 
 def test_no_descriptor_is_leaked_by_refusals(path) -> None:
