@@ -79,6 +79,16 @@ def require_replaceable(fs: FileSystem, root: str) -> None:
         _refuse_parts(fs, root)
 
 
+def require_remains(fs: FileSystem, root: str) -> None:
+    """Raises NotAStore unless what stands at `root` can be a store, or what the interrupted removal of one left."""
+    found = _look(fs, root, ())
+    if found.foreign:
+        name = found.foreign[0]
+        raise NotAStore(
+            root, f"would be deleted as a replaced store, and {name!r} in it is no part of one; move it away"
+        )
+
+
 @dataclass(slots=True)
 class _Found:
     """The names at a root: parts of a store, what is none, and what stands in every directory.

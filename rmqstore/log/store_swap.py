@@ -8,7 +8,7 @@ Between the two renames nothing stands at <store>: whoever opens it next, `finis
 
 from rmqstore.files.filesystem import FileSystem, directory_of
 from rmqstore.log.sink_sweep import remove_tree
-from rmqstore.log.store_root import require_replaceable
+from rmqstore.log.store_root import require_remains, require_replaceable
 
 _NEW = ".rmqstore-new"
 _OLD = ".rmqstore-old"
@@ -46,9 +46,12 @@ def swap(fs: FileSystem, root: str) -> None:
 
 
 def finish_swap(fs: FileSystem, root: str) -> None:
-    """Completes a swap that a crash interrupted; for whoever opens the store at `root`.  Raises OSError."""
+    """Completes a swap that a crash interrupted; for whoever opens the store at `root`.  Raises NotAStore for what no
+    swap left, OSError.
+    """
     if not fs.exists(root + _OLD):
         return
+    require_remains(fs, root + _OLD)
     if not fs.exists(root):
         if not fs.exists(new_root(root)):
             return

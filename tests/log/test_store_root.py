@@ -1,6 +1,7 @@
 """What may be written to as a store, and that nothing else is touched, whoever asks."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -430,6 +431,29 @@ def test_an_overwrite_of_user_files_names_the_first(tmp_path: Path) -> None:
     for use in (WRITERS["overwrite_once"], WRITERS["Spark's overwrite"]):
         with pytest.raises(NotAStore, match=r"would be deleted, and 'notes\.txt' in it is no part of a store"):
             use(root)
+
+
+def test_a_directory_called_as_a_replaced_store_is_not_deleted_unless_it_is_one(tmp_path: Path) -> None:
+    root = ours(tmp_path / "root")
+    user_files(tmp_path / "root.rmqstore-old")
+    before = whole(tmp_path)
+    for writer in ("overwrite_once", "append_once", "settle_store"):
+        with pytest.raises(NotAStore, match=r"root\.rmqstore-old.*'notes\.txt' in it is no part of one"):
+            WRITERS[writer](root)
+        assert whole(tmp_path) == before
+
+
+@pytest.mark.parametrize("gone", ["nothing", "commitlog", "checkpoint", "lock"])
+def test_a_replaced_store_is_removed_also_when_its_removal_had_begun(tmp_path: Path, gone: str) -> None:
+    root = ours(tmp_path / "root")
+    old = ours(tmp_path / "root.rmqstore-old")
+    if gone == "commitlog":
+        shutil.rmtree(old / gone)
+    elif gone != "nothing":
+        (old / gone).unlink()
+    settle_store(str(root), CONFIG)
+    assert not old.exists()
+    assert root.exists()
 
 
 def test_an_overwrite_does_not_replace_a_link(tmp_path: Path) -> None:
