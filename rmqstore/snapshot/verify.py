@@ -68,7 +68,8 @@ def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
 
 def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Finding]:
     stretch = reading.stretch
-    for row in np.flatnonzero(stretch.reasons != Reason.SOUND).tolist():
+    said_elsewhere = -1 if store.tail is None else store.tail.offset
+    for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
 
