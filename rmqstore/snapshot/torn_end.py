@@ -1,8 +1,8 @@
 """A log that ends where no sound record stands: was that write never finished, or was a stored record damaged since?
 
 Nobody was promised what a crash cut off: it is the end of the data.  But a record that was on the disk, as the
-checkpoint says, is a message that is lost.  A queue entry alone proves nothing: RocketMQ's recovery cuts the log and the
-queues without erasing what stands behind.
+checkpoint says, is a message that is lost.  A queue entry alone proves nothing: RocketMQ's recovery cuts the log and
+the queues without erasing what stands behind.
 """
 
 from collections.abc import Mapping
