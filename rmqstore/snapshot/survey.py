@@ -144,7 +144,8 @@ class _Search:
         if found is None or (self.tail is None and self.known_end < found.offset):
             return
         claim = claim_of(self.queues, self.entry_ends, self.view, found.offset)
-        if not was_stored(self.view, found.offset, self.newest_ms, words, claim):
+        is_whole = found.reason == TEXT[Reason.PROPERTY_CRC]
+        if not was_stored(self.view, found.offset, self.newest_ms, words, claim, is_whole=is_whole):
             return
         self.damage.append(found)
         if claim.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing

@@ -60,14 +60,19 @@ def claim_of(queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int]
     return Claim(is_there, reach if has_plain else None)
 
 
-def was_stored(view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim) -> bool:
+def was_stored(
+    view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim, *, is_whole: bool = False
+) -> bool:
     """Whether what stands at `offset`, behind the last sound record, was a record that was on the disk: a damage.
 
-    `newest_ms` is the store time of the last sound record.  Raises DataLost.
+    `newest_ms` is the store time of the last sound record.  `is_whole`: all but its CRC property is right, so that
+    RocketMQ's recovery would have kept it.  Raises DataLost.
     """
     known = words.checkpoint
     if known is None:
         return False
+    if words.is_clean and is_whole and claim.is_there:
+        return True
     head = _head_at(view, offset)
     times = _store_times(head, offset)
     if not words.is_clean:  # entries may be on the disk without their records, so what was flushed counts

@@ -50,7 +50,7 @@ def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
     """The log from its first file to its end, every CRC checked."""
     start, end = store.log_start, store.log_end
     low, after_break = start, False
-    limits = WalkLimits(start, end, crc_from=start, known_end=end, property_crc=True)
+    limits = WalkLimits(start, end, crc_from=start, known_end=end)
     with store.view("auto") as view:
         for item in walk(view, limits) if start < end else ():
             if isinstance(item, Break):
