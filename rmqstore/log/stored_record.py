@@ -73,7 +73,7 @@ class StoredMessage:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record is what was stored: whole, and its CRCs right: that of the body, and of all of it where it has one.
+        """Whether the record is what was stored: whole, and the CRCs that it has right, of its body and of all of it.
 
         A sound body may still be None, where its sender said that it is compressed and it is not.
         """

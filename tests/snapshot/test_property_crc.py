@@ -24,16 +24,15 @@ CONFIG = StoreConfig(flush="SYNC", log_file_size=8192, queue_file_size=400, appe
 
 def flipped_store(root: Path, number: int, field: str, *, crc: bool = True) -> int:
     """Eight messages, closed in good order, and one bit of a field of message `number` turned over; its place."""
-    offsets = []
     config = replace(CONFIG, append_property_crc=crc)
     with rmqstore.open_store(str(root), config, clock=ManualClock(FIRST_MS), workers=False) as store:
-        for each in range(COUNT):
-            offsets.append(store.put(Message("T", b"body %d" % each, tags="a")).physical_offset)
+        puts = [store.put(Message("T", b"body %d" % each, tags="a")) for each in range(COUNT)]
     path = root / "commitlog" / format_start(0)
     data = bytearray(path.read_bytes())
-    data[offsets[number] + FRONT_V4.offset[field] + 3] ^= 1
+    at = puts[number].physical_offset
+    data[at + FRONT_V4.offset[field] + 3] ^= 1
     path.write_bytes(data)
-    return offsets[number]
+    return at
 
 
 def count_of(root: Path, mode: str, **how: str) -> int:
