@@ -24,7 +24,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, size_max: int = BODY_SIZ
     ignored, LZ4 and Zstandard frames may follow each other and nothing else may.  Raises BodyError for an unknown
     compression, damage, a cut stream and a body beyond `size_max`.
     """
-    if not sys_flag & COMPRESSED:
+    if not sys_flag & COMPRESSED or not len(body):  # Java does not look at a body of no bytes
         return bytes(body)
     kind = compression_type(sys_flag)
     if kind is None:
@@ -47,8 +47,6 @@ def _inflate(body: bytes | memoryview, size_max: int) -> bytes:
 
 
 def _read_frames(body: bytes | memoryview, kind: CompressionType, size_max: int) -> bytes:
-    if not len(body):
-        return b""  # no frame, no bytes: what Java's streams read as well
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), kind.value) as stream:
             # A buffer, not `read`: a bytes object of the limit for each small body costs 30 µs.

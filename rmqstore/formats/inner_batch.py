@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.formats import message, sys_flag
@@ -92,13 +91,9 @@ def inner_batch_rows(located: Located, numbers: RecordNumbers) -> Mask:
     return np.asarray(is_placed & (located.flags & _BOTH == _BOTH))
 
 
-Flags = TypeVar("Flags", int, npt.NDArray[np.int32])
-
-
-def without_batch_flags(flags: Flags) -> Flags:
+def without_batch_flags(flags: sys_flag.Flags) -> sys_flag.Flags:
     """The sysFlag of a message that was taken out of a batch: it is none, and its body is not compressed by itself."""
-    gone = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH | sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK
-    return flags & ~gone
+    return sys_flag.without_compression(flags) & ~(sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,10 @@ Plain integers, so that they work on numpy vectors of flags as well.  Java: Mess
 """
 
 import enum
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
@@ -45,6 +49,14 @@ _COMPRESSION_TYPES = {
 def compression_type(sys_flag: int) -> CompressionType | None:
     """The compression that bits 8–10 name, None for the unknown values 4–7; means nothing without bit COMPRESSED."""
     return _COMPRESSION_TYPES.get(sys_flag & COMPRESSION_MASK)
+
+
+Flags = TypeVar("Flags", int, npt.NDArray[np.int32])
+
+
+def without_compression(flags: Flags) -> Flags:
+    """The flags of a message whose body is not compressed, or not any more."""
+    return flags & ~(COMPRESSED | COMPRESSION_MASK)
 
 
 def is_dispatched(sys_flag: int) -> bool:

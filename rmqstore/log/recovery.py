@@ -24,7 +24,13 @@ from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_first import NOT_ONE, bytes_without_record, is_torn_beginning
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
-from rmqstore.log.recovery_outcome import delay_warnings, files_behind, nonzero_behind, planned_queues
+from rmqstore.log.recovery_outcome import (
+    delay_warnings,
+    end_warnings,
+    files_behind,
+    nonzero_behind,
+    planned_queues,
+)
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import QueueScan, QueueTrack
@@ -269,7 +275,9 @@ class _Planner:
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
-        warnings = [*self._warnings, *(f"{path}: {_PASSED_OVER}" for path in store.passed_over)]
+        zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
+        warnings = [*self._warnings, *end_warnings(self._log, scan.end, reason, zeroed)]
+        warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
@@ -277,8 +285,8 @@ class _Planner:
             root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
             log_file_size=self._log.file_size, log_start=self._log.start, scan_start=scan.start[0],
             scan_reason=scan.start[1], record_count=scan.count.record_count, log_end=end,
-            end_reason=_end_reason(scan.end), dropped_from=scan.end.resume, log_resized=tuple(self._resized),
-            log_removed=(*self._removed, *files_behind(self._log, end)), zeroed=nonzero_behind(self._log, end),
+            end_reason=reason, dropped_from=scan.end.resume, log_resized=tuple(self._resized),
+            log_removed=(*self._removed, *files_behind(self._log, end)), zeroed=zeroed,
             queue_file_size=store.queue_file_size,
             queues=queues, empty_directories=store.empty_directories, index_sizes=sizes[-1] if sizes else None,
             index_deleted=tuple(PlannedFile(view.path, why) for view, why in choice.deleted),

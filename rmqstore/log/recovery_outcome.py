@@ -10,6 +10,7 @@ from rmqstore.log.recovery_disk import ReadableFile
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.recovery_queues import QueueTrack, leading_blanks
+from rmqstore.log.recovery_scan import LogEnd
 from rmqstore.log.recovery_view import LogView, StoreView
 
 _CHUNK_SIZE = 1024 * 1024
@@ -97,6 +98,18 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
                 "ms: recover with the broker's own configuration (messageDelayLevel)"
             )
     return warnings
+
+
+def end_warnings(log: LogView, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
+    """What is said of a log that ends where something stands that is no sound record: `zeroed` is what of it goes."""
+    file = log.file_at(end.offset)
+    if not end.is_broken or file is None:
+        return []
+    last = zeroed[1] if zeroed else end.offset
+    dropped = f"{last - end.offset} bytes from there on are dropped"
+    if any(other.start > file.start for other in log.files):
+        dropped += ", and the files behind"
+    return [f"{file.path}: the log is cut at byte {end.offset - file.start}: {reason}; {dropped}"]
 
 
 def files_behind(log: LogView, end: int) -> list[PlannedFile]:

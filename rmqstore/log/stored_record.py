@@ -10,7 +10,7 @@ from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message import Blank, Record, Torn, read_record
 from rmqstore.formats.message_id import offset_message_id
-from rmqstore.formats.record_crc import masked_crc32
+from rmqstore.formats.record_crc import masked_crc32, verify_property_crc
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NO_HOST = bytes(8)
@@ -73,7 +73,7 @@ class StoredMessage:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record is what was stored: whole, and the CRC of its body right.
+        """Whether the record is what was stored: whole, and the CRCs that it has right, of its body and of all of it.
 
         A sound body may still be None, where its sender said that it is compressed and it is not.
         """
@@ -102,6 +102,9 @@ class StoredMessage:
         if masked_crc32(record.body) != record.body_crc:
             self._reason = "the CRC of the body is wrong"
             return None
+        if record.properties.endswith(properties.VALUE_END) and verify_property_crc(self._whole()) is False:
+            self._reason = "the CRC property of the record is wrong"
+            return None
         self._is_sound = True
         try:
             return decompress(record.body, record.sys_flag, BODY_SIZE_MAX)
@@ -117,7 +120,10 @@ class StoredMessage:
     @property
     def stored_record(self) -> bytes:
         """The bytes of the whole record."""
-        return bytes(self._buffer[self._position : self._position + self._size])
+        return bytes(self._whole())
+
+    def _whole(self) -> memoryview:
+        return memoryview(self._buffer)[self._position : self._position + self._size]
 
     @property
     def properties(self) -> dict[str, str]:

@@ -189,7 +189,9 @@ class _Content:
 
     def unpacked(self) -> "_Content":
         """One row for each message of an inner batch; bodies, properties and flags are then the messages' own."""
-        bodies, failures = body_array(self.rows.located, True, self.request.body_bytes_max)
+        expand = True if self.request.decompress else self.rows.are_inner
+        assert expand is not None
+        bodies, failures = body_array(self.rows.located, expand, self.request.body_bytes_max)
         inner = unpack(self.rows, bodies, self.blocks())
         result = _Content(inner.rows, self.broker_name, self.request)
         result._bodies, result._blocks, result.flag = inner.bodies, inner.properties, inner.flags
@@ -291,6 +293,16 @@ def _corrupt_reason(content: _Content) -> pa.Array:
     )
 
 
+def _sys_flag(content: _Content) -> pa.Array:
+    """As stored, but for the bits that tell of a compression that `body` beside it does not have any more: who stores
+    such a row again stores what its flags say.
+    """
+    flags = content.rows.located.flags
+    if content.request.decompress:
+        flags = np.where(flags & sys_flag.COMPRESSED != 0, sys_flag.without_compression(flags), flags)
+    return pa.array(flags, pa.int32())
+
+
 def _tags_code(content: _Content) -> pa.Array:
     codes = content.rows.tags_codes
     return pa.nulls(len(content), pa.int64()) if codes is None else pa.array(codes)
@@ -308,7 +320,7 @@ _BUILDERS: dict[str, Callable[[_Content], pa.Array]] = {
     "flag": lambda content: pa.array(
         content.rows.located.head("flag") if content.flag is None else content.flag, pa.int32()
     ),
-    "sysFlag": lambda content: pa.array(content.rows.located.flags, pa.int32()),
+    "sysFlag": _sys_flag,
     "bornTimestamp": lambda content: millis_to_timestamps(content.rows.located.head("born_timestamp").astype(np.int64)),
     "storeTimestamp": lambda content: millis_to_timestamps(content.rows.located.store_timestamp()),
     "bornHost": _born_host,

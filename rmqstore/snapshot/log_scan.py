@@ -47,9 +47,7 @@ def scan_log(
     assert split.log_range is not None
     low, high = split.log_range
     crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
-    limits = WalkLimits(
-        low, high, crc_from, known_end=high, property_crc=request.verify_crc == "always", past_gone=True
-    )
+    limits = WalkLimits(low, high, crc_from, known_end=high, past_gone=True)
     wanted = _wanted(spans)
     queues: dict[QueueKey, QueueFiles] = {}
     if split.has_queues:

@@ -280,7 +280,7 @@ class Snapshot:
             place = np.array(offsets, np.int64)
             reasons = judge_place(located, place)
             if located.sound.any():
-                judge_crcs(located, reasons, None, properties_too=False)
+                judge_crcs(located, reasons)
             if reasons[0] != Reason.SOUND:
                 raise corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
             rows = _rows_at(located, place, reasons)

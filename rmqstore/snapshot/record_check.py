@@ -26,7 +26,7 @@ Entries = npt.NDArray[np.void]
 class RecordCheck:
     """Checks the records of some spans of the store at `root`.
 
-    `crc` tells where bodies are held against their CRCs, and tags against their entries: "always", "never", or "auto",
+    `crc` tells where records are held against their CRCs, and tags against their entries: "always", "never", or "auto",
     from offset `crc_from` of the log on.
     """
 
@@ -61,7 +61,7 @@ class RecordCheck:
             self._judge_queue(located, reasons, other, topics)
             if self._crc == "always" or (self._crc == "auto" and int(offsets[-1]) >= self._crc_from):
                 checked = None if self._crc == "always" else offsets >= self._crc_from
-                judge_crcs(located, reasons, checked, properties_too=self._crc == "always")
+                judge_crcs(located, reasons, checked)
                 self._judge_tags(located, reasons, (entries["tags_code"], numbers), checked)
         only = len(self._topics) == 1
         return Rows(

@@ -24,8 +24,9 @@ class ScanRequest:
     """How rows are made; which rows is the business of a split.
 
     `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS and UNIQ_KEY.
-    `verify_crc` "auto" checks body CRCs where a crash can have torn the log, as RocketMQ's recovery does, and there
-    holds TAGS against the hashes in the consume queue, which tells a tear behind the body.
+    `verify_crc` "auto" checks CRCs (of bodies, and of whole records that have one) where a crash can have torn the log,
+    as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear behind
+    the body.
     Batches end at `batch_rows` rows or about `batch_bytes` bytes of records, whichever comes first.
     Raises Rejected for a word or number that makes no sense.
     """

@@ -59,8 +59,9 @@ def judge_place(located: Located, offsets: Ints) -> Reasons:
     return reasons
 
 
-def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None, properties_too: bool) -> None:
-    """Marks wrong body CRCs (an empty body's is 0 or not checked by RocketMQ), and wrong CRC properties when asked.
+def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None = None, properties_too: bool = True) -> None:
+    """Marks wrong body CRCs (an empty body's is 0 or not checked by RocketMQ), and wrong CRC properties of the records
+    that have one.
 
     `wanted` limits the check to some rows (None: all).
     """

@@ -26,6 +26,7 @@ from rmqstore.snapshot.queue_files import (
     is_valid_entry,
 )
 from rmqstore.snapshot.soundness import TEXT, Reason
+from rmqstore.snapshot.torn_end import LastWords, claim_of, was_stored
 from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
 
@@ -77,6 +78,7 @@ def survey(
             start = view.start  # no queue knows the oldest messages: the files that did are lost
         found = _Search(view, start, queues, entry_ends)
         found.run()
+        found.settle_end(LastWords(is_still, checkpoint))
         queue_extents = _queue_extents(queues, entry_ends, found)
     if batch_start(root) < found.log_end:  # it began while this looked
         return survey(path, broker_name, access, extra_logs)
@@ -112,6 +114,8 @@ class _Search:
     log_end: int = 0
     walk_from: int = 0
     known_end: int = 0
+    newest_ms: int = 0
+    chain_end: Damage | None = None
     damage: list[Damage] = field(default_factory=list)
     tail: Damage | None = None
     census: Census = field(default_factory=Census)
@@ -133,6 +137,19 @@ class _Search:
             self.walk_from = check_from
             self._walk(check_from)
         self.walk_from = min(self.walk_from, self.log_end)
+
+    def settle_end(self, words: LastWords) -> None:
+        """Calls it damage if what stands at the end was stored; the log then goes on as far as queue entries lead."""
+        found = self.chain_end
+        if found is None or (self.tail is None and self.known_end < found.offset):
+            return
+        claim = claim_of(self.queues, self.entry_ends, self.view, found.offset)
+        is_whole = found.reason == TEXT[Reason.PROPERTY_CRC]
+        if not was_stored(self.view, found.offset, self.newest_ms, words, claim, is_whole=is_whole):
+            return
+        self.damage.append(found)
+        if claim.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
+            self.log_end = self.walk_from = claim.reach
 
     def _coverage(self, behind: int = _LOOK_BACK_SIZE) -> tuple[int, int]:
         files = [file for file in self.view.files if file.start >= self.start]
@@ -156,6 +173,7 @@ class _Search:
         tail.
         """
         self.log_end, self.damage, self.tail, self.census = start, [], None, Census()
+        self.newest_ms = 0
         pending: list[Damage] = []
         limits = WalkLimits(start, self.view.end, crc_from=start, known_end=self.known_end)
         for item in walk(self.view, limits):
@@ -171,7 +189,9 @@ class _Search:
                 (self.damage if row < last else pending).append(self._damage_of(item, row))
             if len(sound):
                 self.log_end = int(item.offsets[last] + item.located.total_size[last])
+                self.newest_ms = int(item.located.store_timestamp()[last])
                 self._count(item)
+        self.chain_end = pending[0] if pending else None
         self.tail = pending[0] if pending and pending[0].reason != message.NO_DATA else None
         self._leave_out_claimed()
         self.damage += [self._damage(offset, reason) for offset, reason in self.census.misplaced]

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rmqstore.snapshot.bodies import unreadable_bodies
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
+from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
 from rmqstore.snapshot.stretch_reading import StretchReading
 from rmqstore.snapshot.verify_files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
@@ -50,7 +52,7 @@ def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
     """The log from its first file to its end, every CRC checked."""
     start, end = store.log_start, store.log_end
     low, after_break = start, False
-    limits = WalkLimits(start, end, crc_from=start, known_end=end, property_crc=True)
+    limits = WalkLimits(start, end, crc_from=start, known_end=end)
     with store.view("auto") as view:
         for item in walk(view, limits) if start < end else ():
             if isinstance(item, Break):
@@ -68,9 +70,13 @@ def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
 
 def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Finding]:
     stretch = reading.stretch
-    for row in np.flatnonzero(stretch.reasons != Reason.SOUND).tolist():
+    said_elsewhere = -1 if store.tail is None else store.tail.offset
+    for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
+    for row, reason in unreadable_bodies(stretch.located, reading.rows.tolist(), BODY_BYTES_MAX):
+        path, position = log_place(store.log_files, int(stretch.offsets[row]))
+        yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
 
 
 def _newest(reading: StretchReading, *, dispatched: bool) -> int:

@@ -60,7 +60,6 @@ class WalkLimits:
     stop: int
     crc_from: int
     known_end: int = 0
-    property_crc: bool = False
     past_gone: bool = False
 
 
@@ -132,7 +131,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
     if located.sound.any():
         crc_rows = offsets >= limits.crc_from
         if crc_rows.any():
-            judge_crcs(located, reasons, crc_rows, limits.property_crc)
+            judge_crcs(located, reasons, crc_rows)
     located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
     return Stretch(offsets, located, reasons, log.deleted_before)
 
@@ -205,7 +204,7 @@ def _first_sound(page: Bytes, position: int, base: int, newest_ms: int) -> int |
         return None
     located = locate(page, starts)
     reasons = judge_place(located, starts + base)
-    judge_crcs(located, reasons, None, properties_too=False)
+    judge_crcs(located, reasons, properties_too=False)  # one that is damaged itself is met as such
     fit = reasons == Reason.SOUND
     fit[fit] = located.take(fit).store_timestamp() >= newest_ms
     hits = np.flatnonzero(fit)

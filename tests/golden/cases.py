@@ -23,6 +23,7 @@ ROOT = Path(os.environ.get("RMQSTORE_GOLDEN") or Path(__file__).parent)
 # sysFlag: transaction type (prepared and rollback are in no queue), and the marks of an inner batch.
 TRANSACTION_MASK, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
 INNER_BATCH = 0xC0
+COMPRESSION = 0x701  # is it compressed, and how: a row whose body is not any more does not say so
 
 Row = dict[str, Any]
 
@@ -132,7 +133,10 @@ def _row(record: Mapping[str, Any]) -> Row:
         "bornTimestamp",
     )
     same += ("storeTimestamp", "reconsumeTimes", "preparedTransactionOffset", "tags", "keys", "properties")
+    is_unpacked = "bodyUncompressed" in record
     return {name: record[name] for name in same} | {
+        "sysFlag": record["sysFlag"] & ~COMPRESSION if is_unpacked else record["sysFlag"],
+        "storedFlags": record["sysFlag"],
         "bornHost": host(record["bornHost"]),
         "storeHost": host(record["storeHost"]),
         "msgId": record["properties"].get("UNIQ_KEY", record["msgId"]),
@@ -163,6 +167,7 @@ def _inner_rows(row: Row) -> Iterator[Row]:
         yield row | {
             "queueOffset": row["queueOffset"] + step,
             "sysFlag": row["sysFlag"] & ~INNER_BATCH,
+            "storedFlags": row["sysFlag"] & ~INNER_BATCH,
             "flag": flag,
             "body": body,
             "storedBody": body,

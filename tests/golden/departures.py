@@ -20,13 +20,12 @@ class Departure:
 
     `damaged_at`: physical offset of the record that a scan refuses (on_corrupt_record="fail") or flags ("null"); None
     where
-    nothing is refused.  `verify_crc`: the setting under which it is noticed.
+    nothing is refused.
     """
 
     reason: str
     rows: Callable[[Expected], list[Row]]
     damaged_at: Callable[[Expected], int] | None = None
-    verify_crc: str = "auto"
 
 
 def acked_rows(expected: Expected) -> list[Row]:
@@ -59,6 +58,10 @@ _MIDDLE = Departure(
     lambda expected: _without(acked_rows(expected), _end(expected)),
     _end,
 )
+_CRC = (
+    "the newest record's own CRC says that a kill left it damaged, so that the log ends before it; a broker without "
+    "forceVerifyPropCRC does not look at it"
+)
 _REFUSED = "RocketMQ refuses to start on this directory although nothing is wrong with the messages; we read them all"
 
 # Rows.  Everything else: the rows of Java's log after its recovery, to the last field.
@@ -71,26 +74,15 @@ ROWS: dict[str, Departure] = {
         lambda expected: _without(java_rows(expected["records"]), _changed(expected)),
         _changed,
     ),
-    "crcprop-flip": Departure(
-        "a broker without forceVerifyPropCRC does not look at the CRC property; verifyCrc=always does",
-        lambda expected: _without(acked_rows(expected), _changed(expected)),
-        _changed,
-        "always",
-    ),
-    "crcprop-force-flip": Departure(
-        "whether the broker had forceVerifyPropCRC is not in the store; verifyCrc=always reads as such a broker does",
-        lambda expected: java_rows(expected["records"]),
-        _end,
-        "always",
-    ),
+    "crcprop-flip": Departure(_CRC, lambda expected: _without(java_rows(expected["records"]), _changed(expected))),
     "basic-emptylog": Departure(_REFUSED, acked_rows),
     "basic-shortlog": Departure(_REFUSED, acked_rows),
     "basic-strayfile": Departure(_REFUSED, acked_rows),
 }
 
 # Cases of QUEUES that differ from Java only if dispatch was behind when the writer died, or only with damage skipped.
-SOMETIMES = frozenset(("killed-noabort", "crcprop-force-flip"))
-DAMAGED_QUEUES = frozenset(("basic-midflip", "killed-midflip", "killed-headerflip", "crcprop-force-flip"))
+SOMETIMES = frozenset(("killed-noabort",))
+DAMAGED_QUEUES = frozenset(("basic-midflip", "killed-midflip", "killed-headerflip"))
 
 # Bounds of queues and their entries: ours are those of the rows, Java's hide messages that the log holds.
 QUEUES: dict[str, str] = {
@@ -110,7 +102,7 @@ QUEUES: dict[str, str] = {
     "basic-midflip": "messages behind the damage are still there",
     "killed-midflip": "messages behind the damage are still there",
     "killed-headerflip": "the queue's own entry says which offset the record has",
-    "crcprop-force-flip": "whether the broker had forceVerifyPropCRC is not in the store",
+    "crcprop-flip": _CRC,
     "basic-emptylog": _REFUSED,
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,
@@ -129,7 +121,7 @@ KEYS: dict[str, str] = {
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,
     "basic-emptylog": _REFUSED,
-    "crcprop-force-flip": "whether the broker had forceVerifyPropCRC is not in the store: we find the flipped message",
+    "crcprop-flip": _CRC,
 }
 
 _BATCHES = "Java answers with the first message of an inner batch, for any time in or behind it; we with the message"
@@ -145,7 +137,7 @@ TIMES: dict[str, str] = {
     "killed-headerflip": QUEUES["killed-headerflip"],
     "killed-nocq-noindex": QUEUES["killed-nocq-noindex"],
     "killed-preblank": QUEUES["killed-preblank"],
-    "crcprop-force-flip": QUEUES["crcprop-force-flip"],
+    "crcprop-flip": _CRC,
     "batchcq": _BATCHES,
     "batchcq_mixed": _BATCHES,
     "batchcq_mixed-closed": _BATCHES,

@@ -12,7 +12,6 @@ from tests.golden.cases import FOLDERS, STORE_CASES, base_name, java_rows, load_
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
 DAMAGED = [case for case in STORE_CASES if (known := departures.ROWS.get(base_name(case))) and known.damaged_at]
-NOTICED_ANYWAY = [case for case in DAMAGED if departures.ROWS[base_name(case)].verify_crc == "auto"]
 
 
 def test_the_golden_stores_are_all_there() -> None:
@@ -22,7 +21,7 @@ def test_the_golden_stores_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)
-@pytest.mark.parametrize("case", [case for case in STORE_CASES if case not in NOTICED_ANYWAY])
+@pytest.mark.parametrize("case", [case for case in STORE_CASES if case not in DAMAGED])
 def test_rows_are_java_s(case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
     store, expected = store_of(case), load_expected(case)
     before = fingerprint(store)
@@ -30,7 +29,7 @@ def test_rows_are_java_s(case: str, scan_mode: str, store_of: Callable[[str], Pa
     refused = departures.torn_behind_the_body(case, expected, partial(_has_entry, snapshot))
     ours = scanned(snapshot, scan_mode=scan_mode, on_corrupt_record="skip" if refused else "fail")
     departure = departures.of_rows(case, expected)
-    theirs = departure.rows(expected) if departure and departure.verify_crc == "auto" else _unverified_rows(expected)
+    theirs = departure.rows(expected) if departure else java_rows(expected["records"])
     assert differences(ours, [row for row in theirs if row not in refused]) == []
     assert fingerprint(store) == before
 
@@ -40,22 +39,6 @@ def _has_entry(snapshot: rmqstore.Snapshot, row: departures.Row) -> bool:
     return queue.entry_start <= row["queueOffset"] < queue.entry_end
 
 
-def _unverified_rows(expected: departures.Expected) -> list[departures.Row]:
-    """Java's rows; where its configuration made it drop a record for its CRC property, that record too, as it
-    stands there."""
-    rows = java_rows(expected["records"])
-    if base_name(expected["case"]) != "crcprop-force-flip":
-        return rows
-    end = expected["log"]["end"]
-    (cut,) = [row for row in departures.acked_rows(expected) if row["physicalOffset"] == end]
-    damaged = cut | {"flag": _as_int32(cut["flag"] ^ 0x40)}
-    return sorted([*rows, damaged], key=departures.row_order)
-
-
-def _as_int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
-
-
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)
 @pytest.mark.parametrize("case", DAMAGED)
 class TestDamageInTheMiddle:
@@ -63,15 +46,14 @@ class TestDamageInTheMiddle:
         expected, departure = load_expected(case), departures.ROWS[base_name(case)]
         snapshot = rmqstore.open_snapshot(store_of(case))
         with pytest.raises(rmqstore.Corrupt) as caught:
-            scanned(snapshot, scan_mode=scan_mode, verify_crc=departure.verify_crc)
+            scanned(snapshot, scan_mode=scan_mode)
         assert departure.damaged_at is not None
         assert _log_offset(caught.value) == departure.damaged_at(expected)
 
     def test_skip_returns_every_sound_record(self, case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
         store, expected, departure = store_of(case), load_expected(case), departures.ROWS[base_name(case)]
         before = fingerprint(store)
-        how = {"scan_mode": scan_mode, "verify_crc": departure.verify_crc}
-        ours = scanned(rmqstore.open_snapshot(store), on_corrupt_record="skip", **how)
+        ours = scanned(rmqstore.open_snapshot(store), on_corrupt_record="skip", scan_mode=scan_mode)
         assert differences(ours, departure.rows(expected)) == []
         assert fingerprint(store) == before
 
@@ -79,9 +61,8 @@ class TestDamageInTheMiddle:
         self, case: str, scan_mode: str, store_of: Callable[[str], Path]
     ) -> None:
         expected, departure = load_expected(case), departures.ROWS[base_name(case)]
-        how = {"scan_mode": scan_mode, "verify_crc": departure.verify_crc}
         snapshot = rmqstore.open_snapshot(store_of(case))
-        ours = scanned(snapshot, on_corrupt_record="null", **how)
+        ours = scanned(snapshot, on_corrupt_record="null", scan_mode=scan_mode)
         flagged = [row for row in ours if "corruptReason" in row]
         assert departure.damaged_at is not None
         # A record that was not dispatched and lies about its place in the queue has no row to keep: the store names it.
@@ -117,6 +98,7 @@ def case_lost_rows(case: str, expected: departures.Expected) -> bool:
 @pytest.mark.parametrize("case", [case for case in STORE_CASES if base_name(case) == "sysflags"])
 def test_stored_bodies_come_as_they_are(case: str, store_of: Callable[[str], Path]) -> None:
     ours = scanned(rmqstore.open_snapshot(store_of(case)), decompress=False)
-    theirs = [row | {"body": row["storedBody"]} for row in java_rows(load_expected(case)["records"])]
-    assert any(row["body"] != row["storedBody"] for row in java_rows(load_expected(case)["records"]))
+    rows = java_rows(load_expected(case)["records"])
+    theirs = [row | {"body": row["storedBody"], "sysFlag": row["storedFlags"]} for row in rows]
+    assert any(row["body"] != row["storedBody"] for row in rows)
     assert differences(ours, theirs) == []

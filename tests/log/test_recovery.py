@@ -124,6 +124,25 @@ def test_a_lost_end_of_queues_and_index_is_built_again() -> None:
     assert found.parts.checkpoint.values.physic_timestamp_ms == FIRST_MS + 1000 * (len(store.offsets) - 1)
 
 
+@pytest.mark.parametrize("exit_was_clean", [True, False])
+@pytest.mark.parametrize(
+    ("field", "reason"), [("magic", "no message magic"), ("body_crc", "the CRC of the body is wrong")]
+)
+def test_what_is_dropped_at_the_end_of_the_log_is_told(exit_was_clean: bool, field: str, reason: str) -> None:
+    store = keyed_store(20)
+    disk = settled(store)
+    lost = store.add("T", 0, dispatched=False)
+    store.change(lost + HEAD.offset[field], b"\x01")
+    lay_log(disk, store)
+    made = plan(disk if exit_was_clean else killed(disk))
+    (warning,) = made.warnings
+    path = join(ROOT, "commitlog", format_start(0))
+    assert warning.startswith(f"{path}: the log is cut at byte {lost}: {reason}")
+    assert warning.endswith(f"{store.end - lost} bytes from there on are dropped")
+    assert recover(disk).plan.warnings == (warning,)
+    assert recover(disk).plan.warnings == ()  # it is gone
+
+
 def test_t5_a_torn_record_is_cut_and_what_is_put_later_is_found() -> None:
     store = keyed_store(10)
     disk = killed(settled(store))
