@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rmqstore.errors import NotAStore
+from rmqstore.files.regular import open_regular
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
@@ -134,13 +135,15 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
 
 
 def read_small_file(path: str, size_max: int) -> bytes | None:
-    """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises NotAStore if it may not be
-    read.
+    """The content of a small file, cut at `size_max` bytes; None if there is none, or a directory stands there.  Raises
+    NotAStore if it may not be read, and for what is no ordinary file.
     """
+    if is_directory(path):
+        return None
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, os.O_RDONLY), "rb") as file:
             return file.read(size_max)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise NotAStore(path, f"cannot be read ({error.strerror}); run as a user who may read it") from None
@@ -170,12 +173,13 @@ class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
     Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises
-    FileNotFoundError at construction if the file is gone, OSError as the system gives it.
+    FileNotFoundError at construction if the file is gone, NotAStore for what is no ordinary file, OSError as the system
+    gives it.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._descriptor = open_regular(path, os.O_RDONLY)
         self._map: mmap.mmap | None = None
 
     def __enter__(self) -> Self:

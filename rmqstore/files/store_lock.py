@@ -9,10 +9,12 @@ import fcntl
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from rmqstore.errors import StoreInUse
+from rmqstore.files.regular import open_regular
 
 _CONTENT = b"lock"
 # By device and inode; guarded by _turn.  Weakly: a lock whose taking was interrupted, so that nobody has it, is free.
@@ -51,15 +53,15 @@ class RealLock:
     def take(cls, path: str) -> "RealLock":
         """Creates the file if need be, locks its first byte without waiting, and writes what RocketMQ writes.
 
-        Raises StoreInUse if the lock is taken, OSError if the file cannot be opened or written.
+        Raises StoreInUse if the lock is taken, NotAStore for what is no ordinary file, OSError if the file cannot be
+        opened or written.
         """
         with _turn:
             key = _identity(path)
             held = None if key is None else _held.get(key)
             if held is not None and held.is_held:
                 raise StoreInUse(path, "this process already writes to the store")
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-            taken = cls(path, os.open(path, flags, 0o600))
+            taken = cls(path, _opened(path))
             try:
                 taken._lock()
                 _held[taken._key] = taken
@@ -102,6 +104,17 @@ class RealLock:
                     del _held[self._key]
                 descriptor, self._descriptor = self._descriptor, -1
                 os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """A descriptor of the lock file, which is made where there is none."""
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        try:
+            return open_regular(path, flags)
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # somebody was quicker
+                return os.open(path, flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -117,7 +117,7 @@ def read_pieces(body: bytes) -> list[Piece]:
     end: Java's decoder does not compare the total size, but no writer gets it wrong.  And for more messages than a unit
     can say: a body of 16 MiB would hold 760,000 empty ones.
     """
-    pieces = []
+    pieces: list[Piece] = []
     position = 0
     while position < len(body):
         if len(pieces) == COUNT_MAX:
