@@ -112,7 +112,8 @@ def parse(text: str | bytes) -> Any:
     """
     if len(text) > TEXT_SIZE_MAX:
         raise Corrupt("", 0, f"{len(text)} bytes of JSON, at most {TEXT_SIZE_MAX} are read")
-    if (members := text.count(":" if isinstance(text, str) else b":")) > MEMBER_COUNT_MAX:
+    members = text.count(":") if isinstance(text, str) else text.count(b":")
+    if members > MEMBER_COUNT_MAX:
         raise Corrupt("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
     plain = text if isinstance(text, str) else java_text(text)
     try:
