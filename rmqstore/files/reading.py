@@ -8,10 +8,12 @@ and no handler helps), so every use of a mapping asks `map_bytes` again, which l
 import errno
 import mmap
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import NotAStore
 from rmqstore.files.regular import open_regular
@@ -39,17 +41,41 @@ class StoredFile:
         return self.start + self.size
 
 
-StorePath = str | os.PathLike[str]
+StorePath = str | bytes | os.PathLike[str]
+
+# A URI by its beginning; of one letter it would be a drive.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
     """One path, or several, as several."""
-    return [paths] if isinstance(paths, str | os.PathLike) else paths
+    if isinstance(paths, Sequence) and not isinstance(paths, str | bytes):
+        return paths
+    return [paths]
 
 
-def canonical_path(path: str | os.PathLike[str]) -> str:
-    """`path` absolute, with `~` expanded; symbolic links stay as written."""
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+def canonical_path(path: StorePath) -> str:
+    """`path` absolute, with `~` expanded; symbolic links stay as written.  Bytes are a name as the system has it, and
+    a file: URI is the path that it holds.
+
+    Raises NotAStore for what names no place on this machine: nothing at all, another URI, the home of nobody, no text.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise NotAStore(repr(path), "is no path; give a text, bytes or a pathlib.Path") from None
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() != "file":
+        raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
+    text = unquote(urlsplit(text).path, errors="surrogateescape") if scheme else text
+    if not text:
+        raise NotAStore(repr(text), "names no directory; the one that you are in is '.'")
+    if "\0" in text:
+        raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
+    return os.path.abspath(expanded)
 
 
 def join(*parts: str) -> str:

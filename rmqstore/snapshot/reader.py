@@ -76,12 +76,14 @@ def _directories(paths: Paths) -> list[tuple[str | None, str, tuple[str, ...]]]:
         raise Rejected("no store given: name at least one directory")
     logs: dict[int, tuple[str, ...]] = {}
     for number, (name, path) in enumerate(named):
-        if name is None and number and is_log_directory(str(path)):
+        if name is None and number and is_log_directory(canonical_path(path)):
             owner = max(place for place in range(number) if place not in logs or logs[place])
             logs[owner] = (*logs.get(owner, ()), canonical_path(path))
             logs[number] = ()
     return [
-        (name, str(path), logs.get(number, ())) for number, (name, path) in enumerate(named) if logs.get(number) != ()
+        (name, canonical_path(path), logs.get(number, ()))
+        for number, (name, path) in enumerate(named)
+        if logs.get(number) != ()
     ]
 
 
