@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore import Snapshot
 from rmqstore.cli.json_rows import json_objects
@@ -16,6 +17,7 @@ from rmqstore.cli.output import (
     padded,
     printable,
     store_arguments,
+    utc,
     width,
     wrapped,
 )
@@ -116,10 +118,17 @@ def _print_table(rows: "_Counted", with_broker: bool) -> None:
     line_size = width()
     head = [_HEAD]
     for batch in rows:
-        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in batch.to_pylist()]))
+        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in _rows(batch)]))
         head = []
     if not rows.count:
         click.echo("no messages")
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    """The rows with their store times in ms: Python's calendar does not hold every time."""
+    at = batch.schema.get_field_index("storeTimestamp")
+    millis = pc.divide(batch.column(at).cast(pa.int64()), 1000)
+    return list(batch.set_column(at, "storeTimestamp", millis).to_pylist())
 
 
 def _line(row: Row, with_broker: bool, line_size: int) -> str:
@@ -127,8 +136,7 @@ def _line(row: Row, with_broker: bool, line_size: int) -> str:
     place = f"{queue:>5} {row['queueOffset']:>9}  "
     if row["corruptReason"]:
         return wrapped(place, f"damaged: {row['corruptReason']}")
-    stored = row["storeTimestamp"]
-    time = f"{stored:%Y-%m-%d %H:%M:%S}" if stored else ""
+    time = utc(row["storeTimestamp"])
     tags, keys = (fitted(printable(row[name] or ""), size) for name, size in (("tags", 10), ("keys", 12)))
-    body = body_text(row["body"], " ")[: line_size + 1]
+    body = body_text(row["body"], " ", line_size + 1)
     return fitted(f"{place}{time:19}  {padded(tags, 10)}  {padded(keys, 12)}  {body}", line_size).rstrip()

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.cli.output import escaped
 from rmqstore.snapshot.arrow_bytes import bytes_of, is_ascii
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -16,7 +17,8 @@ _AT_THE_END = ("body", "corruptReason")
 
 
 def json_objects(batch: pa.RecordBatch) -> list[str]:
-    """The rows of a batch, each as json.dumps(…, ensure_ascii=False) writes an object of its columns in order.
+    """The rows of a batch, each as json.dumps(…, ensure_ascii=False) writes an object of its columns in order, with
+    what could steer a terminal escaped.
 
     Properties are an object, times ISO 8601 with milliseconds and Z.  At the end stand `body`, as "bodyBase64" where
     it is not UTF-8, and `corruptReason` where there is one; the batch must have these two columns.
@@ -29,9 +31,9 @@ def json_objects(batch: pa.RecordBatch) -> list[str]:
     bodies = (_body_field(body) for body in batch.column("body").to_pylist())
     reasons = batch.column("corruptReason")
     if reasons.null_count == batch.num_rows:
-        return [f"{head}{body}}}" for head, body in zip(heads, bodies, strict=True)]
+        return [escaped(f"{head}{body}}}") for head, body in zip(heads, bodies, strict=True)]
     ends = ["}" if reason is None else f', "corruptReason": {_encode(reason)}}}' for reason in reasons.to_pylist()]
-    return [f"{head}{body}{end}" for head, body, end in zip(heads, bodies, ends, strict=True)]
+    return [escaped(f"{head}{body}{end}") for head, body, end in zip(heads, bodies, ends, strict=True)]
 
 
 def _values(column: pa.Array) -> pa.Array:

@@ -22,6 +22,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _DEBUG = "rmqstore.debug"
 # Control characters, the C1 ones too, and what turns the direction of writing: a message must not steer the terminal.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# Of these, those that JSON leaves as they are.
+_STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # What errors advise for Spark, and what it comes to here.
 _OPTIONS_SAID = (
     (
@@ -94,9 +96,16 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
+def escaped(json_text: str) -> str:
+    """The same JSON with every character that could steer a terminal as an escape: they stand in strings only."""
+    if json_text.isascii() and "\x7f" not in json_text:
+        return json_text
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
+
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(escaped(json.dumps(document, indent=2, ensure_ascii=False)))
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ", right: str = "") -> None:
@@ -166,12 +175,17 @@ def body_fields(body: bytes | None) -> dict[str, str | None]:
         return {"bodyBase64": base64.b64encode(body).decode("ascii")}
 
 
-def body_text(body: bytes | None, line_end: str) -> str:
-    """A body for reading: its text, its lines joined by `line_end`, or its size and first bytes when it is no text."""
+def body_text(body: bytes | None, line_end: str, size_max: int | None = None) -> str:
+    """A body for reading: its text, its lines joined by `line_end`, or its size and first bytes when it is no text.
+
+    At most `size_max` characters of it; what is behind them costs nothing.
+    """
     if body is None:
         return ""
     try:
-        return line_end.join(printable(line) for line in body.decode("utf-8").splitlines())
+        # Where a line ends two characters become one or the other way round: a few more than are shown will do.
+        text = body.decode("utf-8") if size_max is None else body.decode("utf-8")[: 2 * size_max]
+        return line_end.join(printable(line) for line in text.splitlines())[:size_max]
     except UnicodeDecodeError:
         return f"{len(body)} bytes: {body[:32].hex(' ')}"
 

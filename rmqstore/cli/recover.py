@@ -9,7 +9,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.log.queue_kinds import configured_kinds
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_disk import ReadOnlyDisk
-from rmqstore.log.store_root import require_store
+from rmqstore.log.store_root import found_store
 from rmqstore.store import open_store
 
 
@@ -31,12 +31,11 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     """
     changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
+    root = found_store(store, (*config.log_paths, *config.read_only_log_paths))
     if dry_run:
-        plan = plan_recovery(ReadOnlyDisk(), store, config, configured_kinds(config))
+        plan = plan_recovery(ReadOnlyDisk(), root, config, configured_kinds(config))
     else:
-        logs = (*config.log_paths, *config.read_only_log_paths)
-        require_store(ReadOnlyDisk(), store, logs)  # what is no store must not become one
-        with open_store(store, config, workers=False) as opened:
+        with open_store(root, config, workers=False) as opened:
             plan = opened.recovery
     if as_json:
         print_json(plan.as_dict() | {"isApplied": not dry_run})

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rmqstore.files.regular import open_regular
 from rmqstore.files.store_lock import HeldLock, RealLock
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ class FileSystem(Protocol):
         """What a directory holds, sorted by name; empty if there is none."""
 
     def open(self, path: str) -> DiskFile:
-        """Opens a file that exists for reading and writing.  Raises FileNotFoundError if there is none."""
+        """Opens a file that exists for reading and writing.  Raises FileNotFoundError if there is none, NotAStore for
+        what is no ordinary file.
+        """
 
     def create(self, path: str, size: int) -> DiskFile:
         """Makes a new file of `size` zero bytes that are really allocated and durable; its name is not yet.
@@ -292,11 +295,8 @@ class RealFileSystem:
         return found
 
     def open(self, path: str) -> DiskFile:
-        """Opens a regular file; anything else, a symbolic link as well, is an OSError."""
-        file = RealFile(path, os.open(path, _FILE_FLAGS))
-        if not stat.S_ISREG(os.fstat(file._descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        return file
+        """Opens an ordinary file; anything else, a symbolic link as well, is NotAStore."""
+        return RealFile(path, open_regular(path, _FILE_FLAGS))
 
     def create(self, path: str, size: int) -> DiskFile:
         """Allocates, syncs, and only then names the file: who is killed meanwhile leaves none of another size, for

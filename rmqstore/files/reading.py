@@ -8,12 +8,15 @@ and no handler helps), so every use of a mapping asks `map_bytes` again, which l
 import errno
 import mmap
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import NotAStore
+from rmqstore.files.regular import open_regular
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
@@ -38,17 +41,41 @@ class StoredFile:
         return self.start + self.size
 
 
-StorePath = str | os.PathLike[str]
+StorePath = str | bytes | os.PathLike[str]
+
+# A URI by its beginning; of one letter it would be a drive.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
     """One path, or several, as several."""
-    return [paths] if isinstance(paths, str | os.PathLike) else paths
+    if isinstance(paths, Sequence) and not isinstance(paths, str | bytes):
+        return paths
+    return [paths]
 
 
-def canonical_path(path: str | os.PathLike[str]) -> str:
-    """`path` absolute, with `~` expanded; symbolic links stay as written."""
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+def canonical_path(path: StorePath) -> str:
+    """`path` absolute, with `~` expanded; symbolic links stay as written.  Bytes are a name as the system has it, and
+    a file: URI is the path that it holds.
+
+    Raises NotAStore for what names no place on this machine: nothing at all, another URI, the home of nobody, no text.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise NotAStore(repr(path), "is no path; give a text, bytes or a pathlib.Path") from None
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() != "file":
+        raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
+    text = unquote(urlsplit(text).path, errors="surrogateescape") if scheme else text
+    if not text:
+        raise NotAStore(repr(text), "names no directory; the one that you are in is '.'")
+    if "\0" in text:
+        raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
+    return os.path.abspath(expanded)
 
 
 def join(*parts: str) -> str:
@@ -134,13 +161,15 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
 
 
 def read_small_file(path: str, size_max: int) -> bytes | None:
-    """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises NotAStore if it may not be
-    read.
+    """The content of a small file, cut at `size_max` bytes; None if there is none, or a directory stands there.  Raises
+    NotAStore if it may not be read, and for what is no ordinary file.
     """
+    if is_directory(path):
+        return None
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, os.O_RDONLY), "rb") as file:
             return file.read(size_max)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise NotAStore(path, f"cannot be read ({error.strerror}); run as a user who may read it") from None
@@ -170,12 +199,13 @@ class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
     Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises
-    FileNotFoundError at construction if the file is gone, OSError as the system gives it.
+    FileNotFoundError at construction if the file is gone, NotAStore for what is no ordinary file, OSError as the system
+    gives it.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._descriptor = open_regular(path, os.O_RDONLY)
         self._map: mmap.mmap | None = None
 
     def __enter__(self) -> Self:

@@ -17,6 +17,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from rmqstore.errors import StoreInUse
+from rmqstore.files.regular import open_regular
 
 _CONTENT = b"lock"
 # struct flock of 64-bit Linux: type, whence, start, length, process id.
@@ -59,15 +60,15 @@ class RealLock:
     def take(cls, path: str) -> "RealLock":
         """Creates the file if need be, locks its first byte without waiting, and writes what RocketMQ writes.
 
-        Raises StoreInUse if the lock is taken, OSError if the file cannot be opened or written.
+        Raises StoreInUse if the lock is taken, NotAStore for what is no ordinary file, OSError if the file cannot be
+        opened or written.
         """
         with _turn:
             key = _identity(path)
             held = None if key is None else _held.get(key)
             if held is not None and held.is_held:
                 raise StoreInUse(path, "this process already writes to the store")
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-            taken = cls(path, os.open(path, flags, 0o600))
+            taken = cls(path, _opened(path))
             try:
                 taken._lock()
                 _held[taken._key] = taken
@@ -140,6 +141,17 @@ def _unlock_first_byte(descriptor: int) -> None:
     if hasattr(fcntl, "F_OFD_SETLK"):
         with suppress(OSError):  # a classic lock, where there are no others: closing gives it back
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0))
+
+
+def _opened(path: str) -> int:
+    """A descriptor of the lock file, which is made where there is none."""
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        try:
+            return open_regular(path, flags)
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # somebody was quicker
+                return os.open(path, flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

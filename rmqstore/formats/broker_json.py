@@ -6,23 +6,32 @@
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from rmqstore.errors import Corrupt
 from rmqstore.formats.java_text import java_text
 
-# A broker with 100,000 topics writes about 30 MB.
+# A broker with 100,000 topics writes about 30 MB, and 900,000 members.
 TEXT_SIZE_MAX = 64 * 1024 * 1024
+MEMBER_COUNT_MAX = 2_000_000
 # Shapes nest five deep; the parser recurses.
 DEPTH_MAX = 100
 
-# A string, a bare word (a key if a colon follows), a bracket.  Possessive: no text takes longer than its length.
-_TOKEN = re.compile(
-    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<word>[A-Za-z0-9_$%.@+-]++)(?P<colon>\s*+:)?+|(?P<bracket>[][{}])|(?P<open>")',
-    re.DOTALL,
-)
+# A string, up to the end of the text where it has none of its own.  Possessive: no text takes longer than its length.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+'
+_STRINGS = re.compile(f'({_STRING}(?:"|\\\\?\\Z))', re.DOTALL)
+_WHOLE_STRING = re.compile(f'{_STRING}"', re.DOTALL)
+_BARE_KEY = re.compile(r"(?<![A-Za-z0-9_$%.@+-])([A-Za-z0-9_$%.@+-]++)(?=\s*+:)")
+# Stands for a string in what is between the strings; JSON has it nowhere.
+_GAP = "\0"
+# By how much each character changes the depth.
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("{"), ord("[")]] = 1
+_STEPS[[ord("}"), ord("]")]] = -1
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _I32_MAX = 2**31 - 1
@@ -97,11 +106,15 @@ GROUP_FIELDS = frozenset(("consumeBroadcastEnable", "consumeEnable", "groupName"
 def parse(text: str | bytes) -> Any:
     """The value that `text` says: dict (keys are always text), list, str, int, float, bool, None.
 
-    Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities, beyond TEXT_SIZE_MAX and
-    DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as U+FFFD; the last of equal keys wins.
+    Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities, beyond TEXT_SIZE_MAX,
+    MEMBER_COUNT_MAX (colons are counted) and DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as U+FFFD; the last
+    of equal keys wins.
     """
     if len(text) > TEXT_SIZE_MAX:
         raise Corrupt("", 0, f"{len(text)} bytes of JSON, at most {TEXT_SIZE_MAX} are read")
+    members = text.count(":") if isinstance(text, str) else text.count(b":")
+    if members > MEMBER_COUNT_MAX:
+        raise Corrupt("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
     plain = text if isinstance(text, str) else java_text(text)
     try:
         value = json.loads(_quote_keys(plain), strict=False, parse_constant=_finite, parse_float=_finite)
@@ -114,20 +127,31 @@ def parse(text: str | bytes) -> Any:
 
 def _quote_keys(text: str) -> str:
     """The same as strict JSON: bare keys in quotes.  Raises Corrupt for too deep nesting and an unclosed string."""
-    parts: list[str] = []
-    copied, depth = 0, 0
-    for token in _TOKEN.finditer(text):
-        if token["bracket"]:
-            depth += 1 if token["bracket"] in "{[" else -1
-            if depth > DEPTH_MAX:
-                raise Corrupt("", token.start(), f"JSON nested deeper than {DEPTH_MAX}")
-        elif token["colon"]:
-            parts += (text[copied : token.start()], '"', token["word"], '"')
-            copied = token.end("word")
-        elif token["open"]:
-            raise Corrupt("", token.start(), "no JSON: a string without its end")
-    parts.append(text[copied:])
+    parts = _STRINGS.split(text)
+    strings = parts[1::2]
+    if strings and not parts[-1] and not _WHOLE_STRING.fullmatch(strings[-1]):
+        raise Corrupt("", len(text) - len(strings[-1]), "no JSON: a string without its end")
+    between = _GAP.join(parts[::2])
+    if between.count(_GAP) != len(strings):
+        raise Corrupt("", text.index(_GAP), "no JSON: a character 0")
+    _refuse_depth(between, strings)
+    quoted = _BARE_KEY.sub(r'"\1"', between)
+    if quoted == between:
+        return text
+    parts[::2] = quoted.split(_GAP)
     return "".join(parts)
+
+
+def _refuse_depth(between: str, strings: Sequence[str]) -> None:
+    """Raises Corrupt for brackets nested too deep in what stands between the strings of a text."""
+    marks = np.frombuffer(between.encode("latin-1", "replace"), np.uint8)
+    places = np.flatnonzero(_STEPS[marks])
+    depths = np.cumsum(_STEPS[marks[places]], dtype=np.int64)
+    if depths.max(initial=0) > DEPTH_MAX:
+        place = int(places[np.argmax(depths > DEPTH_MAX)])
+        before = between.count(_GAP, 0, place)
+        offset = place - before + sum(map(len, strings[:before]))
+        raise Corrupt("", offset, f"JSON nested deeper than {DEPTH_MAX}")
 
 
 def _finite(text: str) -> float:

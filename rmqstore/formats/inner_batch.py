@@ -109,11 +109,14 @@ def read_pieces(body: bytes) -> list[Piece]:
     """The messages of a whole, unpacked batch body, in order; an empty body holds none.
 
     Raises Corrupt(path="", offset=position in the body) at the first piece whose sizes contradict each other or the
-    end: Java's decoder does not compare the total size, but no writer gets it wrong.
+    end: Java's decoder does not compare the total size, but no writer gets it wrong.  And for more messages than a unit
+    can say: a body of 16 MiB would hold 760,000 empty ones.
     """
-    pieces = []
+    pieces: list[Piece] = []
     position = 0
     while position < len(body):
+        if len(pieces) == COUNT_MAX:
+            raise Corrupt("", position, f"more than {COUNT_MAX} messages in a batch")
         if len(body) - position < PIECE_SIZE_MIN:
             raise Corrupt("", position, f"{len(body) - position} bytes are left in a batch, too few for a message")
         total_size, _, _, flag, body_size = PIECE_HEAD.struct.unpack_from(body, position)

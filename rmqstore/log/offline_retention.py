@@ -46,7 +46,7 @@ def plan_offline(
     Raises NotAStore, UnsupportedLayout, OSError.
     """
     disk = ReadOnlyDisk()
-    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths))
+    store = open_view(disk, canonical_path(root), (*config.log_paths, *config.read_only_log_paths))
     try:
         view = RetentionView(
             store.root, _log_files(store.log), _written_from(store.log), _ANY_DISK,

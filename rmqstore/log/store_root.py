@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from rmqstore.errors import NotAStore, UnsupportedLayout
 from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
-from rmqstore.log.recovery_disk import ReadableDisk, ReadableEntry
+from rmqstore.log.recovery_disk import ReadableDisk, ReadableEntry, ReadOnlyDisk
 
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
 _DEPTH = 3
@@ -55,6 +56,15 @@ def require_store(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> tuple
     if not found.is_store:
         raise _no_store(disk, root, found)
     return tuple(join(root, name) for name in found.foreign)
+
+
+def found_store(path: StorePath, log_paths: Paths = ()) -> str:
+    """The root of the store at a path as a user gives it: what is none must not become one.  Raises as `require_store`
+    and `canonical_path`.
+    """
+    root = canonical_path(path)
+    require_store(ReadOnlyDisk(), root, log_paths)
+    return root
 
 
 def require_replaceable(fs: FileSystem, root: str) -> None:

@@ -15,7 +15,7 @@ _INLINE_SIZE = 12
 _VIEW = np.dtype([("size", "<i4"), ("data", f"V{_INLINE_SIZE}")])
 _REFERENCE = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
 _INSTANT = pa.timestamp("us", tz="UTC")
-_MILLIS_MAX = np.iinfo(np.int64).max // 1000
+MILLIS_MAX = np.iinfo(np.int64).max // 1000
 # Byte masks that keep the first 0 … 12 bytes of a value.
 _KEPT = np.array([[255] * size + [0] * (_INLINE_SIZE - size) for size in range(_INLINE_SIZE + 1)], np.uint8)
 _OFFSET_MAX = 2**31 - 1
@@ -147,9 +147,9 @@ def texts_in_rows(data: Bytes, sizes: Sequence[int]) -> pa.Array | None:
 
 def millis_to_timestamps(millis: Ints) -> pa.Array:
     """timestamp[us, UTC][n] from ms since the epoch; null where the microseconds do not fit 64 bits."""
-    if not len(millis) or (int(millis.max()) <= _MILLIS_MAX and int(millis.min()) >= -_MILLIS_MAX):
+    if not len(millis) or (int(millis.max()) <= MILLIS_MAX and int(millis.min()) >= -MILLIS_MAX):
         return pa.array(millis * 1000).view(_INSTANT)
-    out_of_range = (millis > _MILLIS_MAX) | (millis < -_MILLIS_MAX)
+    out_of_range = (millis > MILLIS_MAX) | (millis < -MILLIS_MAX)
     return pa.array(np.where(out_of_range, 0, millis) * 1000, mask=out_of_range).view(_INSTANT)
 
 

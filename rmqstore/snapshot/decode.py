@@ -1,6 +1,6 @@
 """Checked records to record batches: only the columns that were asked for, each by its own small function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from rmqstore.snapshot.arrow_bytes import (
     texts_in_rows,
 )
 from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
-from rmqstore.snapshot.bodies import body_array
+from rmqstore.snapshot.bodies import Unpacked, body_array, compressed_rows, unpacked_runs
 from rmqstore.snapshot.hosts import host_array, offset_id_array
 from rmqstore.snapshot.inner_batches import unpack
 from rmqstore.snapshot.request import ScanRequest
@@ -33,6 +33,8 @@ from rmqstore.snapshot.soundness import TEXT, Reason
 _POSITION_COLUMNS = frozenset(
     ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode")
 )
+# What 32 bit of a binary array reach, with room for one body more.
+_RUN_BYTES_MAX = 1024 * 1024 * 1024
 
 
 class CorruptRecord(Corrupt):
@@ -47,14 +49,22 @@ class Decoder:
     """Makes record batches of one request for one store.  Holds no state between batches; any thread."""
 
     def __init__(
-        self, request: ScanRequest, broker_name: str, corrupt_at: Callable[[int, str], Exception] = CorruptRecord
+        self,
+        request: ScanRequest,
+        broker_name: str,
+        corrupt_at: Callable[[int, str], Exception] = CorruptRecord,
+        is_whole: Callable[[int], bool] = lambda _: True,
     ) -> None:
+        """`is_whole` says whether the file that holds an offset may be read on; it is asked between two batches of the
+        same rows.
+        """
         self.request = request
         self.schema = schema_of(request.columns)
         self._broker_name = broker_name
         self._tags = pa.array(request.tags, pa.string()) if request.tags else None
         self._keys = request.keys
         self._corrupt_at = corrupt_at
+        self._is_whole = is_whole
 
     def records(self, rows: Rows) -> pa.RecordBatch:
         """The batch of `rows`, all sound, one row a record: inner batches stay as they are stored, nothing is
@@ -62,22 +72,58 @@ class Decoder:
         """
         return self._made(_Content(rows, self._broker_name, self.request))
 
-    def batch(self, rows: Rows, clip: tuple[int, int] | None = None) -> pa.RecordBatch:
-        """The batch of `rows`: filtered by tags and keys, inner batches taken apart, damaged rows kept with nulls.
+    def batches(self, rows: Rows, clip: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in order: filtered by tags and keys, inner batches taken apart, damaged rows kept with nulls.
 
-        Rows that the request's onCorruptRecord leaves out are gone from `rows` already.  `clip` keeps queue offsets
-        [first, end) of what inner batches hold.  Raises what `corrupt_at` makes of a body that cannot be had.
+        One batch, or as many as keep the bodies of each, decompressed, within the request's `batch_bytes`; a larger
+        body makes a batch of its own.  Rows that the request's onCorruptRecord leaves out are gone from `rows` already.
+        `clip` keeps queue offsets [first, end) of what inner batches hold.  Raises what `corrupt_at` makes of a body
+        that cannot be had.
         """
+        if not self._packed(rows).any():
+            yield self._batch(rows, clip, ())
+            return
+        rows = self._without_unwanted(rows)
+        first, run_bytes = 0, min(self.request.batch_bytes, _RUN_BYTES_MAX)
+        for last, bodies in unpacked_runs(rows.located, self._packed(rows), self.request.body_bytes_max, run_bytes):
+            yield self._batch(rows.take(np.arange(first, last)), clip, bodies)
+            first = last
+            if first < len(rows) and not self._is_whole(int(rows.offsets[first])):
+                return  # the reader of that batch took its time
+
+    def _batch(self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Unpacked]) -> pa.RecordBatch:
+        """One batch of rows; `bodies` are those of its `_packed` rows."""
         damaged = rows.reasons != Reason.SOUND
         if not damaged.any():
-            return self._made(self._sound_content(rows, clip))
-        sound = self._sound_content(rows.take(~damaged), clip) if not damaged.all() else None
+            return self._made(self._sound_content(rows, clip, bodies))
+        sound = self._sound_content(rows.take(~damaged), clip, bodies) if not damaged.all() else None
         flagged = self._damaged_batch(rows.take(damaged))
         if sound is None:
             return flagged
         both = pa.Table.from_batches([self._made(sound), flagged]).combine_chunks().to_batches()[0]
         places = np.concatenate((np.flatnonzero(~damaged)[sound.numbers], np.flatnonzero(damaged)))
         return both.take(pa.array(np.argsort(places, kind="stable")))
+
+    def _packed(self, rows: Rows) -> Mask:
+        """Which rows have a compressed body that has to be unpacked: for a column, or to take an inner batch apart."""
+        packed = compressed_rows(rows.located)
+        packed &= rows.reasons == Reason.SOUND
+        if not self.request.unpacks_bodies:
+            packed &= False if rows.are_inner is None else rows.are_inner
+        return packed
+
+    def _without_unwanted(self, rows: Rows) -> Rows:
+        """The rows without those whose tags or keys nobody asked for: their bodies need not be unpacked."""
+        if self._tags is None and not self._keys:
+            return rows
+        told = rows.reasons == Reason.SOUND
+        if rows.are_inner is not None:
+            told &= ~rows.are_inner
+        keep = self._matching(_Content(rows.take(told), self._broker_name, self.request))
+        assert keep is not None
+        wanted = np.ones(len(rows), bool)
+        wanted[told] = keep
+        return rows.take(wanted)
 
     def entry_batch(self, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> pa.RecordBatch:
         """The batch of columns that queue entries (undispatched.FOUND_ENTRY) answer without the commitlog."""
@@ -108,9 +154,14 @@ class Decoder:
         columns = [_BUILDERS[name](content) for name in self.request.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _sound_content(self, rows: Rows, clip: tuple[int, int] | None) -> "_Content":
+    def _sound_content(
+        self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Unpacked]
+    ) -> "_Content":  # fmt: skip
         content = _Content(rows, self._broker_name, self.request)
-        if rows.are_inner is not None and rows.are_inner.any():
+        has_inner = rows.are_inner is not None and rows.are_inner.any()
+        if bodies or has_inner:
+            content.put_bodies(self._packed(rows), bodies)
+        if has_inner:
             content = content.unpacked()
             if clip is not None:
                 places = content.rows.queue_offsets
@@ -189,9 +240,7 @@ class _Content:
 
     def unpacked(self) -> "_Content":
         """One row for each message of an inner batch; bodies, properties and flags are then the messages' own."""
-        expand = True if self.request.decompress else self.rows.are_inner
-        assert expand is not None
-        bodies, failures = body_array(self.rows.located, expand, self.request.body_bytes_max)
+        bodies, failures = self.bodies(), self._failures
         inner = unpack(self.rows, bodies, self.blocks())
         result = _Content(inner.rows, self.broker_name, self.request)
         result._bodies, result._blocks, result.flag = inner.bodies, inner.properties, inner.flags
@@ -231,10 +280,17 @@ class _Content:
         return self._values[name]
 
     def bodies(self) -> pa.Array:
+        """binary[n]; without `put_bodies` those that are compressed are unpacked here, all of them."""
         if self._bodies is None:
-            request = self.request
-            self._bodies, self._failures = body_array(self.rows.located, request.decompress, request.body_bytes_max)
+            located, packed = self.rows.located, compressed_rows(self.rows.located) & self.request.decompress
+            runs = unpacked_runs(located, packed, self.request.body_bytes_max, _RUN_BYTES_MAX) if packed.any() else ()
+            self.put_bodies(packed, [body for _, run in runs for body in run])
+        assert self._bodies is not None
         return self._bodies
+
+    def put_bodies(self, packed: Mask, unpacked: Sequence[Unpacked]) -> None:
+        """Says which rows have a body that is unpacked already; the others' are as they are stored."""
+        self._bodies, self._failures = body_array(self.rows.located, packed, unpacked)
 
     def failures(self) -> dict[int, str]:
         if self.request.decompress:

@@ -8,6 +8,7 @@ import numpy as np
 from rmqstore.files import reading
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import CHECKPOINT
+from rmqstore.formats.java_text import java_text
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.log_view import LogView
@@ -36,7 +37,10 @@ def file_rows(store: StoreExtent, access: str, wanted: frozenset[str]) -> dict[s
         rows += (row for queue in store.queues.values() for row in _queue_rows(queue, view, timed))
     rows += _index_rows(store)
     rows += _other_rows(store.path)
-    return {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+    columns: dict[str, list[Any]] = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+    # Names need not be UTF-8, and Arrow's texts are.
+    columns["path"] = [java_text(path.encode(errors="surrogateescape")) for path in columns["path"]]
+    return columns
 
 
 def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:

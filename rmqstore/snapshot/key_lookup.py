@@ -1,12 +1,14 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.errors import NotNow
 from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile, StoredFile
 from rmqstore.formats import index, java_hash, names, sys_flag
@@ -19,6 +21,7 @@ from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 
 # What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,25 @@ class IndexFile:
     item_count: int
 
 
+@contextmanager
+def opened_index(file: StoredFile) -> Iterator[OpenFile]:
+    """An index file, open.  Raises NotNow if it is removed or cut meanwhile: a recovery writes it again, a broker
+    deletes it with its messages.
+    """
+    try:
+        with OpenFile(file.path) as source:
+            yield source
+    except OSError as error:
+        raise NotNow(f"{file.path}: {error.strerror or error}; the index changes just now: ask again") from None
+
+
 def index_files(store: StoreExtent) -> list[IndexFile]:
-    """The index files in order of creation."""
+    """The index files in order of creation; one that vanishes meanwhile is left out.  Raises NotNow."""
     found = []
     for file in reading.list_stored_files(reading.join(store.path, "index"), names.parse_index_name):
-        with OpenFile(file.path) as source:
+        if not reading.exists(file.path):
+            continue
+        with opened_index(file) as source:
             data = source.map_bytes(file.size)[: file.size]
             header = index.read_header(data)
             if header is not None:
@@ -47,8 +64,16 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     """Physical offsets of records whose key has the hash of `key`, newest first; at most `count_max`, at most 64.
 
     Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the
-    last indexed one are found by walking the log.
+    last indexed one are found by walking the log.  Raises NotNow where the index changes again and again meanwhile.
     """
+    for _ in range(_TRIES - 1):
+        # What a file that is gone knew, the others do not: from the beginning, with those that are there now.
+        with suppress(NotNow):
+            return _index_offsets(store, topic, key, begin_ms, end_ms, count_max)
+    return _index_offsets(store, topic, key, begin_ms, end_ms, count_max)
+
+
+def _index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
     count_max = min(count_max, COUNT_MAX)
     files = index_files(store)
     ends = {file.file.path: _newest_before(file, store.log_end) for file in files if file.slot_count}
@@ -83,14 +108,14 @@ def _newest_before(file: IndexFile, log_end: int) -> int:
     """
     if file.header.end_offset < log_end:
         return file.header.end_offset
-    with OpenFile(file.file.path) as source:
+    with opened_index(file.file) as source:
         data = source.map_bytes(file.file.size)[: file.file.size]
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
     return int(offsets[offsets < log_end].max(initial=-1))
 
 
 def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-    with OpenFile(file.file.path) as source:
+    with opened_index(file.file) as source:
         data = source.map_bytes(file.file.size)[: file.file.size]
         return index.search(data, file.slot_count, file.item_count, key_hash, begin_ms, end_ms, count_max)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore.files.reading import OpenFile
+from rmqstore.errors import NotNow
 from rmqstore.formats import index, java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.key_lookup import IndexFile, index_files
+from rmqstore.snapshot.key_lookup import IndexFile, index_files, opened_index
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -34,6 +34,13 @@ def prune_by_keys(store: StoreExtent, ranges: Sequence[QueueRange], request: Sca
     asked = request.keys and request.scan_mode == "auto" and request.verify_crc != "always"
     if not asked or request.on_corrupt_record == "null" or store.queue_layout != "file":
         return ranges
+    try:
+        return _pruned(store, ranges, request)
+    except NotNow:  # the index changes just now: everything will do as well
+        return ranges
+
+
+def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest) -> Sequence[QueueRange]:
     covered = _covered(store)
     if not covered:
         return ranges
@@ -81,7 +88,7 @@ def _covered(store: StoreExtent) -> list[_Covered]:
 
 def _is_consistent(file: IndexFile) -> bool:
     """Whether the first and last item are those that the header speaks of."""
-    with OpenFile(file.file.path) as source:
+    with opened_index(file.file) as source:
         data = source.map_bytes(file.file.size)[: file.file.size]
         items = index.read_items(data, file.slot_count)
         if not 1 < len(items) == file.header.index_count:
@@ -100,7 +107,7 @@ def _found(covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:
     """Where in the log the records with one of the hashes stand; rising, once each."""
     found: list[int] = []
     for part in covered:
-        with OpenFile(part.file.file.path) as source:
+        with opened_index(part.file.file) as source:
             data = source.map_bytes(part.file.file.size)[: part.file.file.size]
             for key_hash in hashes:
                 found += index.search(

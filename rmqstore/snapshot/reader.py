@@ -33,6 +33,9 @@ from rmqstore.snapshot.survey import survey
 
 Paths = StorePath | Sequence[StorePath] | Mapping[str, StorePath]
 
+# Bodies of one answer by key, decompressed: what RocketMQ lets one pull bring (MAX_PULL_MSG_SIZE).
+QUERY_BYTES_MAX = 128 * 1024 * 1024
+
 
 def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
@@ -73,12 +76,14 @@ def _directories(paths: Paths) -> list[tuple[str | None, str, tuple[str, ...]]]:
         raise Rejected("no store given: name at least one directory")
     logs: dict[int, tuple[str, ...]] = {}
     for number, (name, path) in enumerate(named):
-        if name is None and number and is_log_directory(str(path)):
+        if name is None and number and is_log_directory(canonical_path(path)):
             owner = max(place for place in range(number) if place not in logs or logs[place])
             logs[owner] = (*logs.get(owner, ()), canonical_path(path))
             logs[number] = ()
     return [
-        (name, str(path), logs.get(number, ())) for number, (name, path) in enumerate(named) if logs.get(number) != ()
+        (name, canonical_path(path), logs.get(number, ()))
+        for number, (name, path) in enumerate(named)
+        if logs.get(number) != ()
     ]
 
 
@@ -247,17 +252,26 @@ class Snapshot:
         broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
         """Messages of a topic by key (KEYS or UNIQ_KEY), in RocketMQ's order: ascending; unreadable ones are left
-        out.
+        out.  Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
         """
         store = self._store(broker)
         offsets = key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max)
-        found = []
+        found: list[StoredMessage] = []
+        size = 0
         for offset in offsets:
             try:
-                found += self._messages_at(store, [offset])
+                (message,) = self._messages_at(store, [offset])
             except (Corrupt, DataLost):
                 continue
-        return [message for message in found if _has_key(message, topic, key)]
+            if _has_key(message, topic, key):
+                found.append(message)
+                size += len(message.body or b"")
+            if size > QUERY_BYTES_MAX:
+                raise Rejected(
+                    f"{topic!r}, key {key!r}: more than {QUERY_BYTES_MAX} bytes of bodies; "
+                    "ask for fewer with count_max, or scan with keys=, which brings them in batches"
+                )
+        return found
 
     def _store(self, broker: str | None) -> StoreExtent:
         if broker is None and len(self.stores) == 1:

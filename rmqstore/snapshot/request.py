@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.compression import BODY_SIZE_MAX
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
-BODY_BYTES_MAX = 16 * 1024 * 1024
+BODY_BYTES_MAX = BODY_SIZE_MAX
 BATCH_ROWS = 16 * 1024
 BATCH_BYTES = 8 * 1024 * 1024
 # A task costs Spark 50 ms and more, and so many bytes a few hundred: 128 MiB were a quarter slower on two cores.
@@ -27,7 +28,8 @@ class ScanRequest:
     `verify_crc` "auto" checks CRCs (of bodies, and of whole records that have one) where a crash can have torn the log,
     as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear behind
     the body.
-    Batches end at `batch_rows` rows or about `batch_bytes` bytes of records, whichever comes first.
+    Batches end at `batch_rows` rows or about `batch_bytes` bytes of records, whichever comes first, and hold no more
+    than `batch_bytes` of bodies once these are decompressed, unless one body alone is larger.
     Raises Rejected for a word or number that makes no sense.
     """
 
@@ -57,6 +59,11 @@ class ScanRequest:
     def needs_entries_only(self) -> bool:
         """Whether the queue entries answer everything, so that the commitlog stays closed."""
         return ENTRY_COLUMNS.issuperset(self.columns) and not self.tags and not self.keys
+
+    @property
+    def unpacks_bodies(self) -> bool:
+        """Whether compressed bodies have to be decompressed: for themselves, or to tell which of them cannot be."""
+        return self.decompress and not {"body", "corruptReason"}.isdisjoint(self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class _SplitReader:
         self._split = split
         self._request = request
         self._view = view
-        self._decoder = Decoder(request, split.broker_name, self._corrupt_at)
+        self._decoder = Decoder(request, split.broker_name, self._corrupt_at, self._is_whole)
         self._check = RecordCheck(split.path, split.spans, request.verify_crc, split.crc_from)
         self._tags = TagHashes(split, request)
         self._rows_next = min(_FIRST_ROWS, request.batch_rows)
@@ -84,7 +84,7 @@ class _SplitReader:
                 if first and not self._is_whole(int(rows.offsets[first])):
                     break  # the reader of the last batch took its time: the walk meets the next file
                 last = self._batch_end(ends, first)
-                yield self._decode(rows.take(np.arange(first, last)), None)
+                yield from self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues:
             for key in sorted({span[:2] for span in spans}):
@@ -96,6 +96,8 @@ class _SplitReader:
             self._view.require_whole(offset)
         except DataLost as lost:
             if self._request.fail_on_data_loss:
+                if self._split.log_range is None:
+                    raise
                 refuse_loss(self._split, lost.wanted, lost.path, lost.reason)
             return False
         return True
@@ -121,7 +123,7 @@ class _SplitReader:
                 for rows in self._checked(run.entries, numbers):
                     bad = rows.reasons != Reason.SOUND
                     if bad.any():
-                        yield self._decode(rows.take(bad), None)
+                        yield from self._decode(rows.take(bad), None)
 
     def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:
         spans = self._split.spans
@@ -153,7 +155,7 @@ class _SplitReader:
         while first < len(entries):
             last = self._batch_end(ends, first)
             for rows in self._checked(entries[first:last], numbers[first:last]):
-                yield self._decode(rows, clip)
+                yield from self._decode(rows, clip)
             first = last
 
     def _checked(self, entries: Entries, numbers: Ints) -> Iterator[Rows]:
@@ -177,7 +179,7 @@ class _SplitReader:
         self._rows_next = min(self._rows_next * _GROWTH, self._request.batch_rows)
         return max(last, first + 1)
 
-    def _decode(self, rows: Rows, clip: tuple[int, int] | None) -> pa.RecordBatch:
+    def _decode(self, rows: Rows, clip: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
         bad = rows.reasons != Reason.SOUND
         if bad.any():
             if self._request.on_corrupt_record == "fail":
@@ -185,7 +187,7 @@ class _SplitReader:
                 raise self._corrupt_at(int(rows.offsets[row]), self._describe(rows, row))
             if self._request.on_corrupt_record == "skip":
                 rows = rows.take(~bad)
-        return self._decoder.batch(rows, clip)
+        yield from self._decoder.batches(rows, clip)
 
     def _describe(self, rows: Rows, row: int) -> str:
         topic = rows.topic if isinstance(rows.topic, str) else rows.topic[row].as_py()

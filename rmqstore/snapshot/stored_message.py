@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,8 +36,26 @@ class StoredMessage:
     corrupt_reason: str | None
 
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
 def messages_of(batch: pa.RecordBatch) -> list[StoredMessage]:
-    """The rows of a batch with every column (arrow_schema.COLUMNS in order) as messages."""
-    rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    """The rows of a batch with every column (arrow_schema.COLUMNS in order) as messages.  A time that no calendar of
+    Python's reaches is None.
+    """
+    rows = zip(*(_values(column) for column in batch.columns), strict=True)
     place = batch.schema.get_field_index("properties")
     return [StoredMessage(*(*row[:place], dict(row[place] or ()), *row[place + 1 :])) for row in rows]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        return [None if us is None else _moment(us) for us in column.cast(pa.int64()).to_pylist()]
+    return list(column.to_pylist())
+
+
+def _moment(us: int) -> datetime.datetime | None:
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=us)
+    except OverflowError:
+        return None

@@ -27,11 +27,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore.errors import Rejected, UnknownColumn
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot import broker_config
+from rmqstore.snapshot.arrow_bytes import MILLIS_MAX
 from rmqstore.snapshot.arrow_schema import near_names
 from rmqstore.snapshot.delayed_rows import delayed_rows
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
@@ -124,12 +126,18 @@ def make_table(
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    """Values as an Arrow column; times come in ms."""
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values.cast(kind)
-    if kind == _TIME:
-        return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(_TIME)
-    return pa.array(values, kind)
+    """Values as an Arrow column; times come in ms, or as Arrow's instants of any unit."""
+    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    if kind == _TIME and not (is_arrow and values.type == _TIME):
+        return _instants(values if is_arrow else pa.array(values, pa.int64()))
+    return values.cast(kind) if is_arrow else pa.array(values, kind)
+
+
+def _instants(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Times in ms as instants; null for none, and where the microseconds do not fit 64 bits."""
+    millis = times.cast(pa.int64())
+    fits = pc.and_(pc.less_equal(millis, MILLIS_MAX), pc.greater_equal(millis, -MILLIS_MAX))
+    return pc.multiply(pc.if_else(fits, millis, pa.scalar(None, pa.int64())), 1000).cast(_TIME)
 
 
 def _queues(store: StoreExtent, _: str, __: int, wanted: frozenset[str]) -> Columns:

@@ -64,7 +64,7 @@ def _transactions(half: pa.Table, group: pa.ChunkedArray, times: Ints) -> tuple[
 
     Copies share group, unique key and time of birth; one that was never checked begins a transaction.
     """
-    born = half["bornTimestamp"].cast(pa.int64()).cast(pa.string())
+    born = pc.fill_null(half["bornTimestamp"].cast(pa.int64()).cast(pa.string()), "")
     identity = pc.binary_join_element_wise(pc.fill_null(group, ""), half["msgId"], born, "\x01")
     codes = np.asarray(identity.combine_chunks().dictionary_encode().indices, np.int64)
     order = np.argsort(codes, kind="stable")

@@ -4,6 +4,7 @@ A broker that was killed, or that is busy, has put them into the log and not yet
 queue files has all of them there.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -286,10 +287,13 @@ def tags_codes(located: Located, topic: str) -> Ints:
     times = located.store_timestamp()
     for row in np.flatnonzero(sizes > 0).tolist():
         text = pieces.data[starts[row] : starts[row] + sizes[row]].tobytes()
-        if text.isdigit() and int(text) > 0:
-            codes[row] = times[row] + DELAY_MS[min(int(text), len(DELAY_MS)) - 1]
+        level = int(text) if _LEVEL.fullmatch(text) else 0
+        if level > 0:
+            codes[row] = times[row] + DELAY_MS[min(level, len(DELAY_MS)) - 1]
     return codes
 
+
+_LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")  # as dispatch takes it; Java: Integer.parseInt
 
 # messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 DELAY_MS = (

@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile
 from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
-from rmqstore.snapshot.key_lookup import IndexFile, index_files
+from rmqstore.snapshot.key_lookup import IndexFile, index_files, opened_index
 from rmqstore.snapshot.rising import END, RisingRows, Rows
 from rmqstore.snapshot.stretch_reading import StretchReading
 
@@ -129,7 +128,7 @@ class _Items:
     def read(self, first: int, last: int) -> Rows:
         """Items [first, last)."""
         start = index.file_size(self.file.slot_count, first)
-        with OpenFile(self.file.file.path) as source:
+        with opened_index(self.file.file) as source:
             data = source.read(start, (last - first) * index.ITEM.size)
         return np.frombuffer(data, index.ITEM.dtype, len(data) // index.ITEM.size)
 
@@ -152,7 +151,7 @@ def _structure(file: IndexFile, is_growing: bool) -> Iterator[Finding]:
     """
     count = min(file.header.index_count, file.item_count)
     items = _Items(file, END)
-    with OpenFile(file.file.path) as source:
+    with opened_index(file.file) as source:
         data = source.read(index.HEADER.size, file.slot_count * index.SLOT.size)
     slots = np.frombuffer(data, np.dtype(">i4")).astype(np.int64)
     hashes = np.zeros(count, np.int64)

@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.broker.config_file import ConfigFile, DelayOffsetsFile
 from rmqstore.clock import ManualClock
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, NotAStore
 from rmqstore.files.filesystem import FileSystem
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 
@@ -75,7 +75,7 @@ def test_what_can_be_used_is_used(main, bak, content, words) -> None:
 def test_a_disk_that_cannot_be_read_is_no_empty_table() -> None:
     disk = scene(None, OLD)
     disk.put_file(f"{PATH}/below", b"")  # a directory stands there
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(NotAStore, match="is a directory"):
         config_file(disk).load()
 
 

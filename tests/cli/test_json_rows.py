@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqstore.cli.cat import _COLUMNS
 from rmqstore.cli.json_rows import json_objects
-from rmqstore.cli.output import iso
+from rmqstore.cli.output import escaped, iso
 from rmqstore.snapshot.arrow_schema import schema_of
 
 SCHEMA = schema_of(_COLUMNS)
@@ -44,7 +44,7 @@ def document(row: dict) -> dict:
 @given(rows=ROWS, first=st.integers(0, 3))
 def test_rows_are_those_of_json(rows: list[dict], first: int) -> None:
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA).slice(first)
-    expected = [json.dumps(document(row), ensure_ascii=False) for row in batch.to_pylist()]
+    expected = [escaped(json.dumps(document(row), ensure_ascii=False)) for row in batch.to_pylist()]
     assert json_objects(batch) == expected
 
 

@@ -8,6 +8,7 @@ import copy
 import errno
 import os
 import random
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Literal
 
 from rmqstore.errors import StoreInUse
 from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem, HeldLock
+from rmqstore.files.regular import require_regular
 
 SECTOR_SIZE = 512
 PAGE_SIZE = 4096
@@ -376,7 +378,7 @@ class MemoryDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if isinstance(node, _Directory):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            require_regular(path, stat.S_IFDIR)
         return _MemoryFile(self, path, node)
 
     def create(self, path: str, size: int) -> DiskFile:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rmqstore.errors import StoreInUse
+from rmqstore.errors import NotAStore, StoreInUse
 from rmqstore.files.filesystem import RealFileSystem
 
 FS = RealFileSystem()
@@ -161,7 +161,7 @@ def test_no_descriptor_is_leaked_by_refusals(path) -> None:
 def test_a_child_made_by_fork_holds_nothing_and_cannot_take_it(path) -> None:
     program = """
 import os, sys
-from rmqstore.errors import StoreInUse
+from rmqstore.errors import NotAStore, StoreInUse
 from rmqstore.files.store_lock import RealLock
 held = RealLock.take(sys.argv[1])
 child = os.fork()
@@ -188,9 +188,16 @@ sys.stdin.read()
 def test_a_lock_file_that_is_a_link_is_not_followed(path, tmp_path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"precious")
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(NotAStore, match="symbolic link"):
         FS.lock(path)
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_lock_that_is_no_ordinary_file_is_refused_at_once(make, path) -> None:
+    make(path)
+    with pytest.raises(NotAStore, match=r"lock: is a .*, not an ordinary file; move it out"):
+        FS.lock(path)
 
 
 def test_the_error_says_what_to_do(path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.formats import broker_json
 from rmqstore.formats.broker_json import (
     DEPTH_MAX,
+    MEMBER_COUNT_MAX,
     SubscriptionGroup,
     TopicConfig,
     consumer_offsets,
@@ -194,3 +196,24 @@ def test_missing_tables_are_empty(text: str) -> None:
 def test_other_shapes_are_corrupt(shape, text: str) -> None:
     with pytest.raises(Corrupt):
         shape(parse(text))
+
+
+def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None:
+    text = '{"offsetTable":{"orders@g":{' + ",".join(f"{n}:1" for n in range(MEMBER_COUNT_MAX)) + "}}}"
+    with pytest.raises(Corrupt, match="members, at most"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"' + "a" * 300_000, "a" * 300_000, '{"a":"' + "\\" * 300_001 + '"}', '\\"' * 300_000, "{" + " " * 300_000,
+        "{a" + " " * 300_000, "{" + '"",' * 100_000, "[" * 300_000,
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_a_text_takes_no_longer_than_its_length(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(Corrupt):
+        parse(text)
+    assert time.process_time() - began < 2  # by squares it takes a quarter of an hour

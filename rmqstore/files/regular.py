@@ -1,0 +1,50 @@
+"""Opening a file that has to be an ordinary one: what else may stand under its name would hang or harm who opens it.
+
+A FIFO waits for its other end, a device may do anything when it is opened, and /dev/zero never ends.
+"""
+
+import errno
+import os
+import stat
+
+from rmqstore.errors import NotAStore
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+}
+# Should another thing take the name between the look and the opening, the opening does not wait for it.
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+
+
+def require_regular(path: str, mode: int) -> None:
+    """Raises NotAStore unless `mode`, of what stands at `path`, is that of an ordinary file."""
+    if not stat.S_ISREG(mode):
+        what = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise NotAStore(path, f"is {what}, not an ordinary file; move it out of the store")
+
+
+def open_regular(path: str, flags: int) -> int:
+    """A descriptor of the ordinary file at `path`; never waits for anything but the disk.
+
+    Without O_NOFOLLOW in `flags` a link to one will do.  Raises NotAStore for anything else, FileNotFoundError and
+    other OSErrors as the system gives them.
+    """
+    follow = not flags & getattr(os, "O_NOFOLLOW", 0)
+    require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    try:
+        descriptor = os.open(path, flags | _FLAGS)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # it was replaced just now, by a link or a socket
+            require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+        raise
+    try:
+        require_regular(path, os.fstat(descriptor).st_mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
