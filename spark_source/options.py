@@ -24,6 +24,7 @@ PARSERS: dict[str, Parser] = {
     "path": values.local_path,
     "paths": values.path_list,
     "stores": values.store_paths,
+    "storePathCommitLog": values.log_paths,
     "subscribe": values.comma_list,
     "subscribePattern": values.pattern,
     "assign": values.assignment,
@@ -96,7 +97,6 @@ _CALLED_HERE = {
 # What Spark itself adds to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
 _CATALOG_PROPERTIES = ("owner", "provider")
 
-_STORE_OPTIONS = ("path", "paths", "stores")
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 _CRC_WORDS = {"auto": "auto", "true": "always", "false": "never"}
 
@@ -141,7 +141,7 @@ _LIMIT_FIELDS = {
 class BatchRead:
     """One `load()`, understood: which stores, which rows (arguments of `Snapshot.select`), how made, how cut."""
 
-    stores: tuple[str, ...] | dict[str, str]
+    stores: values.Stores
     selection: dict[str, Any]
     request: ScanRequest
     budget: SplitBudget
@@ -258,12 +258,7 @@ def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
 
 def _contradictions(given: Mapping[str, Any]) -> list[str]:
     """The mistakes that no single option shows.  An option whose value did not parse counts as given."""
-    mistakes = []
-    where = [name for name in _STORE_OPTIONS if name in given]
-    if not where:
-        mistakes.append("no store: name its directory in load('/data/rocketmq/store'), or several in the option stores")
-    elif len(where) > 1:
-        mistakes.append(f"{' and '.join(where)} are given: keep one of them")
+    mistakes = values.contradicting_stores(given)
     what = [name for name in _TOPIC_OPTIONS if name in given]
     if not what:
         mistakes.append("no topic: give one of subscribe ('orders,payments'), subscribePattern ('orders.*') or assign")
@@ -281,7 +276,6 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
 
 
 def _batch_read(given: Mapping[str, Any]) -> BatchRead:
-    stores = given.get("stores") or given.get("paths") or (given["path"],)
     selection = _renamed(given, _SELECT_ARGUMENTS)
     # As in Kafka's source: one time for all queues wins over times by queue, and times win over offsets.
     for argument, one, by_queue in (
@@ -297,7 +291,7 @@ def _batch_read(given: Mapping[str, Any]) -> BatchRead:
         **_renamed(given, _REQUEST_FIELDS),
     )
     return BatchRead(
-        stores=stores,
+        stores=values.stores_of(given),
         selection=selection,
         request=request,
         budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS)),

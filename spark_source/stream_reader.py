@@ -69,7 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._progress: ProgressFile | None = None
         if stream_read.progress_file is not None:
-            stores = list(rows.stores.values()) if isinstance(rows.stores, dict) else list(rows.stores)
+            given = rows.stores.values() if isinstance(rows.stores, dict) else rows.stores
+            stores = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
             self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, stores)
         self._exported: Offsets | None = None
         self._initial: Offsets | None = None

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from rmqstore.errors import NotAStore
 
@@ -39,9 +39,10 @@ class StoredFile:
 
 
 StorePath = str | os.PathLike[str]
+Item = TypeVar("Item")
 
 
-def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
+def path_list(paths: StorePath | Sequence[Item]) -> Sequence[StorePath | Item]:
     """One path, or several, as several."""
     return [paths] if isinstance(paths, str | os.PathLike) else paths
 
