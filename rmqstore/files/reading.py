@@ -95,6 +95,7 @@ class DirectoryEntry:
     name: str
     size: int
     is_directory: bool
+    is_link: bool = False  # of directories alone
 
 
 def list_entries(directory: str) -> list[DirectoryEntry]:
@@ -105,7 +106,9 @@ def list_entries(directory: str) -> list[DirectoryEntry]:
             status = os.stat(join(directory, name))
         except OSError:
             continue  # gone meanwhile, or a link that leads nowhere
-        found.append(DirectoryEntry(name, status.st_size, stat.S_ISDIR(status.st_mode)))
+        is_directory = stat.S_ISDIR(status.st_mode)
+        is_link = is_directory and os.path.islink(join(directory, name))
+        found.append(DirectoryEntry(name, status.st_size, is_directory, is_link))
     return found
 
 

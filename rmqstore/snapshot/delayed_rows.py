@@ -57,7 +57,7 @@ def _of_levels(store: StoreExtent, access: str) -> tuple[pa.Table, Ints]:
 
 
 def _delivery_times(messages: pa.Table) -> Ints:
-    """When messages of the schedule topic go out, in ms: what their entries say, which is never before they were stored.
+    """When messages of the schedule topic go out, in ms: as their entries say, never before they were stored.
 
     Entries that the recovery of RocketMQ 4.9 wrote hold the hash of TAGS instead, as it does not know the delay levels
     yet: there the level that the record names tells, by the default table; a record that names none goes out at once.
