@@ -98,24 +98,6 @@ def comma_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def tag_list(text: str) -> tuple[str, ...]:
-    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple."""
-    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
-    if tags in (("*",), ("",)):
-        return ()
-    if "" in tags or "*" in tags:
-        raise Rejected("write tags as A || B, or * for any")
-    return tags
-
-
-def key_list(text: str) -> tuple[str, ...]:
-    """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one."""
-    keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
-    if not keys:
-        raise Rejected("write message keys as k1 || k2")
-    return keys
-
-
 def pattern(text: str) -> str:
     """A regular expression of Python that a whole topic name has to match."""
     if not 0 < len(text) <= PATTERN_SIZE_MAX:

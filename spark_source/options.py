@@ -8,7 +8,7 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, key_list, tag_list
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -36,8 +36,8 @@ PARSERS: dict[str, Parser] = {
     "endingOffsetsByTimestamp": values.instants,
     "startingOffsetsByTimestampStrategy": values.one_of("error", "latest"),
     "includeSystemTopics": values.flag,
-    "tags": values.tag_list,
-    "keys": values.key_list,
+    "tags": tag_list,
+    "keys": key_list,
     "columns": lambda text: resolve_columns(text.strip()),
     "includeProperties": values.flag,
     "failOnDataLoss": values.flag,
@@ -264,6 +264,16 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
         mistakes.append("no topic: give one of subscribe ('orders,payments'), subscribePattern ('orders.*') or assign")
     elif len(what) > 1:
         mistakes.append(f"{' and '.join(what)} are given: keep one of them")
+    if given.get("scanMode") == "commitlog":
+        for name, is_asked in (
+            ("maxRecordsPerPartition", "maxRecordsPerPartition" in given),
+            ("mergePartitions=false", given.get("mergePartitions") is False),
+        ):
+            if is_asked:
+                mistakes.append(
+                    f"{name} does not go with scanMode=commitlog, which cuts the log by bytes, for all queues: "
+                    "use maxBytesPerPartition or minPartitions"
+                )
     start_ms, end_ms = given.get("startingTimestamp"), given.get("endingTimestamp")
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         mistakes.append("startingTimestamp is after endingTimestamp: swap them")

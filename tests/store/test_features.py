@@ -145,7 +145,7 @@ def test_deleting_a_topic_forgets_it_and_what_was_consumed_of_it():
     assert not store.delete_topic("orders")
     assert store.topics.find("orders") is None
     assert store.bounds("orders", 0) == (0, 0)
-    assert store.get("orders", 0, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.get("orders", 0, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.offsets.committed("billing", "orders", 0) is None
     assert store.offsets.committed("billing", "others", 0) == 1
     assert store.put(Message("orders", b"new")).queue_offset == 0
