@@ -89,7 +89,7 @@ class StoreSink:
             return
         log.warning(
             "batch %d of writer %s is not added to %s: batch %d is there, and the numbers of a writer rise; its %d "
-            "rows count as added before; where they begin anew, as with a new checkpointLocation, give another writerId",
+            "rows count as added before; where they begin anew, as for a new checkpointLocation, give another writerId",
             batch.batch_id, batch.writer_id, self._request.path, last, sum(part.row_count for part in batch.parts),
         )  # fmt: skip
 
