@@ -86,8 +86,8 @@ class GetStatus(enum.Enum):
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"  # the end: nothing new yet
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"  # never answered, by RocketMQ neither
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"  # also for a queue that is not there
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "Batch", "BatchInDoubt", "StagedPart", "StagingTask", "append_once", "discard", "overwrite_once", "require_free",
-    "settle_store", "stage_part",
+    "Batch", "BatchInDoubt", "StagedPart", "StagingTask", "append_once", "discard", "last_batch", "overwrite_once",
+    "require_free", "settle_store", "stage_part",
 ]  # fmt: skip
 
 
@@ -106,6 +106,16 @@ def stage_part(
     require_room(fs, root, config.log_paths)
     part = PartWriter(fs, staging_directory(root, writer_id, batch_id), *task)
     return StagingTask(part, config, QueueChoice(queue_count, task[0]), clock)
+
+
+def last_batch(path: str, writer_id: str, *, filesystem: FileSystem | None = None) -> int | None:
+    """The number of the last batch of a writer that the store holds: no batch up to it is added; None before the first.
+
+    Raises Rejected for what is no writer's name, Corrupt.
+    """
+    _checked(writer_id, 0)
+    committed = committed_batch(filesystem or RealFileSystem(), canonical_path(path), writer_id)
+    return None if committed is None else committed.batch_id
 
 
 def append_once(

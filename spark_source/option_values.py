@@ -19,12 +19,17 @@ JSON_DIGITS_MAX = 20
 INT64_MAX = 2**63 - 1
 PATTERN_SIZE_MAX = 4096
 
+# A store, or a store and the directories of its commitlog elsewhere; and what `open_snapshot` takes of them.
+StorePaths = str | tuple[str, ...]
+Stores = tuple[StorePaths, ...] | dict[str, StorePaths]
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OFFSET_NUMBER = {"earliest": -2, "latest": -1}
 GROUP_PREFIX = "group:"
+STORE_OPTIONS = ("path", "paths", "stores")
 _DURATION = re.compile(r"(\d{1,15})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG_UNIT_MS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -93,24 +98,6 @@ def comma_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def tag_list(text: str) -> tuple[str, ...]:
-    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple."""
-    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
-    if tags in (("*",), ("",)):
-        return ()
-    if "" in tags or "*" in tags:
-        raise Rejected("write tags as A || B, or * for any")
-    return tags
-
-
-def key_list(text: str) -> tuple[str, ...]:
-    """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one."""
-    keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
-    if not keys:
-        raise Rejected("write message keys as k1 || k2")
-    return keys
-
-
 def pattern(text: str) -> str:
     """A regular expression of Python that a whole topic name has to match."""
     if not 0 < len(text) <= PATTERN_SIZE_MAX:
@@ -150,12 +137,55 @@ def path_list(text: str) -> tuple[str, ...]:
     return tuple(local_path(path) for path in paths)
 
 
-def store_paths(text: str) -> dict[str, str]:
-    """{brokerName: directory} from a JSON object."""
+def log_paths(text: str) -> tuple[str, ...]:
+    """Directories between commas, as storePathCommitLog has them."""
+    return tuple(local_path(part) for part in comma_list(text))
+
+
+def stores_of(given: Mapping[str, Any]) -> Stores:
+    """The stores that the options path, paths, stores and storePathCommitLog mean, of which one and the last may be
+    given.
+    """
+    if "path" in given:
+        logs = given.get("storePathCommitLog")
+        return ((given["path"], *logs),) if logs else (given["path"],)
+    stores: Stores = given["stores"] if "stores" in given else given["paths"]
+    return stores
+
+
+def contradicting_stores(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the names of those options together."""
+    where = [name for name in STORE_OPTIONS if name in given]
+    mistakes = []
+    if not where:
+        mistakes.append("no store: name its directory in load('/data/rocketmq/store'), or several in the option stores")
+    elif len(where) > 1:
+        mistakes.append(f"{' and '.join(where)} are given: keep one of them")
+    elif "storePathCommitLog" in given and where != ["path"]:
+        mistakes.append(
+            "storePathCommitLog goes with one store: write each store's log directories behind its own, as "
+            """stores={"broker-a": ["/data/a", "/log/a"]}"""
+        )
+    return mistakes
+
+
+def store_paths(text: str) -> dict[str, StorePaths]:
+    """Directories by broker name from a JSON object: a path, or a list of it and those of its commitlog elsewhere."""
     stores = parse_json(text)
-    if not isinstance(stores, dict) or not stores or not all(isinstance(path, str) for path in stores.values()):
-        raise Rejected("""write a JSON object of directories by broker name, such as {"broker-a": "/data/a"}""")
-    return {broker: local_path(path) for broker, path in stores.items()}
+    if not isinstance(stores, dict) or not stores or not all(map(_is_store, stores.values())):
+        raise Rejected(
+            """write a JSON object of directories by broker name, such as {"broker-a": "/data/a"}, """
+            """or {"broker-a": ["/data/a", "/log/a"]} where its commitlog lies elsewhere"""
+        )
+    return {
+        broker: local_path(given) if isinstance(given, str) else tuple(map(local_path, given))
+        for broker, given in stores.items()
+    }
+
+
+def _is_store(given: Any) -> bool:
+    paths = given if isinstance(given, list) else [given]
+    return bool(paths) and all(isinstance(path, str) for path in paths)
 
 
 def assignment(text: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, key_list, tag_list
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -24,6 +24,7 @@ PARSERS: dict[str, Parser] = {
     "path": values.local_path,
     "paths": values.path_list,
     "stores": values.store_paths,
+    "storePathCommitLog": values.log_paths,
     "subscribe": values.comma_list,
     "subscribePattern": values.pattern,
     "assign": values.assignment,
@@ -35,8 +36,8 @@ PARSERS: dict[str, Parser] = {
     "endingOffsetsByTimestamp": values.instants,
     "startingOffsetsByTimestampStrategy": values.one_of("error", "latest"),
     "includeSystemTopics": values.flag,
-    "tags": values.tag_list,
-    "keys": values.key_list,
+    "tags": tag_list,
+    "keys": key_list,
     "columns": lambda text: resolve_columns(text.strip()),
     "includeProperties": values.flag,
     "failOnDataLoss": values.flag,
@@ -96,7 +97,6 @@ _CALLED_HERE = {
 # What Spark itself adds to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
 _CATALOG_PROPERTIES = ("owner", "provider")
 
-_STORE_OPTIONS = ("path", "paths", "stores")
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 _CRC_WORDS = {"auto": "auto", "true": "always", "false": "never"}
 
@@ -141,7 +141,7 @@ _LIMIT_FIELDS = {
 class BatchRead:
     """One `load()`, understood: which stores, which rows (arguments of `Snapshot.select`), how made, how cut."""
 
-    stores: tuple[str, ...] | dict[str, str]
+    stores: values.Stores
     selection: dict[str, Any]
     request: ScanRequest
     budget: SplitBudget
@@ -258,17 +258,22 @@ def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
 
 def _contradictions(given: Mapping[str, Any]) -> list[str]:
     """The mistakes that no single option shows.  An option whose value did not parse counts as given."""
-    mistakes = []
-    where = [name for name in _STORE_OPTIONS if name in given]
-    if not where:
-        mistakes.append("no store: name its directory in load('/data/rocketmq/store'), or several in the option stores")
-    elif len(where) > 1:
-        mistakes.append(f"{' and '.join(where)} are given: keep one of them")
+    mistakes = values.contradicting_stores(given)
     what = [name for name in _TOPIC_OPTIONS if name in given]
     if not what:
         mistakes.append("no topic: give one of subscribe ('orders,payments'), subscribePattern ('orders.*') or assign")
     elif len(what) > 1:
         mistakes.append(f"{' and '.join(what)} are given: keep one of them")
+    if given.get("scanMode") == "commitlog":
+        for name, is_asked in (
+            ("maxRecordsPerPartition", "maxRecordsPerPartition" in given),
+            ("mergePartitions=false", given.get("mergePartitions") is False),
+        ):
+            if is_asked:
+                mistakes.append(
+                    f"{name} does not go with scanMode=commitlog, which cuts the log by bytes, for all queues: "
+                    "use maxBytesPerPartition or minPartitions"
+                )
     start_ms, end_ms = given.get("startingTimestamp"), given.get("endingTimestamp")
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         mistakes.append("startingTimestamp is after endingTimestamp: swap them")
@@ -281,7 +286,6 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
 
 
 def _batch_read(given: Mapping[str, Any]) -> BatchRead:
-    stores = given.get("stores") or given.get("paths") or (given["path"],)
     selection = _renamed(given, _SELECT_ARGUMENTS)
     # As in Kafka's source: one time for all queues wins over times by queue, and times win over offsets.
     for argument, one, by_queue in (
@@ -297,7 +301,7 @@ def _batch_read(given: Mapping[str, Any]) -> BatchRead:
         **_renamed(given, _REQUEST_FIELDS),
     )
     return BatchRead(
-        stores=stores,
+        stores=values.stores_of(given),
         selection=selection,
         request=request,
         budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS)),

@@ -5,6 +5,7 @@ its local properties, since Spark makes a new writer for every batch, and anothe
 known by a name of its own, or by what the user calls it (options writerId, batchId), for use in foreachBatch.
 """
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from rmqstore.errors import Rejected
-from rmqstore.sink import Batch, StagedPart, append_once, discard, overwrite_once, require_free, stage_part
+from rmqstore.sink import Batch, StagedPart, append_once, discard, last_batch, overwrite_once, require_free, stage_part
 from spark_source.sink_columns import SinkColumns, sink_columns
 from spark_source.sink_options import SinkRequest
 
@@ -26,6 +27,8 @@ _BATCH_ID = "streaming.sql.batchId"
 # 100,000 on the caches are too small.
 _ROWS_MIN = 50_000
 _SIZE_MIN = 16 * 1024 * 1024
+
+log = logging.getLogger("rmqstore.sink")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,20 @@ class StoreSink:
             raise Rejected(f"batch {batch_id} came with the same part twice, or with parts of another: run it again")
         batch = Batch(writer_ids.pop(), batch_id, tuple(staged), is_lasting)
         add = overwrite_once if self._overwrite else append_once
-        add(self._request.path, batch, self._request.config)
+        if not add(self._request.path, batch, self._request.config):
+            self._tell_passed_over(batch)
+
+    def _tell_passed_over(self, batch: Batch) -> None:
+        """Logs that the store holds the batch, or a later one: a lower number is most likely another batch."""
+        last = last_batch(self._request.path, batch.writer_id)
+        if last is None or batch.batch_id == last:
+            log.info("batch %d of %s is in %s already", batch.batch_id, batch.writer_id, self._request.path)
+            return
+        log.warning(
+            "batch %d of writer %s is not added to %s: batch %d is there, and the numbers of a writer rise; its %d "
+            "rows count as added before; where they begin anew, as for a new checkpointLocation, give another writerId",
+            batch.batch_id, batch.writer_id, self._request.path, last, sum(part.row_count for part in batch.parts),
+        )  # fmt: skip
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Removes what the tasks staged, as far as Spark knows of it; the next commit sweeps the rest."""

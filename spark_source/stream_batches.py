@@ -38,13 +38,16 @@ class NextBatch:
 
     @property
     def begun(self) -> Offsets:
-        """Where queues begin that are new to the stream."""
-        return {place: low for place, low in self.lows.items() if place not in self.before}
+        """Where queues begin that are new to the stream, or that it goes on in behind where they ended."""
+        before = self.before
+        return {place: low for place, low in self.lows.items() if place not in before or low < before[place]}
 
     @classmethod
-    def of(cls, queues: Queues, before: Offsets, target: Offsets | None, *, fails: bool) -> "NextBatch":
-        """All that there is from `before` on, up to `target` where the ends are frozen: queues that it does not name
-        came later.
+    def of(
+        cls, queues: Queues, before: Offsets, target: Offsets | None, *, fails: bool, turned: Offsets | None = None
+    ) -> "NextBatch":
+        """All that there is from `before` on, or from `turned` for those queues that were made anew, up to `target`
+        where the ends are frozen: queues that it does not name came later.
 
         With `fails` raises DataLost for a queue that no longer holds what is to be read, or ends before.
         """
@@ -56,7 +59,7 @@ class NextBatch:
         ends = dict(before)
         for place, (store, queue) in queues.items():
             high = queue.max_offset if target is None else min(target.get(place, 0), queue.max_offset)
-            low = before.get(place, queue.min_offset)
+            low = (turned or {}).get(place, before.get(place, queue.min_offset))
             if fails:
                 # A queue that came while the stream ran is read from its beginning, if that is still there.
                 first = 0 if place not in before and place[:2] in topics and high > low else low

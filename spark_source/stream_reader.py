@@ -23,7 +23,8 @@ from spark_source.options import StreamRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
-from spark_source.stream_offsets import INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.stream_offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.turned_back import TurnedBack
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -69,7 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._progress: ProgressFile | None = None
         if stream_read.progress_file is not None:
-            stores = list(rows.stores.values()) if isinstance(rows.stores, dict) else list(rows.stores)
+            given = rows.stores.values() if isinstance(rows.stores, dict) else rows.stores
+            stores = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
             self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, stores)
         self._exported: Offsets | None = None
         self._initial: Offsets | None = None
@@ -79,6 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn = 0
         self._taken_s: float | None = None
         self._skipped = Skipped()
+        self._turned = TurnedBack(log)
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
@@ -124,10 +127,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = offsets_in(start)
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
-        batch = self._looked(lambda snapshot: self._next_batch(snapshot, before, is_limited))
+        noted = offsets_in(start.get(FROM))
+        batch, turned = self._looked(lambda snapshot: self._batch_behind(snapshot, before, noted, is_limited))
         self._reached = batch.ends
         if not batch.is_any:
             return start
+        self._turned.note(batch.lows, batch.ends, turned)
         self._turn += 1
         self._taken_s = self._clock()
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
@@ -228,9 +233,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _queues(self, snapshot: Snapshot) -> Queues:
         return self._selection.queues(snapshot)
 
-    def _next_batch(self, snapshot: Snapshot, before: Offsets, is_limited: bool) -> NextBatch:
+    def _batch_behind(
+        self, snapshot: Snapshot, before: Offsets, noted: Offsets, is_limited: bool
+    ) -> tuple[NextBatch, Offsets]:
+        """The next batch, and where it goes on in queues that ended before the stream's place."""
+        queues = self._queues(snapshot)
+        turned = {} if self._fails else self._turned.begins(queues, self._covered(before), noted)
+        return self._next_batch(snapshot, before, is_limited, turned), turned
+
+    def _next_batch(
+        self, snapshot: Snapshot, before: Offsets, is_limited: bool, turned: Offsets | None = None
+    ) -> NextBatch:
         refuse_other_brokers(snapshot.stores, self._covered(before))
-        batch = NextBatch.of(self._queues(snapshot), self._covered(before), self._target, fails=self._fails)
+        known = self._covered(before)
+        batch = NextBatch.of(self._queues(snapshot), known, self._target, fails=self._fails, turned=turned)
         if not is_limited:
             return batch
         waited_ms = None if self._taken_s is None else (self._clock() - self._taken_s) * 1000

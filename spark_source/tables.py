@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -23,6 +22,7 @@ from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import near_names
 from rmqstore.snapshot.tables import SCHEMAS, table_schema
 from spark_source import option_values as values
+from spark_source.option_table import parsed_options
 
 MESSAGES = "messages"
 
@@ -30,10 +30,10 @@ _PARSERS = {
     "path": values.local_path,
     "paths": values.path_list,
     "stores": values.store_paths,
+    "storePathCommitLog": values.log_paths,
     "access": values.one_of("auto", "mmap", "pread"),
     "columns": str.strip,
 }
-_WHERE = ("path", "paths", "stores")
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.int32(): IntegerType(),
@@ -49,7 +49,7 @@ class TableRead:
     """One `load()` of a table: which one, of which stores, and its Arrow schema."""
 
     name: str
-    stores: tuple[str, ...] | dict[str, str]
+    stores: values.Stores
     access: str
     schema: pa.Schema
 
@@ -84,18 +84,10 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
         return None
     if name not in SCHEMAS:
         raise Rejected(f"table={name!r}: write {', '.join([MESSAGES, *SCHEMAS])}")
-    mistakes, parsed = [], dict[str, Any]()
-    for key, text in given.items():
-        if key not in _PARSERS:
-            mistakes.append(f"option {key!r} does not go with table={name}, which takes {', '.join(_PARSERS)}")
-            continue
-        try:
-            parsed[key] = _PARSERS[key](text)
-        except Rejected as mistake:
-            mistakes.append(f"{key}={text!r}: {mistake}")
-    where = [key for key in _WHERE if key in given]
-    if len(where) != 1:
-        mistakes.append(f"{' and '.join(where) or 'no store'}: give one of {', '.join(_WHERE)}")
+    parsed, mistakes = parsed_options(
+        given, _PARSERS, lambda key: f"option {key!r} does not go with table={name}, which takes {', '.join(_PARSERS)}"
+    )
+    mistakes += values.contradicting_stores(parsed)
     schema = pa.schema([])
     try:
         schema = table_schema(name, parsed.get("columns"))
@@ -103,8 +95,7 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
         mistakes.append(str(mistake))
     if mistakes:
         raise Rejected("; ".join(mistakes))
-    stores = (parsed["path"],) if "path" in parsed else parsed[where[0]]
-    return TableRead(name=name, stores=stores, access=parsed.get("access", "auto"), schema=schema)
+    return TableRead(name=name, stores=values.stores_of(parsed), access=parsed.get("access", "auto"), schema=schema)
 
 
 def spark_table_schema(schema: pa.Schema) -> StructType:

@@ -20,8 +20,8 @@ from rmqstore.cli.verify import verify
 def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
-    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Only `recover` and
-    `clean` ever write there.
+    STORE is the broker's storePathRootDir, the directory that holds commitlog/. Where that lies elsewhere
+    (storePathCommitLog), its directories stand behind it: STORE LOG. Only `recover` and `clean` ever write there.
     """
 
 

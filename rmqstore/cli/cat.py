@@ -96,9 +96,8 @@ def _batches(
             held = ", ".join(map(str, known))
             raise click.BadParameter(f"{topic!r} has no queue {queue}; it has {held}", param_hint="--queue")
         selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
-    tags = tuple(tag.strip() for tag in (how["tags"] or "").split("||") if tag.strip() not in ("", "*"))
     return snapshot.scan(
-        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=tags,
+        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=how["tags"],
         keys=(how["key"],) if how["key"] else (), on_corrupt_record="null", fail_on_data_loss=False,
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
         batch_rows=4096,

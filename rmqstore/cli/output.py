@@ -15,7 +15,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rmqstore import Snapshot, StoreError, open_snapshot
+from rmqstore import Rejected, Snapshot, StoreError, open_snapshot
+from rmqstore.snapshot.reader import Paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -82,13 +83,22 @@ def one_line(error: Exception) -> str:
     return " ".join(printable(text).split())
 
 
-def open_stores(stores: Sequence[str]) -> Snapshot:
-    """The snapshot of the STORE arguments: paths, or NAME=PATH for each.  Raises as open_snapshot."""
-    named = [_NAMED.fullmatch(store) for store in stores]
-    found = {match["name"]: match["path"] for match in named if match}
-    if len(found) == len(stores):
-        return open_snapshot(found)
-    return open_snapshot(list(stores))
+def open_stores(stores: Sequence[str], opened: Callable[[Paths], Snapshot] = open_snapshot) -> Snapshot:
+    """The snapshot of the STORE arguments, by `opened`: paths, or NAME=PATH for each; a path behind a NAME=PATH is a
+    directory of its commitlog.  Raises as open_snapshot.
+    """
+    if not _NAMED.fullmatch(stores[0]):
+        return opened(list(stores))
+    found: dict[str, list[str]] = {}
+    for store in stores:
+        named = _NAMED.fullmatch(store)
+        if named is None:
+            next(reversed(found.values())).append(store)
+        elif named["name"] in found:
+            raise Rejected(f"{named['name']} is named twice: give each broker's store once")
+        else:
+            found[named["name"]] = [named["path"]]
+    return opened(found)
 
 
 def printable(text: str) -> str:

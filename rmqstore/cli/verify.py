@@ -19,6 +19,7 @@ from rmqstore.cli.output import (
 )
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, Finding
+from rmqstore.snapshot.reader import look_at
 from rmqstore.snapshot.verify import verify as verify_store
 
 
@@ -33,7 +34,7 @@ def verify(ctx: click.Context, stores: tuple[str, ...], as_json: bool, quiet: bo
     Lists what is damaged, with file, byte position and reason; exit status 1 if anything is. Notes are what a healthy
     broker leaves: a tail that is not dispatched yet, files made in advance.
     """
-    snapshot = open_stores(stores)
+    snapshot = open_stores(stores, look_at)
     documents: list[dict[str, Any]] = []
     damage_count = note_count = 0
     for store in snapshot.stores:

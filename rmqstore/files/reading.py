@@ -12,7 +12,7 @@ import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import NotAStore
@@ -42,12 +42,13 @@ class StoredFile:
 
 
 StorePath = str | bytes | os.PathLike[str]
+Item = TypeVar("Item")
 
 # A URI by its beginning; of one letter it would be a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
-def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
+def path_list(paths: StorePath | Sequence[Item]) -> Sequence[StorePath | Item]:
     """One path, or several, as several."""
     if isinstance(paths, Sequence) and not isinstance(paths, str | bytes):
         return paths
@@ -121,6 +122,7 @@ class DirectoryEntry:
     name: str
     size: int
     is_directory: bool
+    is_link: bool = False  # of directories alone
 
 
 def list_entries(directory: str) -> list[DirectoryEntry]:
@@ -131,7 +133,9 @@ def list_entries(directory: str) -> list[DirectoryEntry]:
             status = os.stat(join(directory, name))
         except OSError:
             continue  # gone meanwhile, or a link that leads nowhere
-        found.append(DirectoryEntry(name, status.st_size, stat.S_ISDIR(status.st_mode)))
+        is_directory = stat.S_ISDIR(status.st_mode)
+        is_link = is_directory and os.path.islink(join(directory, name))
+        found.append(DirectoryEntry(name, status.st_size, is_directory, is_link))
     return found
 
 

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats.index import HEADER, ITEM, SLOT, IndexHeader, file_size
+from rmqstore.formats.index import HEADER, ITEM, SLOT, IndexHeader, file_size, read_items, read_slots
 from rmqstore.formats.java_hash import string_hash, string_hashes
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Places, gather_bytes
@@ -29,6 +29,8 @@ _GROUPED_WIDTH_MAX = 256
 # An array of numbers that repeats a row keeps the last: numpy assigns in order.  Rows are tied to their slots by
 # sorting slot << _ROW_BITS | row.
 _ROW_BITS = 31
+# Items looked at at once where a whole file is checked: what they need stays in the second-level cache.
+_CHECKED_COUNT = 64 * 1024
 
 View = memoryview | Bytes
 
@@ -106,6 +108,29 @@ def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
         first_ms = int(store_ms[0])
         delays[1:] = (store_ms[1:] - first_ms) // 1000 if first_ms > 0 else 0
     return delays.clip(0, _I32_MAX, out=delays)
+
+
+def is_whole(view: View, slot_count: int) -> bool:
+    """Whether a search finds every item that the header counts: slots, chains and places in the log are as if the items
+    had been put one by one.
+
+    Damage of a slot or an item, or a crash between the pages of a file, makes the chains lose items, which nothing else
+    tells: a search cannot know of what it does not come across.  Takes 4 bytes a slot.
+    """
+    items = read_items(memoryview(view), slot_count)
+    slots = np.zeros(slot_count, np.int32)
+    place = -1
+    for first in range(1, len(items), _CHECKED_COUNT):
+        rows = items[first : first + _CHECKED_COUNT]
+        hashes, places = rows["key_hash"].astype(np.int64), rows["physical_offset"].astype(np.int64)
+        if int(hashes.min()) < 0 or int(rows["delay_s"].min()) < 0 or int(places[0]) < place:
+            return False
+        touched, newest, previous, _ = _link(slots, hashes % slot_count, first)
+        if not np.array_equal(previous, rows["previous_item"]) or (places[1:] < places[:-1]).any():
+            return False
+        slots[touched] = newest
+        place = int(places[-1])
+    return len(items) > 1 and np.array_equal(slots, read_slots(memoryview(view), slot_count))
 
 
 def preset_header(view: View, end_timestamp_ms: int, end_offset: int) -> None:

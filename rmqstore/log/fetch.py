@@ -161,7 +161,7 @@ class Fetch:
         whole = None if queue is not None or self._batches is None else self._batches.find(topic, queue_id)
         held = queue or whole
         if held is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)  # Java makes the queue: there is none without
         # The end first: what is before it stays readable, and the start may only come nearer to it.
         high = held.max_offset
         low = held.min_offset

@@ -12,6 +12,7 @@ from rmqstore.formats.layout import Layout
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
+from rmqstore.snapshot.undispatched import DELAY_MS
 
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
@@ -52,7 +53,20 @@ def _of_levels(store: StoreExtent, access: str) -> tuple[pa.Table, Ints]:
     for level, offset in progress.items():
         reached[levels == level] = offset
     messages = messages.filter(pa.array(int64s(messages["queueOffset"], 0) >= reached))
-    return messages, int64s(messages["tagsCode"], 0)
+    return messages, _delivery_times(messages)
+
+
+def _delivery_times(messages: pa.Table) -> Ints:
+    """When messages of the schedule topic go out, in ms: as their entries say, never before they were stored.
+
+    Entries that the recovery of RocketMQ 4.9 wrote hold the hash of TAGS instead, as it does not know the delay levels
+    yet: there the level that the record names tells, by the default table; a record that names none goes out at once.
+    """
+    entry_ms = int64s(messages["tagsCode"], 0)
+    stored_ms = int64s(messages["storeTimestamp"], 0) // 1000
+    levels = int64s(whole_numbers(property_of(messages, properties.DELAY)), 0)
+    delays_ms = np.array((0, *DELAY_MS))[np.clip(levels, 0, len(DELAY_MS))]
+    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + delays_ms)
 
 
 def _of_timers(store: StoreExtent, access: str) -> tuple[pa.Table, Ints]:

@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.errors import DataLost, NotAStore, StoreError, UnsupportedLayout
+from rmqstore.errors import DataLost, NotAStore, StoreError
 from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.snapshot.ledgers import refuse_ledgers
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import QueueFiles
 from rmqstore.snapshot.undispatched import QueueKey
@@ -139,13 +140,7 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
         reason = "is not a directory" if reading.exists(root) else "does not exist here"
         raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
     children = reading.list_names(root)
-    ledgers = [name for name in children if name.startswith("dledger-")]
-    if ledgers and not log_files:
-        raise UnsupportedLayout(
-            reading.join(root, ledgers[0]),
-            "a DLedger commitlog wraps each message in an entry of its own, which this version does not read yet; "
-            "read the store of a broker without enableDLegerCommitLog",
-        )
+    refuse_ledgers(root, log_files)
     known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
     if not log_files and not known.intersection(children):
         nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]

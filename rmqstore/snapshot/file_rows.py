@@ -1,15 +1,17 @@
 """The files of a store, how full each is, and when its first and last message were stored."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 
 from rmqstore.files import reading
-from rmqstore.formats import index
+from rmqstore.files.reading import DirectoryEntry
+from rmqstore.formats import index, names
 from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text
-from rmqstore.snapshot.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.extents import QueueExtent, StoreExtent, log_directories
 from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
@@ -20,6 +22,11 @@ from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 
 # Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
 _QUEUES_ASKED = 16
+# Rooms whose files are made ahead and hold no messages that a queue leads to.
+_FILLED = ("consumequeue_ext", "compaction")
+# Directories in each other, of which compaction has four.
+_DEPTH_MAX = 5
+_BLOCK_SIZE = 1024 * 1024
 _NAMES = ("kind", "path", "start", "size", "used", "firstTimestamp", "lastTimestamp")
 _Row = tuple[str, str, int | None, int, int, int | None, int | None]
 
@@ -36,7 +43,7 @@ def file_rows(store: StoreExtent, access: str, wanted: frozenset[str]) -> dict[s
         rows += _log_rows(store, view, timed)
         rows += (row for queue in store.queues.values() for row in _queue_rows(queue, view, timed))
     rows += _index_rows(store)
-    rows += _other_rows(store.path)
+    rows += _other_rows(store, {row[1] for row in rows})
     columns: dict[str, list[Any]] = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
     # Names need not be UTF-8, and Arrow's texts are.
     columns["path"] = [java_text(path.encode(errors="surrogateescape")) for path in columns["path"]]
@@ -100,14 +107,56 @@ def _index_rows(store: StoreExtent) -> Iterator[_Row]:
         yield "index", found.file.path, header.begin_offset, found.file.size, min(used, found.file.size), *times
 
 
-def _other_rows(root: str) -> Iterator[_Row]:
-    """The checkpoint, what lies under config/, and the small files and the timer's at the root."""
+def _other_rows(store: StoreExtent, known: AbstractSet[str]) -> Iterator[_Row]:
+    """Every other file in the store's directories: small ones, those of other rooms, empty ones and strays."""
+    root = store.path
     for entry in reading.list_entries(root):
         if not entry.is_directory:
             kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
             used = CHECKPOINT.size if kind == "checkpoint" else entry.size
             yield kind, reading.join(root, entry.name), None, entry.size, min(used, entry.size), None, None
-    for room, kind in (("config", "config"), ("timerlog", "timerlog")):
-        for entry in reading.list_entries(reading.join(root, room)):
-            if not entry.is_directory:
-                yield kind, reading.join(root, room, entry.name), None, entry.size, entry.size, None, None
+    logs = {*log_directories(root), *store.extra_logs, reading.join(root, "commitlog")}
+    rooms = {reading.join(root, name) for name in reading.list_directories(root)}
+    seen = set(known)
+    for room in sorted(rooms | logs):
+        name = "commitlog" if room in logs else room[len(root) :].strip("/")
+        for path, entry in _files_below(room, _DEPTH_MAX):
+            if path not in seen:
+                seen.add(path)
+                yield _other_row(name, path, entry)
+
+
+def _files_below(directory: str, depth: int) -> Iterator[tuple[str, DirectoryEntry]]:
+    for entry in reading.list_entries(directory):
+        path = reading.join(directory, entry.name)
+        if not entry.is_directory:
+            yield path, entry
+        elif depth and not entry.is_link:
+            yield from _files_below(path, depth - 1)
+
+
+def _other_row(room: str, path: str, entry: DirectoryEntry) -> _Row:
+    """A file that holds no message which can be read by it, or none at all."""
+    start = names.parse_start(entry.name)
+    if room in _FILLED and start is not None:
+        return room, path, start, entry.size, _written_size(path, entry.size), None, None
+    is_named = names.parse_index_name(entry.name) is not None if room == "index" else start is not None
+    if room in ("commitlog", "consumequeue", "batchconsumequeue", "index") and is_named:
+        return room, path, start, entry.size, 0, None, None  # empty, or another with the same number counts
+    kind = room if room in ("config", "timerlog", "compaction") else "other"
+    return kind, path, None, entry.size, entry.size, None, None
+
+
+def _written_size(path: str, size: int) -> int:
+    """Bytes of a file made ahead up to the last one that is not 0; 0 for one that is gone."""
+    try:
+        with reading.OpenFile(path) as source:
+            while size:
+                start = max(size - _BLOCK_SIZE, 0)
+                written = np.flatnonzero(np.frombuffer(source.read(start, size - start), np.uint8))
+                if len(written):
+                    return start + int(written[-1]) + 1
+                size = start
+    except OSError:
+        return 0
+    return 0

@@ -1,8 +1,9 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from rmqstore.errors import NotNow
 from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile, StoredFile
-from rmqstore.formats import index, java_hash, names, sys_flag
+from rmqstore.formats import index, index_table, java_hash, names, sys_flag
 from rmqstore.formats.message_columns import Mask, equal_bytes
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
@@ -22,6 +23,7 @@ from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 # What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
 _TRIES = 4
+_FOREVER_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +62,108 @@ def index_files(store: StoreExtent) -> list[IndexFile]:
     return found
 
 
+@functools.lru_cache(maxsize=256)
+def is_whole(file: IndexFile) -> bool:
+    """Whether a search of the file finds all that it should, as far as the file tells: header, slots and items agree.
+
+    Looked at once: a file that changes is another one, by its header or its time of change.
+    """
+    if not file.slot_count:
+        return False
+    with opened_index(file.file) as source:
+        data = source.map_bytes(file.file.size)[: file.file.size]
+        items = index.read_items(data, file.slot_count)
+        if not 1 < len(items) == file.header.index_count:
+            return False
+        ends = (int(items["physical_offset"][1]), int(items["physical_offset"][-1]))
+        is_anchored = ends == (file.header.begin_offset, file.header.end_offset)
+        return is_anchored and index_table.is_whole(data, file.slot_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A key of a topic, and the store times that are meant, both ends included."""
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
+
+    def in_index(self, file: IndexFile, count_max: int) -> list[int]:
+        """Offsets by the hash alone, newest first."""
+        key_hash = java_hash.index_hash(f"{self.topic}#{self.key}")
+        with opened_index(file.file) as source:
+            data = source.map_bytes(file.file.size)[: file.file.size]
+            return index.search(data, file.slot_count, file.item_count, key_hash, self.begin_ms, self.end_ms, count_max)
+
+    def in_log(self, store: StoreExtent, first: int, last: int) -> list[int]:
+        """Offsets of the sound records from `first`, where one begins, to `last` that have the key, newest first."""
+        start, stop = max(first, store.log_start), min(last + 1, store.log_end)
+        if start >= stop or not self.key:
+            return []  # nobody indexes an empty key
+        found: list[int] = []
+        with store.view("auto") as view:
+            for item in walk(view, WalkLimits(start, stop, crc_from=store.log_end, known_end=store.log_end)):
+                if isinstance(item, Stretch):
+                    found += _keyed(item, self.topic, self.key, (self.begin_ms, self.end_ms))
+        return [offset for offset in found[::-1] if offset <= last]
+
+
 def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
     """Physical offsets of records whose key has the hash of `key`, newest first; at most `count_max`, at most 64.
 
     Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the
-    last indexed one are found by walking the log.  Raises NotNow where the index changes again and again meanwhile.
+    last indexed one are found by walking the log, and so are those of index files that are damaged: their chains lose
+    messages, and a search does not notice.  Raises NotNow where the index changes again and again meanwhile.
     """
+    asked = _Question(topic, key, begin_ms, end_ms)
     for _ in range(_TRIES - 1):
         # What a file that is gone knew, the others do not: from the beginning, with those that are there now.
         with suppress(NotNow):
-            return _index_offsets(store, topic, key, begin_ms, end_ms, count_max)
-    return _index_offsets(store, topic, key, begin_ms, end_ms, count_max)
+            return _index_offsets(store, asked, min(count_max, COUNT_MAX))
+    return _index_offsets(store, asked, min(count_max, COUNT_MAX))
 
 
-def _index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-    count_max = min(count_max, COUNT_MAX)
+def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
     files = index_files(store)
-    ends = {file.file.path: _newest_before(file, store.log_end) for file in files if file.slot_count}
-    indexed_until = max(ends.values(), default=-1)
-    walked = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)
-    found = [offset for offset in walked if offset > indexed_until][:count_max]
-    key_hash = java_hash.index_hash(f"{topic}#{key}")
+    found: list[int] = []
+    newer = store.log_end
+    has_gap = True  # behind the file looked at: the log that is not indexed yet, or damaged files
     for file in reversed(files):
         if len(found) >= count_max:
             break
-        if file.slot_count and file.header.matches(begin_ms, end_ms):
-            found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
-        if 0 < file.header.begin_timestamp_ms < begin_ms:
+        if not is_whole(file):
+            has_gap = True
+            continue
+        if has_gap:
+            more = _between(store, asked, files, _newest_before(file, store.log_end), newer)
+            found += [offset for offset in more if offset not in found]
+        if file.header.matches(asked.begin_ms, asked.end_ms):
+            found += asked.in_index(file, count_max - len(found))
+        newer, has_gap = file.header.begin_offset, False
+        if 0 < file.header.begin_timestamp_ms < asked.begin_ms:
             break
-    last = [file for file in files if ends.get(file.file.path) == indexed_until]
-    if indexed_until in walked and not _is_indexed(last, indexed_until, key_hash):
-        # A kill between two keys of a record leaves it half indexed; RocketMQ indexes it again when it recovers.
-        place = sum(offset > indexed_until for offset in found)
-        found.insert(place, indexed_until)
+    else:
+        if has_gap:
+            found += [offset for offset in _between(store, asked, files, -1, newer) if offset not in found]
     return found[:count_max]
 
 
-def _is_indexed(files: Sequence[IndexFile], offset: int, key_hash: int) -> bool:
-    """Whether one of the files that know the record last has an item of it under a key's hash, whatever its time."""
-    return any(offset in _searched(file, key_hash, 0, 2**63 - 1, file.item_count) for file in files)
+def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], older: int, newer: int) -> list[int]:
+    """Offsets by the log from the last record `older` of one index file to the first, `newer`, of another.
+
+    These two may be half indexed, by a kill between two keys of a record or because a file was full: what an index has
+    of them is not told twice, and the first record of a file belongs to what is before it.
+    """
+    forever = replace(asked, begin_ms=0, end_ms=_FOREVER_MS)
+    known = {
+        offset
+        for offset in (older, newer)
+        for file in files
+        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(file)
+        if offset in forever.in_index(file, file.item_count)
+    }
+    return [offset for offset in asked.in_log(store, older, newer) if offset not in known]
 
 
 def _newest_before(file: IndexFile, log_end: int) -> int:
@@ -112,31 +177,6 @@ def _newest_before(file: IndexFile, log_end: int) -> int:
         data = source.map_bytes(file.file.size)[: file.file.size]
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
     return int(offsets[offsets < log_end].max(initial=-1))
-
-
-def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-    with opened_index(file.file) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
-        return index.search(data, file.slot_count, file.item_count, key_hash, begin_ms, end_ms, count_max)
-
-
-def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int) -> list[int]:
-    """Offsets from the last indexed record on whose record has the key, newest first."""
-    start = _walk_start(store, indexed_until)
-    if start >= store.log_end or not key:
-        return []  # nobody indexes an empty key
-    found: list[int] = []
-    with store.view("auto") as view:
-        limits = WalkLimits(start, store.log_end, crc_from=store.log_end, known_end=store.log_end)
-        for item in walk(view, limits):
-            if isinstance(item, Stretch):
-                found += _keyed(item, topic, key, times)
-    return found[::-1]
-
-
-def _walk_start(store: StoreExtent, indexed_until: int) -> int:
-    """A record boundary at or before the last indexed record: that record itself, or the start of the log."""
-    return max(indexed_until, store.log_start)
 
 
 def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> list[int]:

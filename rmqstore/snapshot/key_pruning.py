@@ -14,7 +14,7 @@ from rmqstore.errors import NotNow
 from rmqstore.formats import index, java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.key_lookup import IndexFile, index_files, opened_index
+from rmqstore.snapshot.key_lookup import IndexFile, index_files, is_whole, opened_index
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -81,20 +81,9 @@ def _covered(store: StoreExtent) -> list[_Covered]:
         low, high = max(header.begin_offset, store.log_start), min(header.end_offset, store.walk_from)
         is_cut_off = header.end_offset >= store.log_end  # what was written there later is not indexed
         is_torn = is_crashed and header.end_timestamp_ms > flushed_ms
-        if low < high and file.slot_count and not is_cut_off and not is_torn and _is_consistent(file):
+        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(file):
             covered.append(_Covered(file, low, high))
     return covered
-
-
-def _is_consistent(file: IndexFile) -> bool:
-    """Whether the first and last item are those that the header speaks of."""
-    with opened_index(file.file) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
-        items = index.read_items(data, file.slot_count)
-        if not 1 < len(items) == file.header.index_count:
-            return False
-        ends = (int(items["physical_offset"][1]), int(items["physical_offset"][-1]))
-        return ends == (file.header.begin_offset, file.header.end_offset)
 
 
 def _is_indexed(store: StoreExtent, wanted: QueueRange) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
-from rmqstore.files.reading import StorePath, canonical_path, path_list
+from rmqstore.errors import Corrupt, DataLost, NotAStore, Rejected, UnknownTopic
+from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
 from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
@@ -22,6 +22,7 @@ from rmqstore.snapshot.extents import (
 )
 from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.log_view import corrupt_at
+from rmqstore.snapshot.missing_log import require_log
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.scan import read_split
@@ -31,7 +32,9 @@ from rmqstore.snapshot.splits import Split, plan_splits
 from rmqstore.snapshot.stored_message import StoredMessage, messages_of
 from rmqstore.snapshot.survey import survey
 
-Paths = StorePath | Sequence[StorePath] | Mapping[str, StorePath]
+# A store, or a store and the directories of its commitlog that lie elsewhere.
+StorePaths = StorePath | Sequence[StorePath]
+Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
 
 # Bodies of one answer by key, decompressed: what RocketMQ lets one pull bring (MAX_PULL_MSG_SIZE).
 QUERY_BYTES_MAX = 128 * 1024 * 1024
@@ -40,11 +43,20 @@ QUERY_BYTES_MAX = 128 * 1024 * 1024
 def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
-    A path behind the first that holds commitlog files itself belongs to the store before it (storePathCommitLog
-    elsewhere). Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
-    reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, UnsupportedLayout; Rejected for two stores
-    of one broker name.
+    Where a commitlog lies elsewhere (storePathCommitLog), its directories stand behind the store's: [[STORE, LOG]] or
+    {"broker-a": [STORE, LOG]}; in a plain list a path behind the first that holds commitlog files itself belongs to the
+    store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
+    reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
+    a commitlog, UnsupportedLayout; Rejected for two stores of one broker name.
     """
+    snapshot = look_at(paths, access)
+    for store in snapshot.stores:
+        require_log(store)
+    return snapshot
+
+
+def look_at(paths: Paths, access: str = "auto") -> "Snapshot":
+    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
     stores = [survey(path, name, access, logs) for name, path, logs in _directories(paths)]
     names = [store.broker_name for store in stores]
     doubled = {name for name in names if names.count(name) > 1}
@@ -66,25 +78,31 @@ def require_stores(paths: Paths) -> None:
         refuse_unread_layouts(root, find_log_files(root, logs))
 
 
-def _directories(paths: Paths) -> list[tuple[str | None, str, tuple[str, ...]]]:
+_Directories = tuple[str | None, str, tuple[str, ...]]
+
+
+def _directories(paths: Paths) -> list[_Directories]:
     """For each store its broker's name where one is given, its directory, and its log directories elsewhere."""
     if isinstance(paths, Mapping):
-        named: list[tuple[str | None, Any]] = list(paths.items())
+        named: list[tuple[str | None, StorePaths]] = list(paths.items())
     else:
         named = [(None, path) for path in path_list(paths)]
     if not named:
         raise Rejected("no store given: name at least one directory")
-    logs: dict[int, tuple[str, ...]] = {}
-    for number, (name, path) in enumerate(named):
-        if name is None and number and is_log_directory(canonical_path(path)):
-            owner = max(place for place in range(number) if place not in logs or logs[place])
-            logs[owner] = (*logs.get(owner, ()), canonical_path(path))
-            logs[number] = ()
-    return [
-        (name, canonical_path(path), logs.get(number, ()))
-        for number, (name, path) in enumerate(named)
-        if logs.get(number) != ()
-    ]
+    found: list[_Directories] = []
+    for name, given in named:
+        if not path_list(given):
+            raise Rejected(f"no directory given for the store {name or len(found)}: name it")
+        first, *logs = path_list(given)
+        if name is None and found and not logs and is_log_directory(canonical_path(first)):
+            owner, path, before = found.pop()
+            found.append((owner, path, (*before, canonical_path(first))))
+            continue
+        for log in map(canonical_path, logs):
+            if not is_directory(log):
+                raise NotAStore(log, "is not a directory; give those of storePathCommitLog, behind the store's own")
+        found.append((name, canonical_path(first), tuple(map(canonical_path, logs))))
+    return found
 
 
 class Snapshot:

@@ -1,5 +1,7 @@
 """What a scan is asked for: small frozen values that travel to a Spark worker as they are."""
 
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rmqstore.errors import Rejected
@@ -20,11 +22,47 @@ _WORDS = {
 }
 
 
+def tag_list(text: str) -> tuple[str, ...]:
+    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple.
+
+    Raises Rejected for a place without a tag.
+    """
+    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
+    if tags in (("*",), ("",)):
+        return ()
+    if "" in tags or "*" in tags:
+        raise Rejected("write tags as A || B, or * for any")
+    return tags
+
+
+def key_list(text: str) -> tuple[str, ...]:
+    """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one.
+
+    Raises Rejected where there is none.
+    """
+    keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
+    if not keys:
+        raise Rejected("write message keys as k1 || k2")
+    return keys
+
+
+def _strings(name: str, given: object, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """A field that may come as a text, as any collection of strings, or as None for any."""
+    if isinstance(given, str):
+        return parse(given)
+    values = () if given is None else tuple(given) if isinstance(given, Iterable) else (given,)
+    for value in values:
+        if not isinstance(value, str):
+            raise Rejected(f"{name}={given!r}: a text such as 'a || b', or a list of strings")
+    return values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
     """How rows are made; which rows is the business of a split.
 
-    `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS and UNIQ_KEY.
+    `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS and UNIQ_KEY;
+    both may be given as a text, `paid || sent`, or as any collection of strings.
     `verify_crc` "auto" checks CRCs (of bodies, and of whole records that have one) where a crash can have torn the log,
     as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear behind
     the body.
@@ -48,6 +86,8 @@ class ScanRequest:
 
     def __post_init__(self) -> None:
         resolve_columns(self.columns)
+        for name, parse in (("tags", tag_list), ("keys", key_list)):
+            object.__setattr__(self, name, _strings(name, getattr(self, name), parse))
         for field, words in _WORDS.items():
             if getattr(self, field) not in words:
                 raise Rejected(f"{field}={getattr(self, field)!r}: one of {', '.join(words)}")

@@ -31,7 +31,7 @@ def selected_queues(
     if sum(choice is not None for choice in (topics, pattern, assign)) > 1:
         raise Rejected("topics, pattern and assign: give one of them")
     if topics is not None:
-        return _by_topics(stores, topics)
+        return _by_topics(stores, [name.strip() for name in topics.split(",")] if isinstance(topics, str) else topics)
     if assign is not None:
         return _by_assignment(stores, assign)
     matches = _pattern_test(pattern, include_system_topics)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.errors import Rejected
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
@@ -70,11 +71,15 @@ def _unpickled(data: bytes) -> Split:
 def plan_splits(
     store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest, budget: SplitBudget
 ) -> list[Split]:
-    """Cuts the ranges of one store into splits, in the order of the ranges; empty ranges make none."""
+    """Cuts the ranges of one store into splits, in the order of the ranges; empty ranges make none.
+
+    Raises Rejected for a budget that a read straight through the log cannot keep.
+    """
     spans = [_Weighted.of(store, span) for span in ranges if span.start < span.end]
     if not spans:
         return []
     if request.scan_mode == "commitlog" or store.queue_layout != "file":
+        _require_bytes_alone(store, budget)
         walked = [span for span in spans if store.queue_layout != "file" or _is_walkable(span.span)]
         splits = _log_splits(store, walked, budget) if walked else []
         spans = [span for span in spans if span not in walked]
@@ -90,6 +95,19 @@ def plan_splits(
     splits += _queue_splits(store, [span for span in spans if span not in joined], budget)
     # The messages may lie close together in a part of the stretch, which equal parts of it do not cut finely enough.
     return splits if len(splits) >= budget.min_partitions else _queue_splits(store, spans, budget)
+
+
+def _require_bytes_alone(store: StoreExtent, budget: SplitBudget) -> None:
+    """Raises Rejected for limits by messages and by queues: the log is cut by bytes, for all queues at once."""
+    if budget.max_records or not budget.merge:
+        asked = "maxRecordsPerPartition" if budget.max_records else "mergePartitions=false"
+        why = (
+            "scanMode=commitlog" if store.queue_layout == "file" else f"the {store.queue_layout} queues of {store.path}"
+        )
+        raise Rejected(
+            f"{asked} does not go with {why}: the commitlog is cut by bytes, for all queues together; "
+            "use maxBytesPerPartition or minPartitions"
+        )
 
 
 def _joined_splits(

@@ -21,6 +21,7 @@ from rmqstore.formats import message
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
+from rmqstore.snapshot.missing_log import require_log
 from rmqstore.snapshot.queue_files import SIMPLE, open_queue
 from rmqstore.snapshot.reader import Paths, Snapshot, open_snapshot
 from rmqstore.snapshot.soundness import Reason
@@ -132,7 +133,9 @@ class _Watch:
         for remaining in reversed(range(_SETTLING_LOOKS)):
             state = _state_of(self._store)  # before the survey: what changes meanwhile is seen by the next look
             try:
-                self._settle(self._survey(), state)
+                found = self._survey()
+                require_log(found)
+                self._settle(found, state)
             except _VANISHED:
                 if not remaining:
                     raise

@@ -11,7 +11,8 @@ topics: one row a topic, of config/topics.json or of a queue that is there; perm
 groups: one row a group and queue that has a committed offset.  `lag` counts messages up to maxOffset, 0 at least;
   `lagMs` is from the next message that the group consumes to the newest of the queue; null where the queue is gone.
     SELECT `group`, sum(lag), max(lagMs) FROM groups GROUP BY `group` ORDER BY 2 DESC
-files: one row a file; `used` are the bytes that hold data, the times those of its first and last message.
+files: one row a file, whatever it is; `used` are the bytes that hold data, the times those of its first and last
+  message.  What no broker put there has the kind "other", and so have files under other names than their room's.
     SELECT path, firstTimestamp FROM files WHERE kind = 'commitlog' ORDER BY start
 transactions: one row a transaction whose half message is still there; state is pending, committed, rolledback, or
   discarded (given up after too many checks).  Offsets are queue offsets of the first half message and of the message

@@ -34,7 +34,7 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
             yield item
             continue
         yield from _record_findings(store, item)
-        times.add(_newest(item, dispatched=False), _newest(item, dispatched=True))
+        times.add(_newest(item), _last_dispatched(item))
         queues.check(item)
         index.check(item)
         if progress:
@@ -79,9 +79,12 @@ def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Fi
         yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
 
 
-def _newest(reading: StretchReading, *, dispatched: bool) -> int:
-    """Store time of the newest sound record of a stretch, or of those that belong to a queue; 0 if there is none."""
-    times = reading.located.store_timestamp()
-    if dispatched:
-        times = times[is_dispatched_kind(reading.located.flags)]
-    return int(times.max(initial=0))
+def _newest(reading: StretchReading) -> int:
+    """The latest store time of the sound records of a stretch; 0 if there is none."""
+    return int(reading.located.store_timestamp().max(initial=0))
+
+
+def _last_dispatched(reading: StretchReading) -> int | None:
+    """Store time of the last sound record of a stretch that belongs to a queue; None if none does."""
+    times = reading.located.store_timestamp()[is_dispatched_kind(reading.located.flags)]
+    return int(times[-1]) if len(times) else None

@@ -24,15 +24,16 @@ _SIZE_MAX = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class LogTimes:
-    """Store times in ms of the newest sound record, and of the newest that belongs to a queue; 0 without any."""
+    """Store times in ms: the latest of all sound records, and that of the last one that belongs to a queue, which is an
+    earlier one where the clock was set back; 0 without any."""
 
     newest_ms: int = 0
     dispatched_ms: int = 0
 
-    def add(self, newest_ms: int, dispatched_ms: int) -> None:
-        """Takes the times of one more stretch."""
+    def add(self, newest_ms: int, dispatched_ms: int | None) -> None:
+        """Takes the times of one more stretch; None where none of it belongs to a queue."""
         self.newest_ms = max(self.newest_ms, newest_ms)
-        self.dispatched_ms = max(self.dispatched_ms, dispatched_ms)
+        self.dispatched_ms = self.dispatched_ms if dispatched_ms is None else dispatched_ms
 
 
 def file_findings(store: StoreExtent) -> Iterator[Finding]:
@@ -167,7 +168,7 @@ def _checkpoint_times(
     behind_ms = times.dispatched_ms - known.logics_timestamp_ms
     if not store.is_live and store.queue_layout == "file" and behind_ms > 0:
         reason = (
-            f"logics_timestamp_ms ends {behind_ms} ms before the newest message, though there is no file abort: "
+            f"logics_timestamp_ms ends {behind_ms} ms before the last message, though there is no file abort: "
             "the store was not stopped cleanly, and RocketMQ will not look for what is missing"
         )
         yield Finding(path, checkpoint.CHECKPOINT.offset["logics_timestamp_ms"], reason)
@@ -176,7 +177,7 @@ def _checkpoint_times(
         store.is_live
         and not store.lock_held
         and len(index_ends_ms) > 2
-        and known.index_timestamp_ms < index_ends_ms[-3]
+        and known.index_timestamp_ms < min(index_ends_ms[-3:])  # the clock may have been set back
     ):
         reason = "index_timestamp_ms is older than index files that are full"
         yield Finding(path, checkpoint.CHECKPOINT.offset["index_timestamp_ms"], reason)

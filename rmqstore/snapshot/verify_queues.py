@@ -118,7 +118,7 @@ class QueueCheck:
         codes = queue.tags_codes(entries, self._store.path)
         other = codes != stretch.tag_hashes[stretch.place_of[rows]]
         if queue.key[0] == names.SCHEDULE_TOPIC:
-            other &= codes < np.iinfo(np.int32).max  # a delivery time
+            other &= codes < located.take(rows).store_timestamp()  # else it is when the message goes out
         self._at_entries(queue, numbers[other], "the tags code in the entry is not that of the record's tags")
         if queue.kind == BATCH:
             late = entries["store_timestamp"] != located.take(rows).store_timestamp()

@@ -62,7 +62,7 @@ def test_groups_with_backlog(run: Run, store_of: StoreOf) -> None:
     ]
 
 
-@pytest.mark.parametrize("case", [*BROKER_CASES, "basic-midflip", "longtopic", "multipath", "basic-nocommitlog"])
+@pytest.mark.parametrize("case", [*BROKER_CASES, "basic-midflip", "longtopic", "multipath"])
 def test_it_fits_80_columns_but_for_long_topics(case: str, run: Run, store_of: StoreOf) -> None:
     result = run("inspect", store_of(case))
     assert result.exit_code == 0, result.stderr

@@ -222,16 +222,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         (NEW,),
     ),
     Accepted(
-        "A read of a queue that is not there",
-        "`NO_MESSAGE_IN_QUEUE`: it makes the queue",
-        "`NO_MATCHED_LOGIC_QUEUE`: a read makes nothing",
-        {"NO_MATCHED_LOGIC_QUEUE, RocketMQ NO_MESSAGE_IN_QUEUE": (
-            "get from a queue of no committed message", "get from 5 of a queue of no committed message",
-            "get from queue 2", "get from queue -1", "get from queue 2147483647", "get from topic 'nobody'",
-            "get from topic 'oooooo'", "get from topic 'READS'",
-        )},
-    ),
-    Accepted(
         "A read of no message, or fewer",
         "returns one",
         "`Rejected`: a mistake of the caller",

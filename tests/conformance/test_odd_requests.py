@@ -16,11 +16,12 @@ from tests.conformance.workload import Json
 
 STORES = ("main", "light", "old")
 # Nothing that a request says brings these about: they need a disk, a lock or a peer that is slow or gone, files of a
-# queue that go while they are read, the timer wheel.
+# queue that go while they are read, the timer wheel; a read of no queue makes it, in RocketMQ.
 OF_THE_SURROUNDINGS = {
     "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED",
     "OS_PAGE_CACHE_BUSY", "UNKNOWN_ERROR", "IN_SYNC_REPLICAS_NOT_ENOUGH", "PUT_TO_REMOTE_BROKER_FAIL",
     "WHEEL_TIMER_FLOW_CONTROL", "WHEEL_TIMER_MSG_ILLEGAL", "OFFSET_FOUND_NULL",
+    "NO_MATCHED_LOGIC_QUEUE",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from tests.golden.cases import STORE_CASES, base_name, load_expected
+from tests.golden.cases import READ_CASES, base_name, load_expected
 from tests.golden.departures import DAMAGED_QUEUES, QUEUES, SOMETIMES, rows_in_full
 
 Entry = tuple[int, int, int, int]  # queueOffset, physicalOffset, storeSize, tagsCode
@@ -47,7 +47,7 @@ def _our_entries(snapshot: rmqstore.Snapshot) -> dict[str, list[Entry]]:
     return entries
 
 
-@pytest.mark.parametrize("case", STORE_CASES)
+@pytest.mark.parametrize("case", READ_CASES)
 def test_bounds(case: str, store_of: Callable[[str], Path]) -> None:
     expected = load_expected(case)
     ours = _our_bounds(rmqstore.open_snapshot(store_of(case)))
@@ -64,7 +64,7 @@ def test_bounds(case: str, store_of: Callable[[str], Path]) -> None:
     assert all(low == high for name, (low, high) in ours.items() if name not in of_rows)
 
 
-@pytest.mark.parametrize("case", STORE_CASES)
+@pytest.mark.parametrize("case", READ_CASES)
 def test_entries(case: str, store_of: Callable[[str], Path]) -> None:
     """Queue offset, physical offset, size and tags code of every entry; the address of an extension is resolved."""
     expected = load_expected(case)
@@ -92,7 +92,7 @@ def _java_entries(queue: dict[str, Any], ours: list[Entry]) -> list[Entry]:
     return entries
 
 
-@pytest.mark.parametrize("case", [case for case in STORE_CASES if base_name(case) in QUEUES.keys() - SOMETIMES])
+@pytest.mark.parametrize("case", [case for case in READ_CASES if base_name(case) in QUEUES.keys() - SOMETIMES])
 def test_the_table_of_departures_holds_no_case_too_many(case: str) -> None:
     expected = load_expected(case)
     if _departs(case, expected):

@@ -8,20 +8,37 @@ import pytest
 
 import rmqstore
 from tests.golden import departures
-from tests.golden.cases import FOLDERS, STORE_CASES, base_name, java_rows, load_expected
+from tests.golden.cases import (
+    FOLDERS,
+    READ_CASES,
+    REFUSED,
+    REFUSED_CASES,
+    STORE_CASES,
+    base_name,
+    java_rows,
+    load_expected,
+)
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
-DAMAGED = [case for case in STORE_CASES if (known := departures.ROWS.get(base_name(case))) and known.damaged_at]
+DAMAGED = [case for case in READ_CASES if (known := departures.ROWS.get(base_name(case))) and known.damaged_at]
 
 
 def test_the_golden_stores_are_all_there() -> None:
     """A test over an empty directory would find nothing wrong."""
     assert len(STORE_CASES) == len(FOLDERS) - sum((folder / "meta.json").exists() for folder in FOLDERS.values())
-    assert STORE_CASES
+    assert READ_CASES
+
+
+@pytest.mark.parametrize("case", REFUSED_CASES)
+def test_a_store_whose_messages_are_not_there_is_refused(case: str, store_of: Callable[[str], Path]) -> None:
+    """RocketMQ deletes its queues and index on the first start, and is empty."""
+    assert load_expected(case)["records"] == []
+    with pytest.raises(rmqstore.NotAStore, match=REFUSED[base_name(case)]):
+        rmqstore.open_snapshot(store_of(case))
 
 
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)
-@pytest.mark.parametrize("case", [case for case in STORE_CASES if case not in DAMAGED])
+@pytest.mark.parametrize("case", [case for case in READ_CASES if case not in DAMAGED])
 def test_rows_are_java_s(case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:
     store, expected = store_of(case), load_expected(case)
     before = fingerprint(store)
@@ -79,7 +96,7 @@ def _log_offset(error: rmqstore.Corrupt) -> int:
     return int(Path(error.path).name) + error.offset
 
 
-@pytest.mark.parametrize("case", STORE_CASES)
+@pytest.mark.parametrize("case", READ_CASES)
 def test_beyond_java_is_what_the_table_says(case: str) -> None:
     """Only cases of the table have rows that Java lacks, and these are rows that its writer had confirmed."""
     expected = load_expected(case)
@@ -95,7 +112,7 @@ def case_lost_rows(case: str, expected: departures.Expected) -> bool:
     return refused or base_name(case) in ("basic-midflip", "killed-midflip")
 
 
-@pytest.mark.parametrize("case", [case for case in STORE_CASES if base_name(case) == "sysflags"])
+@pytest.mark.parametrize("case", [case for case in READ_CASES if base_name(case) == "sysflags"])
 def test_stored_bodies_come_as_they_are(case: str, store_of: Callable[[str], Path]) -> None:
     ours = scanned(rmqstore.open_snapshot(store_of(case)), decompress=False)
     rows = java_rows(load_expected(case)["records"])

@@ -89,7 +89,7 @@ def test_places_outside_of_the_queue_are_answered_as_for_any_queue() -> None:
     store.flush()
     statuses = [store.fetch.get("batch", 0, offset).status for offset in (-1, 2, 3)]
     assert statuses == [GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY]
-    assert store.fetch.get("batch", 1, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.fetch.get("batch", 1, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
 def test_tags_and_bytes_limit_what_comes() -> None:

@@ -137,7 +137,7 @@ def test_statuses_outside_of_a_queue() -> None:
     store.queue.min_offset = 3
     fetch = store.fetch()
     for topic, offset, status, next_offset in (
-        ("U", 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0),
+        ("U", 5, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
         ("E", 5, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
         ("T", -1, GetStatus.OFFSET_TOO_SMALL, 3),
         ("T", 2, GetStatus.OFFSET_TOO_SMALL, 3),

@@ -459,7 +459,7 @@ def test_rounds_while_others_put_read_and_dispatch(tmp_path) -> None:
         while not is_over.is_set():
             for queue, offset in places.items():
                 answer = store.get(*queue, offset)
-                assert answer.status is not GetStatus.NO_MATCHED_LOGIC_QUEUE
+                assert answer.status is not GetStatus.NO_MESSAGE_IN_QUEUE
                 for message in answer.messages:
                     assert message.is_whole
                     assert message.queue_offset >= offset

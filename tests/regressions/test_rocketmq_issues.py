@@ -410,7 +410,7 @@ def test_rocketmq_8660_reading_creates_no_queue():
     load.flush()
     before = disk.image()
     assert load.store is not None
-    assert load.store.get("unknown", 7, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert load.store.get("unknown", 7, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert load.store.query("unknown", "key") == []
     assert load.store.offset_at("unknown", 7, 0) == 0
     assert load.store.bounds("unknown", 7) == (0, 0)

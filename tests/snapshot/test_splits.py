@@ -65,6 +65,8 @@ def read_places(splits: list[Split], request: ScanRequest) -> Counter[Place]:
 def test_every_queue_offset_is_in_one_split(
     case: str, budget: SplitBudget, mode: str, start: str | int, end: str | int, reads_log: bool, store_of: StoreOf
 ) -> None:
+    if mode == "commitlog":
+        budget = replace(budget, max_records=0, merge=True)
     snapshot = rmqstore.open_snapshot(store_of(case))
     ranges = snapshot.select(pattern=".*", include_system_topics=True, start=start, end=end, fail_on_data_loss=False)
     columns = (*PLACE, "flag") if reads_log else PLACE
@@ -98,6 +100,7 @@ def test_parts_of_the_log_lie_end_to_end(budget: SplitBudget, store_of: StoreOf)
     snapshot = rmqstore.open_snapshot(store_of("basic"))
     (store,) = snapshot.stores
     ranges = snapshot.select(pattern=".*", include_system_topics=True)
+    budget = replace(budget, max_records=0, merge=True)
     splits = snapshot.plan(ranges, ScanRequest(scan_mode="commitlog"), budget)
     parts = [split.log_range for split in splits if split.log_range]
     assert len(parts) == len(splits)
@@ -177,6 +180,24 @@ def test_a_split_with_every_field_comes_back_equal() -> None:
 def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Rejected, match="or more"):
         SplitBudget(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (SplitBudget(max_records=10), "maxRecordsPerPartition does not go with"),
+        (SplitBudget(merge=False), "mergePartitions=false does not go with"),
+    ],
+)
+def test_a_read_along_the_log_refuses_what_it_cannot_keep(budget: SplitBudget, words: str, tmp_path: Path) -> None:
+    root = small_store(40).write(tmp_path)
+    snapshot = rmqstore.open_snapshot(root)
+    with pytest.raises(Rejected, match=f"{words} scanMode=commitlog: .* use maxBytesPerPartition or minPartitions"):
+        snapshot.plan(snapshot.select(["T"]), ScanRequest(scan_mode="commitlog"), budget)
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    snapshot = rmqstore.open_snapshot(root)
+    with pytest.raises(Rejected, match=f"{words} the RocksDB queues of"):
+        snapshot.plan(snapshot.select(["T"]), ScanRequest(), budget)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 10), (40, 60), (99, 100)])

@@ -10,6 +10,7 @@ import pytest
 
 import rmqstore
 from rmqstore.errors import Rejected, UnknownColumn
+from rmqstore.formats.names import format_start
 from rmqstore.snapshot.tables import SCHEMAS, table_schema
 from tests.bench.synth import MIB, StoreShape, write_store
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
@@ -125,10 +126,45 @@ def test_files_hold_what_is_there(case, store_of):
     paths = {str(path) for path in store.rglob("*") if path.is_file()}
     listed = Counter(row["path"] for row in rows)
     assert max(listed.values()) == 1
-    for room in ("commitlog", "consumequeue", "batchconsumequeue", "index", "config", "timerlog"):
-        files = {path for path in paths if f"/store/{room}/" in path and (store / path).stat().st_size}
-        assert files <= listed.keys()
+    assert paths == listed.keys()
     assert all(0 <= row["used"] <= row["size"] for row in rows)
+
+
+def test_files_lists_empty_ones_strays_and_every_room(tmp_path):
+    store = SmallStore()
+    store.add("T", 0)
+    root = store.write(tmp_path / "store")
+    (tmp_path / "log").mkdir()
+    (root / "commitlog").rename(tmp_path / "log" / "a")
+    extra = {
+        "commitlog/00000000000000004096": b"", "commitlog/00000000000000008192.tmp": b"xy",
+        "consumequeue/T/0/notes.txt": b"x", "consumequeue/T/0/00000000000000001000": b"", "index/old": b"abc",
+        "consumequeue_ext/T/0/00000000000000000000": b"ext" + bytes(100), "compaction/position-checkpoint": b"12",
+        "compaction/compactionLog/T/0/00000000000000000000": b"abc" + bytes(997), "config/sub/x.json": b"{}",
+        "mine/deep/er/file": b"1", "abort": b"",
+    }  # fmt: skip
+    for name, data in extra.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "mine" / "ring").symlink_to(root)
+    snapshot = rmqstore.open_snapshot([[root, tmp_path / "log" / "a"]])
+    rows = {row["path"]: row for row in snapshot.table("files").to_pylist()}
+    found = {name: rows[str(root / name)] for name in extra}
+    assert {name: (row["kind"], row["start"], row["size"], row["used"]) for name, row in found.items()} == {
+        "commitlog/00000000000000004096": ("commitlog", 4096, 0, 0),
+        "commitlog/00000000000000008192.tmp": ("other", None, 2, 2),
+        "consumequeue/T/0/notes.txt": ("other", None, 1, 1),
+        "consumequeue/T/0/00000000000000001000": ("consumequeue", 1000, 0, 0),
+        "index/old": ("other", None, 3, 3),
+        "consumequeue_ext/T/0/00000000000000000000": ("consumequeue_ext", 0, 103, 3),
+        "compaction/position-checkpoint": ("compaction", None, 2, 2),
+        "compaction/compactionLog/T/0/00000000000000000000": ("compaction", 0, 1000, 3),
+        "config/sub/x.json": ("config", None, 2, 2),
+        "mine/deep/er/file": ("other", None, 1, 1),
+        "abort": ("abort", None, 0, 0),
+    }
+    assert not [path for path in rows if "/ring/" in path]
+    assert rows[str(tmp_path / "log" / "a" / format_start(0))]["kind"] == "commitlog"
 
 
 @pytest.mark.parametrize("case", BROKER_CASES)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import Rejected
+from rmqstore.snapshot.request import key_list, tag_list
 from spark_source import option_values as values
 
 
@@ -24,12 +25,12 @@ from spark_source import option_values as values
         (values.byte_size(1 << 30), "1GB", 1 << 30),
         (values.byte_size(1 << 30), "12", 12),
         (values.comma_list, "orders, payments,orders", ("orders", "payments")),
-        (values.tag_list, "paid || shipped", ("paid", "shipped")),
-        (values.tag_list, "paid", ("paid",)),
-        (values.tag_list, "*", ()),
-        (values.tag_list, " ", ()),
-        (values.key_list, "o-1 || o-2", ("o-1", "o-2")),
-        (values.key_list, "o-1 o-2,3", ("o-1", "o-2,3")),
+        (tag_list, "paid || shipped", ("paid", "shipped")),
+        (tag_list, "paid", ("paid",)),
+        (tag_list, "*", ()),
+        (tag_list, " ", ()),
+        (key_list, "o-1 || o-2", ("o-1", "o-2")),
+        (key_list, "o-1 o-2,3", ("o-1", "o-2,3")),
         (values.pattern, "orders.*", "orders.*"),
         (values.local_path, "/data/store", "/data/store"),
         (values.local_path, "file:///data/a%20b", "/data/a b"),
@@ -64,8 +65,8 @@ def test_text_means_a_value(parse, text, value):
         (values.byte_size(100), "101", "from 1 to 100"),
         (values.byte_size(100), "many", "such as 8388608 or 8m"),
         (values.comma_list, "a,,b", "commas between them"),
-        (values.tag_list, "a || *", "write tags as A || B"),
-        (values.key_list, " ", "write message keys as k1 || k2"),
+        (tag_list, "a || *", "write tags as A || B"),
+        (key_list, " ", "write message keys as k1 || k2"),
         (values.pattern, "orders(", "not a regular expression of Python"),
         (values.pattern, "", "1 to 4096 characters"),
         (values.local_path, "hdfs://name/store", "hdfs: is not a file system path; mount or copy"),
@@ -108,8 +109,8 @@ PARSERS = [
     values.count(0, 5),
     values.byte_size(1 << 40),
     values.comma_list,
-    values.tag_list,
-    values.key_list,
+    tag_list,
+    key_list,
     values.pattern,
     values.local_path,
     values.path_list,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -170,6 +171,21 @@ def test_the_two_attempts_of_one_task_count_once(spark, tmp_path):
         writer.commit(messages[1:])
     assert bodies(tmp_path / "store") == ["a", "b"]
     assert not list((tmp_path / "store").rglob("part-*"))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_lower_batch_number_is_passed_over_aloud(tmp_path, caplog, overwrite):
+    """A query with a new checkpoint counts from 0 again; the same batch once more is nothing to speak of."""
+    request = parse_sink_options({"path": str(tmp_path / "store")}, is_stream=False)
+    for number, body, told in ((7, b"a", 0), (7, b"a", 0), (3, b"b", 1), (8, b"c", 0)):
+        writer = sink.BatchSink(sink.StoreSink(request, SinkColumns("orders"), overwrite=overwrite), "w", number)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "rmqstore.sink"):
+            writer.commit([writer.write(iter([pa.record_batch({"body": [body, body]})]))])
+        warnings = [line for line in caplog.messages if "its 2 rows count as added before" in line]
+        assert len(warnings) == told
+        assert all("batch 3 of writer w" in line and "batch 7 is there" in line for line in warnings)
+    assert bodies(tmp_path / "store") == (["c", "c"] if overwrite else ["a", "a", "c", "c"])
 
 
 def test_an_aborted_write_leaves_no_parts(spark, tmp_path):

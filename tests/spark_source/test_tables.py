@@ -101,7 +101,7 @@ def test_options_are_checked_without_spark():
     assert parse_table({"path": "/x"}) is None
     assert parse_table({"path": "/x", "Table": " Messages "}) is None
     assert parse_table({"paths": '["/x", "/y"]', "table": "files"}).stores == ("/x", "/y")
-    with pytest.raises(Rejected, match="no store: give one of path, paths, stores"):
+    with pytest.raises(Rejected, match="no store: name its directory"):
         parse_table({"table": "files"})
     with pytest.raises(Rejected, match="the schema has no column"):
         parse_table({"path": "/x", "table": "files"}).with_schema(StructType([]))

@@ -65,6 +65,19 @@ def rows_of(path: Path, mode: str, **how) -> list[dict]:
     return scan.read_all().to_pylist()
 
 
+def test_keys_inside_of_a_batch_are_found_by_a_scan_and_not_by_the_index(tmp_path: Path) -> None:
+    """RocketMQ's index has the keys of the record alone."""
+    with written(tmp_path) as store:
+        store.flush()
+        assert store.query("batch", "k2") == []
+        assert [message.body for message in store.query("batch", "U")] == [BODY]
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    assert snapshot.query("batch", "k2") == []
+    assert [message.body for message in snapshot.query("batch", "U")] == [BODY]
+    assert [row["body"] for row in rows_of(tmp_path, "auto", keys="k2")] == [b"w2"]
+    assert [row["body"] for row in rows_of(tmp_path, "commitlog", keys="k2")] == [b"w2"]
+
+
 @pytest.mark.parametrize("verify_crc", ["auto", "always"])
 def test_both_ways_of_reading_give_the_same_rows_with_all_their_columns(tmp_path: Path, verify_crc: str) -> None:
     with written(tmp_path) as store:

@@ -145,7 +145,7 @@ def test_deleting_a_topic_forgets_it_and_what_was_consumed_of_it():
     assert not store.delete_topic("orders")
     assert store.topics.find("orders") is None
     assert store.bounds("orders", 0) == (0, 0)
-    assert store.get("orders", 0, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.get("orders", 0, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.offsets.committed("billing", "orders", 0) is None
     assert store.offsets.committed("billing", "others", 0) == 1
     assert store.put(Message("orders", b"new")).queue_offset == 0
@@ -379,6 +379,20 @@ def test_delayed_messages_reach_their_light_queues_when_they_are_delivered(count
     opened.after(0)
     assert opened.bodies_of_all("%LMQ%a")[-1] == b"last"
     assert opened.store.delay.pending_count == 0
+
+
+def test_a_read_of_a_light_queue_counts_by_it_and_shows_the_record_s_own_place():
+    """As RocketMQ's client: the bytes of the record; the place in the light queue is among the properties."""
+    opened = Opened(replace(SMALL, multi_dispatch=True))
+    for number in range(5):
+        light = {"INNER_MULTI_DISPATCH": "%LMQ%b,%LMQ%a" if number == 4 else "%LMQ%a"} if number > 2 else {}
+        opened.store.put(Message("orders", b"%d" % number, properties=light))
+    opened.after(0)
+    answer = opened.store.get("%LMQ%a", 0, 0)
+    assert (answer.min_offset, answer.next_offset, answer.max_offset) == (0, 2, 2)
+    shown = [(message.topic, message.queue_offset, message.properties["INNER_MULTI_QUEUE_OFFSET"])
+             for message in answer.messages]  # fmt: skip
+    assert shown == [("orders", 3, "0"), ("orders", 4, "0,1")]
 
 
 def test_a_delayed_message_that_gets_no_light_queue_holds_up_nobody_and_is_not_lost():

@@ -68,7 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert bodies == wanted[offset : offset + len(bodies)]
             assert 1 <= len(bodies) <= count
         else:
-            assert answer.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+            assert answer.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
     @rule(place=st.floats(0, 1))
     def query(self, place: float) -> None:

@@ -265,7 +265,7 @@ def test_reads_at_the_edges_of_a_queue():
     store.flush()
     assert store.get("orders", 0, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
     assert store.get("orders", 0, 2).status is GetStatus.OFFSET_OVERFLOW_BADLY
-    assert store.get("orders", 1, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.get("orders", 1, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.get("orders", 0, 0, tags="none").status is GetStatus.NO_MATCHED_MESSAGE
     answer = store.get("orders", 0, 0)
     assert (answer.status, answer.next_offset, answer.min_offset, answer.max_offset) == (GetStatus.FOUND, 1, 0, 1)
