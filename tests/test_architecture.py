@@ -121,7 +121,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "mmap": {"rmqstore.files"},
     "ctypes": {"rmqstore.files"},
     "fcntl": {"rmqstore.files"},
-    "shutil": {"rmqstore.files"},
+    "shutil": {"rmqstore.files", "rmqstore.cli.output"},  # cli.output: the width of the terminal
     "tempfile": {"rmqstore.files"},
     "numpy": {
         "rmqstore.formats",

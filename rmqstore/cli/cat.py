@@ -11,12 +11,12 @@ from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import (
     body_text,
     counted,
+    cut_size,
     fitted,
     open_stores,
     padded,
     printable,
     store_arguments,
-    width,
     wrapped,
 )
 
@@ -47,7 +47,7 @@ def cat(
 ) -> None:
     """Print the messages of a topic, queue by queue in order.
 
-    A body that is UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
+    On a terminal a line is cut at its width (COLUMNS sets another); in a pipe or a file lines are whole. A body that is UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
     snapshot = open_stores(stores)
     as_table = not how["as_json"] and not how["json_lines"]
@@ -112,8 +112,8 @@ def _print_array(rows: "_Counted") -> None:
 
 
 def _print_table(rows: "_Counted", with_broker: bool) -> None:
-    """Lines of fixed columns that fit the terminal, printed as they come."""
-    line_size = width()
+    """Lines of fixed columns, printed as they come: cut to fit a terminal, whole in a pipe."""
+    line_size = cut_size()
     head = [_HEAD]
     for batch in rows:
         click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in batch.to_pylist()]))
@@ -122,13 +122,23 @@ def _print_table(rows: "_Counted", with_broker: bool) -> None:
         click.echo("no messages")
 
 
-def _line(row: Row, with_broker: bool, line_size: int) -> str:
+def _line(row: Row, with_broker: bool, line_size: int | None) -> str:
     queue = f"{printable(row['brokerName'])}/{row['queueId']}" if with_broker else str(row["queueId"])
     place = f"{queue:>5} {row['queueOffset']:>9}  "
     if row["corruptReason"]:
-        return wrapped(place, f"damaged: {row['corruptReason']}")
+        reason = f"damaged: {row['corruptReason']}"
+        return place + printable(reason) if line_size is None else wrapped(place, reason)
     stored = row["storeTimestamp"]
     time = f"{stored:%Y-%m-%d %H:%M:%S}" if stored else ""
-    tags, keys = (fitted(printable(row[name] or ""), size) for name, size in (("tags", 10), ("keys", 12)))
-    body = body_text(row["body"], " ")[: line_size + 1]
-    return fitted(f"{place}{time:19}  {padded(tags, 10)}  {padded(keys, 12)}  {body}", line_size).rstrip()
+    tags, keys = (_cell(row[name] or "", size, line_size) for name, size in (("tags", 10), ("keys", 12)))
+    body = body_text(row["body"], " ")
+    if line_size is not None:
+        body = body[: line_size + 1]
+    line = fitted(f"{place}{time:19}  {tags}  {keys}  {body}", line_size)
+    return line if body else line.rstrip()
+
+
+def _cell(text: str, size: int, line_size: int | None) -> str:
+    """A column of at least `size`, and where lines are cut of just as many."""
+    shown = printable(text)
+    return padded(shown if line_size is None else fitted(shown, size), size)

@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -113,13 +114,20 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str
 
 
 def width() -> int:
-    """Characters in a line of the terminal, 80 when there is none."""
-    return Console().width if sys.stdout.isatty() else 80
+    """Columns that a line is broken at: the variable COLUMNS, else those of the terminal, 80 when there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
-def fitted(text: str, size: int) -> str:
-    """The text cut to `size` columns of a terminal, with … where something is left out."""
-    return text if cell_len(text) <= size else set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
+def cut_size() -> int | None:
+    """Columns that a line is cut at: `width` on a terminal; None in a pipe or a file, where nothing is cut."""
+    return width() if sys.stdout.isatty() else None
+
+
+def fitted(text: str, size: int | None) -> str:
+    """The text cut to `size` columns of a terminal, with … where something is left out; None: the whole text."""
+    if size is None or cell_len(text) <= size:
+        return text
+    return set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
 
 
 def padded(text: str, size: int) -> str:
