@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs import broker_demo, engine_demo, to_parquet
-from jobs.printing import code, facts, heading, paragraph, table
+
+from . import broker_demo, engine_demo, to_parquet
+from .printing import code, facts, heading, paragraph, table
 
 ARCHIVE = Path(__file__).parents[1] / "examples" / "orders-store.tar.gz"
 STORE = "store"
@@ -265,7 +266,9 @@ def show_all(output: Path) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the demo; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.demo", description="the main job on the store in examples/")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__package__}.demo", description="the main job on the store in examples/"
+    )
     parser.add_argument(
         "--output",
         type=Path,

@@ -47,7 +47,8 @@ def cat(
 ) -> None:
     """Print the messages of a topic, queue by queue in order.
 
-    On a terminal a line is cut at its width (COLUMNS sets another); in a pipe or a file lines are whole. A body that is UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
+    On a terminal lines are cut at its width (COLUMNS sets another); in a pipe or a file they are whole. A body that is
+    UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
     snapshot = open_stores(stores)
     as_table = not how["as_json"] and not how["json_lines"]
