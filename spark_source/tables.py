@@ -23,6 +23,7 @@ from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import near_names
 from rmqstore.snapshot.tables import SCHEMAS, table_schema
 from spark_source import option_values as values
+from spark_source.worker_errors import errors_in_one_line
 
 MESSAGES = "messages"
 
@@ -129,5 +130,6 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (there is only one)
         """The rows of the table.  Raises StoreError."""
         asked = self._table_read
-        made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
+        with errors_in_one_line():
+            made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
         yield from made.cast(asked.schema).to_batches()
