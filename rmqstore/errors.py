@@ -48,6 +48,8 @@ class UnknownTopic(Rejected):
 
     def __str__(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
+        if any(character in self.topic for character in "*?["):
+            hint = "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some"
         return f"no topic {self.topic!r} in {self.path}: {hint}"
 
 

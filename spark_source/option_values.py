@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
+from rmqstore.snapshot.wanted_words import require_ms, tag_words
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024
@@ -17,6 +18,7 @@ JSON_DEPTH_MAX = 8
 # Nothing here is wider than 64 bits with its sign, and int() of a long text is slow.
 JSON_DIGITS_MAX = 20
 INT64_MAX = 2**63 - 1
+tag_list = tag_words
 PATTERN_SIZE_MAX = 4096
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,16 +95,6 @@ def comma_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def tag_list(text: str) -> tuple[str, ...]:
-    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple."""
-    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
-    if tags in (("*",), ("",)):
-        return ()
-    if "" in tags or "*" in tags:
-        raise Rejected("write tags as A || B, or * for any")
-    return tags
-
-
 def key_list(text: str) -> tuple[str, ...]:
     """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one."""
     keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
@@ -120,7 +112,7 @@ def pattern(text: str) -> str:
             warnings.simplefilter("ignore", FutureWarning)  # a doubled bracket: allowed, and means what it says
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise Rejected(f"not a regular expression of Python: {error}") from None
+        raise Rejected(f"not a regular expression of Python: {error}; .* stands for any characters") from None
     return text
 
 
@@ -225,13 +217,14 @@ def _offset_json(text: str, words: str) -> dict[str, Any]:
 
 
 def instant(text: str) -> int:
-    """A point in time in ms since 1970: a number of ms, or ISO-8601 with a zone.
+    """A point in time in ms since 1970: a number of ms, but not what must be seconds, or ISO-8601 with a zone.
 
     A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,19}", text, re.ASCII):
         at_ms = int(text)
+        require_ms(at_ms)
     else:
         at_ms = -((_EPOCH - _zoned(text)) // timedelta(milliseconds=1))
     if not 0 <= at_ms <= INT64_MAX:

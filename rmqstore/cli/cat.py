@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from rmqstore import Snapshot
+from rmqstore import Rejected, Snapshot
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import (
     body_text,
@@ -19,6 +19,7 @@ from rmqstore.cli.output import (
     store_arguments,
     wrapped,
 )
+from rmqstore.snapshot.wanted_words import tag_words
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
@@ -32,13 +33,22 @@ _HEAD = f"{'queue':>5} {'offset':>9}  {'stored (UTC)':19}  {'tags':10}  {'keys':
 Row = dict[str, Any]
 
 
+def _tag_words(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
+    try:
+        return tag_words(text)
+    except Rejected as mistake:
+        raise click.BadParameter(str(mistake)) from None
+
+
 @click.command()
 @store_arguments
 @click.option("--topic", required=True, help="The topic; `rmqstore inspect` lists them.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
-@click.option("--tags", help='Only these tags: "paid" or "paid || shipped".')
+@click.option(
+    "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
+)
 @click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
 @click.option("--json-lines", is_flag=True, help="One JSON object a line.")
@@ -95,9 +105,8 @@ def _batches(
             held = ", ".join(map(str, known))
             raise click.BadParameter(f"{topic!r} has no queue {queue}; it has {held}", param_hint="--queue")
         selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
-    tags = tuple(tag.strip() for tag in (how["tags"] or "").split("||") if tag.strip() not in ("", "*"))
     return snapshot.scan(
-        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=tags,
+        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=how["tags"],
         keys=(how["key"],) if how["key"] else (), on_corrupt_record="null", fail_on_data_loss=False,
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
         batch_rows=4096,

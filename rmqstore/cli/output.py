@@ -30,6 +30,10 @@ _OPTIONS_SAID = (
         "`rmqstore verify` lists all damage",
     ),
     ("load again for the present offsets, or set failOnDataLoss=false to go on with what is there", "run it again"),
+    (
+        "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some",
+        "a topic is named whole, and one at a time; `rmqstore inspect` lists them",
+    ),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),
 )
 _NAMED = re.compile(r"(?P<name>[^/=\\]+)=(?P<path>.+)")

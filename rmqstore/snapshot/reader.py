@@ -30,6 +30,7 @@ from rmqstore.snapshot.soundness import TEXT, Reason, judge_crcs, judge_place
 from rmqstore.snapshot.splits import Split, plan_splits
 from rmqstore.snapshot.stored_message import StoredMessage, messages_of
 from rmqstore.snapshot.survey import survey
+from rmqstore.snapshot.wanted_words import require_ms
 
 Paths = StorePath | Sequence[StorePath] | Mapping[str, StorePath]
 
@@ -213,6 +214,7 @@ class Snapshot:
         """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and
         `plan` at once, as `read_split` while the stream is read."""
         request = ScanRequest(columns=resolve_columns(columns), **({"access": self._access} | how))
+        require_ms([start_time, end_time])
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,

@@ -161,6 +161,9 @@ def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None
     [
         (["--topic", "JmtZGx"], 1, "did you mean JmtZGxB?"),
         (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; it has 0, 1, 2, 3"),
+        (["--topic", "*"], 1, "a topic is named whole, and one at a time; `rmqstore inspect` lists them"),
+        (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
+        (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),
         ([], 2, "Missing option '--topic'"),
         (["--topic", "JmtZGxB", "--limit", "0"], 2, "Invalid value for '--limit'"),
     ],

@@ -45,7 +45,13 @@ from spark_source import option_values as values
         (values.instant, "2024-05-01T00:00:00Z", 1714521600000),
         (values.instant, "2024-05-01T08:00:00+08:00", 1714521600000),
         (values.instant, "2024-05-01T00:00:00.000001Z", 1714521600001),
-        (values.instants, '{"t": {"0": 5, "1": "1970-01-01T00:00:01Z"}}', {"t": {"0": 5, "1": 1000}}),
+        (values.instant, "0", 0),
+        (values.instant, "100000000000", 10**11),
+        (
+            values.instants,
+            '{"t": {"0": 1714521600000, "1": "1970-01-01T00:00:01Z"}}',
+            {"t": {"0": 1714521600000, "1": 1000}},
+        ),
     ],
 )
 def test_text_means_a_value(parse, text, value):
@@ -93,6 +99,10 @@ def test_text_means_a_value(parse, text, value):
         (values.instant, "-5", "or ISO-8601"),
         (values.instant, "1969-12-31T23:59:59Z", "1970 or later"),
         (values.instant, "9999999999999999999", "1970 or later"),
+        (values.instant, "1795000000", "milliseconds, and 1795000000 looks like seconds: write 1795000000000"),
+        (values.instant, "99999999999", "looks like seconds"),
+        (values.instants, '{"t": {"0": 1795000000}}', "looks like seconds: write 1795000000000"),
+        (values.tag_list, "paid,shipped", "write paid || shipped "),
         (values.instants, '{"t": {"0": true}}', "a time is a number of ms"),
         (values.instants, '{"t": {"0": -1}}', "or ISO-8601"),
         (values.instants, "12", "write times as JSON"),
