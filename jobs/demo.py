@@ -229,7 +229,11 @@ payments = read.load("{store}")
 payments.groupBy("tags").count().show()"""
         )
     )
-    print(paragraph("Your own store: the storePathRootDir of a broker, or a copy of it.  README.md has all options."))
+    print(
+        paragraph(
+            "Your own store: the storePathRootDir of a broker, or a copy of it.  docs/options.md has all options."
+        )
+    )
 
 
 def show_code(*lines: str) -> None:

@@ -252,7 +252,7 @@ def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
         return "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (...)"
     near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, known))
     return f"unknown option {key!r}: " + (
-        f"did you mean {near}?" if near else "leave it out; the README lists all options"
+        f"did you mean {near}?" if near else "leave it out; docs/options.md lists all options"
     )
 
 

@@ -27,7 +27,7 @@ from spark_source.worker_errors import errors_in_one_line
 
 MESSAGES = "messages"
 
-_PARSERS = {
+PARSERS = {
     "path": values.local_path,
     "paths": values.path_list,
     "stores": values.store_paths,
@@ -87,11 +87,11 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
         raise Rejected(f"table={name!r}: write {', '.join([MESSAGES, *SCHEMAS])}")
     mistakes, parsed = [], dict[str, Any]()
     for key, text in given.items():
-        if key not in _PARSERS:
-            mistakes.append(f"option {key!r} does not go with table={name}, which takes {', '.join(_PARSERS)}")
+        if key not in PARSERS:
+            mistakes.append(f"option {key!r} does not go with table={name}, which takes {', '.join(PARSERS)}")
             continue
         try:
-            parsed[key] = _PARSERS[key](text)
+            parsed[key] = PARSERS[key](text)
         except Rejected as mistake:
             mistakes.append(f"{key}={text!r}: {mistake}")
     where = [key for key in _WHERE if key in given]
