@@ -52,7 +52,11 @@ class BatchReader(DataSourceReader):
 
 
 def _unseen_here(missing: NotAStore) -> NotAStore:
-    """The same error in the words of a cluster: the driver saw this path when it planned, this host does not."""
+    """The same error in the words of a cluster: the driver saw this path when it planned, this host does not.  What is
+    there and cannot be read is told as it is, with the host.
+    """
+    if missing.reason.startswith("cannot be read"):
+        return NotAStore(missing.path, f"{missing.reason} (on host {socket.gethostname()})")
     return NotAStore(
         missing.path,
         f"host {socket.gethostname()} cannot see this store ({missing.reason}); mount it at the same path on every "

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rmqstore import Snapshot, StoreError, open_snapshot
+from rmqstore.errors import next_step
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,7 +80,7 @@ def one_line(error: Exception) -> str:
     """The message of an error as the command line says it: options by their names here, no line breaks."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or 'a file'}: {error.strerror}; run as a user who may read it, or try again"
+        text = f"{error.filename or 'a file of the store'}: {error.strerror}; {next_step(error)}"
     for said, meant in _OPTIONS_SAID:
         text = text.replace(said, meant)
     return " ".join(printable(text).split())

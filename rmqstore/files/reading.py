@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rmqstore.errors import NotAStore
+from rmqstore.errors import NotAStore, next_step
+from rmqstore.formats.names import ROOT_WANTED
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
@@ -21,6 +22,8 @@ _CHUNK_SIZE = 4 * 1024 * 1024
 # How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
 _LOOK_SIZE = 64 * 1024
 _PROBES = 16
+# What the system says of a file that its owner deleted or replaced since it was listed.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,18 @@ def path_list(paths: StorePath | Sequence[StorePath]) -> Sequence[StorePath]:
 
 
 def canonical_path(path: str | os.PathLike[str]) -> str:
-    """`path` absolute, with `~` expanded; symbolic links stay as written."""
+    """`path` absolute, with `~` expanded; symbolic links stay as written.
+
+    Raises NotAStore for an empty one, which is most likely a variable that is not set, and not the directory that this
+    process is in.
+    """
+    if not os.fspath(path):
+        raise NotAStore("''", f"is an empty path; {ROOT_WANTED}")
     return os.path.abspath(os.path.expanduser(os.fspath(path)))
+
+
+def _unreadable(path: str, error: OSError) -> NotAStore:
+    return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 
 def join(*parts: str) -> str:
@@ -73,7 +86,7 @@ def list_names(directory: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
 
 
 def list_directories(directory: str) -> list[str]:
@@ -84,7 +97,7 @@ def list_directories(directory: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +142,7 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
     return tuple(sorted(found, key=lambda file: file.start))
 
 
@@ -143,7 +156,7 @@ def read_small_file(path: str, size_max: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
-        raise NotAStore(path, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(path, error) from None
 
 
 def is_locked(path: str) -> bool:
@@ -169,14 +182,21 @@ def shrunk(path: str, size: int) -> OSError:
 class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
-    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises
-    FileNotFoundError at construction if the file is gone, OSError as the system gives it.
+    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises at construction
+    FileNotFoundError (or another error in _GONE) if the file is gone, NotAStore if it is there and cannot be opened:
+    its messages are not lost, and who asked for what is left must not go on without them.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._descriptor = -1
         self._map: mmap.mmap | None = None
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            raise _unreadable(path, error) from None
 
     def __enter__(self) -> Self:
         return self

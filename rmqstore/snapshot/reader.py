@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
+from rmqstore.errors import Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, path_list
 from rmqstore.formats.message_columns import locate
 from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
@@ -284,7 +284,8 @@ class Snapshot:
             if located.sound.any():
                 judge_crcs(located, reasons, None, properties_too=False)
             if reasons[0] != Reason.SOUND:
-                raise corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
+                found = corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
+                raise NoRecord(*found.args) if reasons[0] == Reason.NOT_WHOLE else found
             rows = _rows_at(located, place, reasons)
             return messages_of(Decoder(request, store.broker_name).records(rows))
 
