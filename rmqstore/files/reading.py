@@ -248,6 +248,17 @@ class OpenFile:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)
 
+    def pages(self, size: int, is_mapped: bool) -> "memoryview | ReadPages":
+        """The first `size` bytes as what slices are taken of: the mapping, or reads with pread.
+
+        Raises OSError (ESTALE) if the file is now shorter, now or at a slice; after `close` only the mapping answers.
+        """
+        if is_mapped:
+            return self.map_bytes(size)[:size]
+        if self.size() < size:
+            raise shrunk(self.path, size)
+        return ReadPages(self, size)
+
     def prefault(self, position: int, size: int) -> None:
         """Brings a part of the mapping into this process's page table at once, where the system can: one call in place
         of a fault for every few pages."""
@@ -267,6 +278,23 @@ class OpenFile:
             last = min(position + size, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+class ReadPages:
+    """The first bytes of an open file, of which each slice is read when it is asked for."""
+
+    def __init__(self, source: OpenFile, size: int) -> None:
+        self._source, self._size = source, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, stop, _ = part.indices(self._size)
+        data = self._source.read(start, stop - start)
+        if len(data) < stop - start:
+            raise shrunk(self._source.path, stop)
+        return data
 
 
 def seems_blank(source: OpenFile, start: int, end: int) -> bool:

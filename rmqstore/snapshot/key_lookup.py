@@ -19,6 +19,8 @@ from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 
 # What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
+# All times, in ms.
+EVER = (0, 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def index_files(store: StoreExtent) -> list[IndexFile]:
     found = []
     for file in reading.list_stored_files(reading.join(store.path, "index"), names.parse_index_name):
         with OpenFile(file.path) as source:
-            data = source.map_bytes(file.size)[: file.size]
+            data = source.pages(file.size, store.maps_index)
             header = index.read_header(data)
             if header is not None:
                 found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
@@ -51,7 +53,7 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     """
     count_max = min(count_max, COUNT_MAX)
     files = index_files(store)
-    ends = {file.file.path: _newest_before(file, store.log_end) for file in files if file.slot_count}
+    ends = {file.file.path: _newest_before(store, file) for file in files if file.slot_count}
     indexed_until = max(ends.values(), default=-1)
     walked = _walked_offsets(store, topic, key, (begin_ms, end_ms), indexed_until)
     found = [offset for offset in walked if offset > indexed_until][:count_max]
@@ -60,39 +62,42 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
         if len(found) >= count_max:
             break
         if file.slot_count and file.header.matches(begin_ms, end_ms):
-            found += _searched(file, key_hash, begin_ms, end_ms, count_max - len(found))
+            found += searched(store, file, key_hash, (begin_ms, end_ms), count_max - len(found))
         if 0 < file.header.begin_timestamp_ms < begin_ms:
             break
     last = [file for file in files if ends.get(file.file.path) == indexed_until]
-    if indexed_until in walked and not _is_indexed(last, indexed_until, key_hash):
+    if indexed_until in walked and not _is_indexed(store, last, indexed_until, key_hash):
         # A kill between two keys of a record leaves it half indexed; RocketMQ indexes it again when it recovers.
         place = sum(offset > indexed_until for offset in found)
         found.insert(place, indexed_until)
     return found[:count_max]
 
 
-def _is_indexed(files: Sequence[IndexFile], offset: int, key_hash: int) -> bool:
+def _is_indexed(store: StoreExtent, files: Sequence[IndexFile], offset: int, key_hash: int) -> bool:
     """Whether one of the files that know the record last has an item of it under a key's hash, whatever its time."""
-    return any(offset in _searched(file, key_hash, 0, 2**63 - 1, file.item_count) for file in files)
+    return any(offset in searched(store, file, key_hash, EVER, file.item_count) for file in files)
 
 
-def _newest_before(file: IndexFile, log_end: int) -> int:
+def _newest_before(store: StoreExtent, file: IndexFile) -> int:
     """The newest record before the log's end that has an item in the file; -1 if none has.
 
     A crash may have cut off records that were indexed: then the header speaks of a place that the log no longer has.
     """
-    if file.header.end_offset < log_end:
+    if file.header.end_offset < store.log_end:
         return file.header.end_offset
     with OpenFile(file.file.path) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
+        data = source.pages(file.file.size, store.maps_index)
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
-    return int(offsets[offsets < log_end].max(initial=-1))
+    return int(offsets[offsets < store.log_end].max(initial=-1))
 
 
-def _searched(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+def searched(
+    store: StoreExtent, file: IndexFile, key_hash: int, times_ms: tuple[int, int], count_max: int
+) -> list[int]:
+    """`index.search` of one of the store's index files; `times_ms` are the first and the last."""
     with OpenFile(file.file.path) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
-        return index.search(data, file.slot_count, file.item_count, key_hash, begin_ms, end_ms, count_max)
+        data = source.pages(file.file.size, store.maps_index)
+        return index.search(data, file.slot_count, file.item_count, key_hash, *times_ms, count_max)
 
 
 def _walked_offsets(store: StoreExtent, topic: str, key: str, times: tuple[int, int], indexed_until: int) -> list[int]:

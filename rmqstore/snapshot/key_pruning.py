@@ -14,7 +14,7 @@ from rmqstore.files.reading import OpenFile
 from rmqstore.formats import index, java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.key_lookup import IndexFile, index_files
+from rmqstore.snapshot.key_lookup import EVER, IndexFile, index_files, searched
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -24,7 +24,6 @@ _GAP_ENTRIES = 64
 # From so many ranges a store on, planning them costs more than reading everything between.
 _RANGES_MAX = 2048
 _FOUND_MAX = 100_000
-_FOREVER_MS = 2**63 - 1
 
 
 def prune_by_keys(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest) -> Sequence[QueueRange]:
@@ -34,12 +33,13 @@ def prune_by_keys(store: StoreExtent, ranges: Sequence[QueueRange], request: Sca
     asked = request.keys and request.scan_mode == "auto" and request.verify_crc != "always"
     if not asked or request.on_corrupt_record == "null" or store.queue_layout != "file":
         return ranges
+    store = store.opened_by(request.access)
     covered = _covered(store)
     if not covered:
         return ranges
     by_topic = {wanted.topic for wanted in ranges if _is_indexed(store, wanted)}
     hashes = [java_hash.index_hash(f"{topic}#{key}") for topic in sorted(by_topic) for key in request.keys]
-    found = _found(covered, sorted(set(hashes)))
+    found = _found(store, covered, sorted(set(hashes)))
     if len(found) > _FOUND_MAX:
         return ranges
     places = _messages_at(store, found)
@@ -74,20 +74,20 @@ def _covered(store: StoreExtent) -> list[_Covered]:
         low, high = max(header.begin_offset, store.log_start), min(header.end_offset, store.walk_from)
         is_cut_off = header.end_offset >= store.log_end  # what was written there later is not indexed
         is_torn = is_crashed and header.end_timestamp_ms > flushed_ms
-        if low < high and file.slot_count and not is_cut_off and not is_torn and _is_consistent(file):
+        if low < high and file.slot_count and not is_cut_off and not is_torn and _is_consistent(store, file):
             covered.append(_Covered(file, low, high))
     return covered
 
 
-def _is_consistent(file: IndexFile) -> bool:
+def _is_consistent(store: StoreExtent, file: IndexFile) -> bool:
     """Whether the first and last item are those that the header speaks of."""
     with OpenFile(file.file.path) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
-        items = index.read_items(data, file.slot_count)
-        if not 1 < len(items) == file.header.index_count:
+        data = source.pages(file.file.size, store.maps_index)
+        count = index.put_count(data, file.slot_count)
+        if not 1 < count == file.header.index_count:
             return False
-        ends = (int(items["physical_offset"][1]), int(items["physical_offset"][-1]))
-        return ends == (file.header.begin_offset, file.header.end_offset)
+        first, last = (index.item_offset(data, file.slot_count, number) for number in (1, count - 1))
+        return (first, last) == (file.header.begin_offset, file.header.end_offset)
 
 
 def _is_indexed(store: StoreExtent, wanted: QueueRange) -> bool:
@@ -96,16 +96,12 @@ def _is_indexed(store: StoreExtent, wanted: QueueRange) -> bool:
     return queue.files.kind == SIMPLE and not is_multi_dispatch(wanted.topic)
 
 
-def _found(covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:
+def _found(store: StoreExtent, covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:
     """Where in the log the records with one of the hashes stand; rising, once each."""
     found: list[int] = []
     for part in covered:
-        with OpenFile(part.file.file.path) as source:
-            data = source.map_bytes(part.file.file.size)[: part.file.file.size]
-            for key_hash in hashes:
-                found += index.search(
-                    data, part.file.slot_count, part.file.item_count, key_hash, 0, _FOREVER_MS, _FOUND_MAX + 1
-                )
+        for key_hash in hashes:
+            found += searched(store, part.file, key_hash, EVER, _FOUND_MAX + 1)
     return np.unique(np.array(found, np.int64))
 
 
