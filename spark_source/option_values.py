@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
-from rmqstore.snapshot.wanted_words import require_ms, tag_words
+from rmqstore.formats.wanted_words import require_ms, tag_words
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024

@@ -19,7 +19,7 @@ from rmqstore.cli.output import (
     store_arguments,
     wrapped,
 )
-from rmqstore.snapshot.wanted_words import tag_words
+from rmqstore.formats.wanted_words import tag_words
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",

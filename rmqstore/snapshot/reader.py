@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqstore.errors import Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, path_list
 from rmqstore.formats.message_columns import locate
+from rmqstore.formats.wanted_words import require_ms
 from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
 from rmqstore.snapshot.decode import Decoder
@@ -30,7 +31,6 @@ from rmqstore.snapshot.soundness import TEXT, Reason, judge_crcs, judge_place
 from rmqstore.snapshot.splits import Split, plan_splits
 from rmqstore.snapshot.stored_message import StoredMessage, messages_of
 from rmqstore.snapshot.survey import survey
-from rmqstore.snapshot.wanted_words import require_ms
 
 Paths = StorePath | Sequence[StorePath] | Mapping[str, StorePath]
 

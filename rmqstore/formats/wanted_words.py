@@ -1,11 +1,11 @@
 """What users write for tags and times, wherever they write it, and slips that would silently bring no row or all.
 
-An option of Spark, an argument of `scan` and one of the command line mean the same, so that one rule reads them.
+An option of Spark, an argument of `scan` or `get` and one of the command line mean the same: one rule reads them.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmqstore.errors import Rejected
@@ -22,21 +22,32 @@ def tag_words(text: str) -> tuple[str, ...]:
     A JSON list, `["A", "B"]`, holds tags as they are.  Raises Rejected for what looks like several tags and would be
     one (commas, a single |), and for quotes around a tag.
     """
-    if text.strip().startswith("["):
-        return _listed(text)
+    if is_listed(text):
+        return listed_tags(text)
     tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if tags in (("*",), ("",)):
         return ()
     if "" in tags or "*" in tags:
         raise Rejected("write tags as A || B, or * for any")
-    for tag in tags:
-        is_quoted = tag[0] in _QUOTES or tag[-1] in _QUOTES
-        if is_quoted or "," in tag or "|" in tag:
-            raise Rejected(_meant(text, tag))
+    refuse_slips(text, tags)
     return tags
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def refuse_slips(text: str, tags: Iterable[str]) -> None:
+    """Raises Rejected if one of the tags that `text` was split into looks like several, or stands in quotes."""
+    for tag in tags:
+        is_quoted = tag[:1] in _QUOTES or tag[-1:] in _QUOTES
+        if tag and (is_quoted or "," in tag or "|" in tag):
+            raise Rejected(_meant(text, tag))
+
+
+def is_listed(text: str) -> bool:
+    """Whether tags are written as a JSON list."""
+    return text.strip().startswith("[")
+
+
+def listed_tags(text: str) -> tuple[str, ...]:
+    """The tags of a JSON list.  Raises Rejected for another value."""
     try:
         tags = json.loads(text)
     except (ValueError, RecursionError):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore import Rejected, UnknownTopic, open_snapshot
-from rmqstore.snapshot.wanted_words import require_ms, tag_words
+from rmqstore import Message, Rejected, StoreConfig, UnknownTopic, open_snapshot, open_store
+from rmqstore.formats.wanted_words import require_ms, tag_words
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 
@@ -95,3 +95,12 @@ def test_a_pattern_in_place_of_a_topic_is_told_where_it_goes(tmp_path: Path, top
     store.write(tmp_path)
     with pytest.raises(UnknownTopic, match=re.escape("subscribePattern takes a regular expression, .* for all")):
         open_snapshot(tmp_path).scan([topic])
+
+
+@pytest.mark.parametrize("tags", ["paid,sent", "paid | sent", "'paid'"])
+def test_a_get_by_what_is_no_subscription_is_refused(tmp_path: Path, tags: str) -> None:
+    with open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("orders", b"body", queue_id=0, tags="paid"))
+        store.put(Message("orders", b"body", queue_id=0, tags=tags))
+        with pytest.raises(Rejected, match=r"no quotes, \|\| between tags"):
+            store.get("orders", 0, 0, tags=tags)
