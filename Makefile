@@ -22,7 +22,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format conformance bench bench-kafka mutation flips crash soak wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash soak wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -66,6 +66,9 @@ lint: $(READY)  ## format, lint and types, changing nothing
 format: $(READY)  ## put the code into the format that lint wants
 	@$(PY) -m ruff check -q --fix-only .
 	@$(PY) -m ruff format .
+
+options: $(READY)  ## write docs/options.md, the list of all options, from the tables in the code
+	@$(PY) -m tests.option_page
 
 tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracle/src/*.java)
 	$(call need,java)

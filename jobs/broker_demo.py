@@ -8,8 +8,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs.engine_demo import remove
-from jobs.printing import code, heading, paragraph, table
+
+from .engine_demo import remove
+from .printing import code, heading, paragraph, table
 
 STORE = "broker-store"
 TOPIC, GROUP = "orders", "billing"

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs import broker_demo, engine_demo, to_parquet
-from jobs.printing import code, facts, heading, paragraph, table
+
+from . import broker_demo, engine_demo, to_parquet
+from .printing import code, facts, heading, paragraph, table
 
 ARCHIVE = Path(__file__).parents[1] / "examples" / "orders-store.tar.gz"
 STORE = "store"
@@ -228,7 +229,11 @@ payments = read.load("{store}")
 payments.groupBy("tags").count().show()"""
         )
     )
-    print(paragraph("Your own store: the storePathRootDir of a broker, or a copy of it.  README.md has all options."))
+    print(
+        paragraph(
+            "Your own store: the storePathRootDir of a broker, or a copy of it.  docs/options.md has all options."
+        )
+    )
 
 
 def show_code(*lines: str) -> None:
@@ -265,7 +270,9 @@ def show_all(output: Path) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the demo; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.demo", description="the main job on the store in examples/")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__package__}.demo", description="the main job on the store in examples/"
+    )
     parser.add_argument(
         "--output",
         type=Path,

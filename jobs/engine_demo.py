@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from jobs.printing import code, heading, paragraph, table
+from .printing import code, heading, paragraph, table
 
 STORE = "engine-store"
 ANSWERS = 400
@@ -63,7 +63,7 @@ def write_and_kill(store: Path, example: Path, answer_count: int) -> list[Acknow
 
     Raises ChildProcessError when it ends by itself before.
     """
-    command = [sys.executable, "-m", "jobs.engine_writer", str(store), str(example)]
+    command = [sys.executable, "-m", f"{__package__}.engine_writer", str(store), str(example)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as writer:  # noqa: S603  our own
         assert writer.stdout is not None
         lines = [writer.stdout.readline() for _ in range(answer_count)]

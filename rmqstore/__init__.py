@@ -82,8 +82,8 @@ def __getattr__(name: str) -> Any:
 def register(spark: "SparkSession") -> None:
     """Makes spark.read.format("rmqstore") known to a session.
 
-    An installed package is found by Spark by itself; this is for sessions where another `pyspark_*` package that fails
-    on import hides it.
+    An installed package is found by Spark by itself, if its workers run the Python that has it (PYSPARK_PYTHON); this
+    is for sessions where another `pyspark_*` package that fails on import hides it.
     """
     from pyspark.errors import AnalysisException
 

@@ -5,6 +5,26 @@
 read as one line that names the next step, and survive pickling: Spark carries them from a worker to the driver.
 """
 
+import errno
+
+_ADVICE = {
+    errno.EACCES: "run as a user who may read it",
+    errno.EPERM: "run as a user who may read it",
+    errno.ENOSPC: "make room on that disk, then try again",
+    errno.EDQUOT: "make room on that disk, then try again",
+    errno.EROFS: "mount that file system for writing, or work on a copy",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "look into the system's log: the disk may be failing",
+    errno.ENOENT: "look at the path: nothing is there",
+    errno.ENOTDIR: "look at the path: nothing is there",
+}
+
+
+def next_step(error: OSError) -> str:
+    """What whoever met an error of the system can do about it."""
+    return _ADVICE.get(error.errno or 0, "try again")
+
 
 class StoreError(Exception):
     """The root of the tree: anything that rmqstore raises on purpose."""
@@ -48,6 +68,8 @@ class UnknownTopic(Rejected):
 
     def __str__(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
+        if any(character in self.topic for character in "*?["):
+            hint = "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some"
         return f"no topic {self.topic!r} in {self.path}: {hint}"
 
 
@@ -93,6 +115,16 @@ class Corrupt(StoreError):
         return (
             f"{self.path} @ {self.offset}: {self.reason}; "
             "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all"
+        )
+
+
+class NoRecord(Corrupt):
+    """No record begins where one was asked for by its place: the place is wrong, or the log is damaged there."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} @ {self.offset}: {self.reason}; give the physicalOffset of a message, as `rmqstore cat "
+            "--json-lines` shows it, and if this is one, see what `rmqstore verify` finds"
         )
 
 

@@ -11,6 +11,7 @@ from rmqstore.snapshot import Split, open_snapshot, read_split
 from spark_source.options import BatchRead
 from spark_source.partitions import StorePartition, split_in
 from spark_source.schema import BatchShape
+from spark_source.worker_errors import errors_in_one_line
 
 
 class BatchReader(DataSourceReader):
@@ -24,6 +25,7 @@ class BatchReader(DataSourceReader):
         self._batch_read = batch_read
         self._shape = shape
 
+    @errors_in_one_line()
     def partitions(self) -> list[InputPartition]:
         """The splits of the store as it is now; a list, because Spark takes nothing else.
 
@@ -38,7 +40,8 @@ class BatchReader(DataSourceReader):
         """The rows of one partition as batches of exactly the schema that Spark expects.  Raises StoreError."""
         split = split_in(partition)
         if split is not None:
-            yield from self._batches(split)
+            with errors_in_one_line():
+                yield from self._batches(split)
 
     def _batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         try:
@@ -49,7 +52,11 @@ class BatchReader(DataSourceReader):
 
 
 def _unseen_here(missing: NotAStore) -> NotAStore:
-    """The same error in the words of a cluster: the driver saw this path when it planned, this host does not."""
+    """The same error in the words of a cluster: the driver saw this path when it planned, this host does not.  What is
+    there and cannot be read is told as it is, with the host.
+    """
+    if missing.reason.startswith("cannot be read"):
+        return NotAStore(missing.path, f"{missing.reason} (on host {socket.gethostname()})")
     return NotAStore(
         missing.path,
         f"host {socket.gethostname()} cannot see this store ({missing.reason}); mount it at the same path on every "

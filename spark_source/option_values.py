@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
+from rmqstore.formats.wanted_words import require_ms
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024
@@ -107,7 +108,7 @@ def pattern(text: str) -> str:
             warnings.simplefilter("ignore", FutureWarning)  # a doubled bracket: allowed, and means what it says
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise Rejected(f"not a regular expression of Python: {error}") from None
+        raise Rejected(f"not a regular expression of Python: {error}; .* stands for any characters") from None
     return text
 
 
@@ -255,13 +256,14 @@ def _offset_json(text: str, words: str) -> dict[str, Any]:
 
 
 def instant(text: str) -> int:
-    """A point in time in ms since 1970: a number of ms, or ISO-8601 with a zone.
+    """A point in time in ms since 1970: a number of ms, but not what must be seconds, or ISO-8601 with a zone.
 
     A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,19}", text, re.ASCII):
         at_ms = int(text)
+        require_ms(at_ms)
     else:
         at_ms = -((_EPOCH - _zoned(text)) // timedelta(milliseconds=1))
     if not 0 <= at_ms <= INT64_MAX:

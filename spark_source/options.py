@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.wanted_words import tag_words
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget, key_list, tag_list
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, key_list
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -36,7 +37,7 @@ PARSERS: dict[str, Parser] = {
     "endingOffsetsByTimestamp": values.instants,
     "startingOffsetsByTimestampStrategy": values.one_of("error", "latest"),
     "includeSystemTopics": values.flag,
-    "tags": tag_list,
+    "tags": tag_words,
     "keys": key_list,
     "columns": lambda text: resolve_columns(text.strip()),
     "includeProperties": values.flag,
@@ -252,7 +253,7 @@ def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
         return "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (...)"
     near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, known))
     return f"unknown option {key!r}: " + (
-        f"did you mean {near}?" if near else "leave it out; the README lists all options"
+        f"did you mean {near}?" if near else "leave it out; docs/options.md lists all options"
     )
 
 

@@ -18,6 +18,7 @@ from spark_source.filters import PushedFilters, push
 from spark_source.options import BatchRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
+from spark_source.worker_errors import errors_in_one_line
 
 
 class PushdownReader(BatchReader):
@@ -53,6 +54,7 @@ class PushdownReader(BatchReader):
         self._batch_read = replace(self._batch_read, request=request)
         return False
 
+    @errors_in_one_line()
     def partitions(self) -> list[InputPartition]:
         """As BatchReader.partitions, of what the filters leave."""
         asked = self._batch_read

@@ -20,6 +20,7 @@ from rmqstore.errors import Rejected
 from rmqstore.sink import Batch, StagedPart, append_once, discard, last_batch, overwrite_once, require_free, stage_part
 from spark_source.sink_columns import SinkColumns, sink_columns
 from spark_source.sink_options import SinkRequest
+from spark_source.worker_errors import errors_in_one_line
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -48,6 +49,7 @@ class StoreSink:
         self._columns = columns
         self._overwrite = overwrite
 
+    @errors_in_one_line()
     def stage(self, writer_id: str, batch_id: int, batches: Iterator[pa.RecordBatch]) -> PartMessage:
         """Makes the rows of one task ready.  Raises Rejected, OSError; nothing is left behind then."""
         request, task = self._request, TaskContext.get()
@@ -65,6 +67,7 @@ class StoreSink:
             staging.discard()
             raise
 
+    @errors_in_one_line()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, is_lasting: bool) -> None:
         """Adds what the tasks staged.  Raises as rmqstore.sink.append_once."""
         parts = _parts_of(messages)
@@ -93,6 +96,7 @@ class StoreSink:
             batch.batch_id, batch.writer_id, self._request.path, last, sum(part.row_count for part in batch.parts),
         )  # fmt: skip
 
+    @errors_in_one_line()
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Removes what the tasks staged, as far as Spark knows of it; the next commit sweeps the rest."""
         for message in _parts_of(messages):
@@ -159,6 +163,7 @@ class StreamSink(*_StreamWriters):  # type: ignore[misc]
     def __init__(self, sink: StoreSink) -> None:
         self._sink = sink
 
+    @errors_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stages the rows of a task.  Raises Rejected outside of a streaming query."""
         task = TaskContext.get()

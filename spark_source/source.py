@@ -19,6 +19,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_source.worker_errors import RefusedStream, errors_in_one_line
+
 
 class RmqStoreDataSource(DataSource):
     """A RocketMQ store as a Spark table.  Options are checked in `schema()`, so that `load()` itself tells of mistakes,
@@ -33,6 +35,7 @@ class RmqStoreDataSource(DataSource):
         """The word in `format(...)`."""
         return "rmqstore"
 
+    @errors_in_one_line()
     def schema(self) -> StructType:
         """The schema when the user gives none.
 
@@ -51,6 +54,7 @@ class RmqStoreDataSource(DataSource):
         require_stores(read.stores)
         return spark_schema(read.request.columns)
 
+    @errors_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which is the user's where one was given.  Raises as `schema`, which
         Spark does not ask then.
@@ -73,7 +77,13 @@ class RmqStoreDataSource(DataSource):
         return kind(read.with_columns(shape.columns).with_group_resolved(), shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """A stream of the columns of `schema`.  Raises as `reader`."""
+        """A stream of the columns of `schema`; one that raises as `reader` at its first question where that would."""
+        try:
+            return self._stream_reader(schema)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+            return RefusedStream(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from rmqstore.snapshot import require_stores
         from spark_source.options import parse_stream_options
         from spark_source.schema import shape_for
@@ -84,6 +94,7 @@ class RmqStoreDataSource(DataSource):
         shape = shape_for(schema)
         return StreamReader(read.with_columns(shape.columns), shape)
 
+    @errors_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of the rows of a DataFrame with this schema.
 
@@ -95,6 +106,7 @@ class RmqStoreDataSource(DataSource):
         request = parse_sink_options(self.options, is_stream=False)
         return BatchSink(open_sink(request, schema, overwrite), request.writer_id, request.batch_id)
 
+    @errors_in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
         """A writer of one micro-batch of a stream, `overwrite` in output mode complete.  Raises as `writer`."""
         from spark_source.sink import StreamSink, open_sink

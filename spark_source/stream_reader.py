@@ -25,6 +25,7 @@ from spark_source.schema import BatchShape
 from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
 from spark_source.stream_offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
 from spark_source.turned_back import TurnedBack
+from spark_source.worker_errors import errors_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -84,6 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turned = TurnedBack(log)
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
+    @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
         """Where the stream starts if no checkpoint tells; the same answer however often it is asked.
 
@@ -109,11 +111,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return spark.ReadMaxBytes(self._limits.bytes_max)
         return spark.ReadMinRows(self._limits.rows_min) if self._limits.rows_min else spark.ReadAllAvailable()
 
+    @errors_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Freezes the ends, and which queues there are, as they are now."""
         queues = self._queues(self._ends.look())
         self._target = {place: queue.max_offset for place, (_, queue) in queues.items()}
 
+    @errors_in_one_line()
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
@@ -158,6 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = batch.ends
         return note | offset_json(batch.ends)
 
+    @errors_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """What the store holds, with `$metrics`: how far the stream is behind it, and what it had to leave out."""
         snapshot = self._ends.look()
@@ -175,6 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report[METRICS].pop("notWholeAt", None)
         return report
 
+    @errors_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits between two offsets, the same rows whenever it is asked.
 
@@ -202,6 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one partition.  Raises StoreError."""
         return self._tasks.read(partition)
 
+    @errors_in_one_line()
     def commit(self, end: dict[str, Any]) -> None:
         """Takes note of what is done with; Spark says so one batch later, and of the last one not at all."""
         self._export(offsets_in(end))

@@ -23,10 +23,11 @@ from rmqstore.snapshot.arrow_schema import near_names
 from rmqstore.snapshot.tables import SCHEMAS, table_schema
 from spark_source import option_values as values
 from spark_source.option_table import parsed_options
+from spark_source.worker_errors import errors_in_one_line
 
 MESSAGES = "messages"
 
-_PARSERS = {
+PARSERS = {
     "path": values.local_path,
     "paths": values.path_list,
     "stores": values.store_paths,
@@ -85,7 +86,7 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
     if name not in SCHEMAS:
         raise Rejected(f"table={name!r}: write {', '.join([MESSAGES, *SCHEMAS])}")
     parsed, mistakes = parsed_options(
-        given, _PARSERS, lambda key: f"option {key!r} does not go with table={name}, which takes {', '.join(_PARSERS)}"
+        given, PARSERS, lambda key: f"option {key!r} does not go with table={name}, which takes {', '.join(PARSERS)}"
     )
     mistakes += values.contradicting_stores(parsed)
     schema = pa.schema([])
@@ -120,5 +121,6 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 (there is only one)
         """The rows of the table.  Raises StoreError."""
         asked = self._table_read
-        made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
+        with errors_in_one_line():
+            made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
         yield from made.cast(asked.schema).to_batches()

@@ -1,11 +1,17 @@
 """The examples of the documentation, run as a reader would run them: one program a page."""
 
+import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmqstore import Snapshot
+from spark_source import options, sink_options, tables
+from spark_source.option_texts import READ, WRITE
 from tests.conformance.odd_differences import ACCEPTED, row
+from tests.option_page import PAGE, page
 
 PROJECT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,3 +30,46 @@ def test_every_accepted_difference_from_rocketmq_is_documented() -> None:
     page = (PROJECT / "docs/differences.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| asked")]
     assert rows == [row(one) for one in ACCEPTED]
+
+
+def test_the_page_of_options_says_what_the_code_takes() -> None:
+    """`make options` writes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_every_option_has_its_text() -> None:
+    assert set(READ) == {*options.PARSERS, *options.STREAM_PARSERS}
+    assert {name.lower() for name in READ} >= {name.lower() for name in tables.PARSERS}
+    assert set(WRITE) == set(sink_options.PARSERS)
+
+
+LEAST = {"path": "/s", "subscribe": "t"}
+SELECTED_BY_DEFAULT = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Snapshot.select).parameters.items()
+    if parameter.default is not parameter.empty
+}
+
+
+def whole(read: options.BatchRead) -> options.BatchRead:
+    """The same read with what `Snapshot.select` does where it is not told."""
+    return replace(read, selection=SELECTED_BY_DEFAULT | read.selection)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in options.PARSERS if READ[name].default))
+def test_a_default_of_a_read_is_what_comes_of_no_option(name: str) -> None:
+    given = options.parse_options(LEAST | {name: READ[name].default})
+    assert whole(given) == whole(options.parse_options(LEAST))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in options.STREAM_PARSERS if READ[name].default))
+def test_a_default_of_a_stream_is_what_comes_of_no_option(name: str) -> None:
+    needed = LEAST | ({"minOffsetsPerTrigger": "1"} if name == "maxTriggerDelay" else {})
+    given = options.parse_stream_options(needed | {name: READ[name].default})
+    assert given == options.parse_stream_options(needed)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, text in WRITE.items() if text.default))
+def test_a_default_of_a_write_is_what_comes_of_no_option(name: str) -> None:
+    without = sink_options.parse_sink_options({"path": "/s"}, is_stream=False)
+    assert sink_options.parse_sink_options({"path": "/s", name: WRITE[name].default}, is_stream=False) == without

@@ -7,20 +7,21 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore import Snapshot
+from rmqstore import Rejected, Snapshot
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import (
     body_text,
     counted,
+    cut_size,
     fitted,
     open_stores,
     padded,
     printable,
     store_arguments,
     utc,
-    width,
     wrapped,
 )
+from rmqstore.formats.wanted_words import tag_words
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
@@ -34,13 +35,22 @@ _HEAD = f"{'queue':>5} {'offset':>9}  {'stored (UTC)':19}  {'tags':10}  {'keys':
 Row = dict[str, Any]
 
 
+def _tag_words(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
+    try:
+        return tag_words(text)
+    except Rejected as mistake:
+        raise click.BadParameter(str(mistake)) from None
+
+
 @click.command()
 @store_arguments
 @click.option("--topic", required=True, help="The topic; `rmqstore inspect` lists them.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
-@click.option("--tags", help='Only these tags: "paid" or "paid || shipped".')
+@click.option(
+    "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
+)
 @click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
 @click.option("--json-lines", is_flag=True, help="One JSON object a line.")
@@ -49,7 +59,8 @@ def cat(
 ) -> None:
     """Print the messages of a topic, queue by queue in order.
 
-    A body that is UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
+    On a terminal lines are cut at its width (COLUMNS sets another); in a pipe or a file they are whole. A body that is
+    UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
     snapshot = open_stores(stores)
     as_table = not how["as_json"] and not how["json_lines"]
@@ -113,8 +124,8 @@ def _print_array(rows: "_Counted") -> None:
 
 
 def _print_table(rows: "_Counted", with_broker: bool) -> None:
-    """Lines of fixed columns that fit the terminal, printed as they come."""
-    line_size = width()
+    """Lines of fixed columns, printed as they come: cut to fit a terminal, whole in a pipe."""
+    line_size = cut_size()
     head = [_HEAD]
     for batch in rows:
         click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in _rows(batch)]))
@@ -130,12 +141,20 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
     return list(batch.set_column(at, "storeTimestamp", millis).to_pylist())
 
 
-def _line(row: Row, with_broker: bool, line_size: int) -> str:
+def _line(row: Row, with_broker: bool, line_size: int | None) -> str:
     queue = f"{printable(row['brokerName'])}/{row['queueId']}" if with_broker else str(row["queueId"])
     place = f"{queue:>5} {row['queueOffset']:>9}  "
     if row["corruptReason"]:
-        return wrapped(place, f"damaged: {row['corruptReason']}")
+        reason = f"damaged: {row['corruptReason']}"
+        return place + printable(reason) if line_size is None else wrapped(place, reason)
     time = utc(row["storeTimestamp"])
-    tags, keys = (fitted(printable(row[name] or ""), size) for name, size in (("tags", 10), ("keys", 12)))
-    body = body_text(row["body"], " ", line_size + 1)
-    return fitted(f"{place}{time:19}  {padded(tags, 10)}  {padded(keys, 12)}  {body}", line_size).rstrip()
+    tags, keys = (_cell(row[name] or "", size, line_size) for name, size in (("tags", 10), ("keys", 12)))
+    body = body_text(row["body"], " ", None if line_size is None else line_size + 1)
+    line = fitted(f"{place}{time:19}  {tags}  {keys}  {body}", line_size)
+    return line if body else line.rstrip()
+
+
+def _cell(text: str, size: int, line_size: int | None) -> str:
+    """A column of at least `size`, and where lines are cut of just as many."""
+    shown = printable(text)
+    return padded(shown if line_size is None else fitted(shown, size), size)

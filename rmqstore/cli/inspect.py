@@ -181,7 +181,7 @@ def _show_store(document: Document) -> None:
 
 def _state(document: Document) -> str:
     if document["lockHeld"]:
-        return "running: a broker of this host holds the lock"
+        return "open: a broker or another program of this host holds the lock"
     if document["abortPresent"]:
         return "not stopped cleanly, or running elsewhere: the file abort is there"
     return "stopped"

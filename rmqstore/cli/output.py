@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rmqstore import Rejected, Snapshot, StoreError, open_snapshot
+from rmqstore.errors import next_step
 from rmqstore.snapshot.reader import Paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -32,6 +34,10 @@ _OPTIONS_SAID = (
         "`rmqstore verify` lists all damage",
     ),
     ("load again for the present offsets, or set failOnDataLoss=false to go on with what is there", "run it again"),
+    (
+        "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some",
+        "a topic is named whole, and one at a time; `rmqstore inspect` lists them",
+    ),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),
 )
 _NAMED = re.compile(r"(?P<name>[^/=\\]+)=(?P<path>.+)")
@@ -77,7 +83,7 @@ def one_line(error: Exception) -> str:
     """The message of an error as the command line says it: options by their names here, no line breaks."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or 'a file'}: {error.strerror}; run as a user who may read it, or try again"
+        text = f"{error.filename or 'a file of the store'}: {error.strerror}; {next_step(error)}"
     for said, meant in _OPTIONS_SAID:
         text = text.replace(said, meant)
     return " ".join(printable(text).split())
@@ -132,13 +138,20 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str
 
 
 def width() -> int:
-    """Characters in a line of the terminal, 80 when there is none."""
-    return Console().width if sys.stdout.isatty() else 80
+    """Columns that a line is broken at: the variable COLUMNS, else those of the terminal, 80 when there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
-def fitted(text: str, size: int) -> str:
-    """The text cut to `size` columns of a terminal, with … where something is left out."""
-    return text if cell_len(text) <= size else set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
+def cut_size() -> int | None:
+    """Columns that a line is cut at: `width` on a terminal; None in a pipe or a file, where nothing is cut."""
+    return width() if sys.stdout.isatty() else None
+
+
+def fitted(text: str, size: int | None) -> str:
+    """The text cut to `size` columns of a terminal, with … where something is left out; None: the whole text."""
+    if size is None or cell_len(text) <= size:
+        return text
+    return set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
 
 
 def padded(text: str, size: int) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.errors import NotAStore
+from rmqstore.errors import NotAStore, next_step
 from rmqstore.files.regular import open_regular
+from rmqstore.formats.names import ROOT_WANTED
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
@@ -24,6 +25,8 @@ _CHUNK_SIZE = 4 * 1024 * 1024
 # How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
 _LOOK_SIZE = 64 * 1024
 _PROBES = 16
+# What the system says of a file that its owner deleted or replaced since it was listed.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,17 @@ def canonical_path(path: StorePath) -> str:
         raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
     text = unquote(urlsplit(text).path, errors="surrogateescape") if scheme else text
     if not text:
-        raise NotAStore(repr(text), "names no directory; the one that you are in is '.'")
+        raise NotAStore("''", f"is an empty path; {ROOT_WANTED}; the one that you are in is '.'")
     if "\0" in text:
         raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
     return os.path.abspath(expanded)
+
+
+def _unreadable(path: str, error: OSError) -> NotAStore:
+    return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 
 def join(*parts: str) -> str:
@@ -101,7 +108,7 @@ def list_names(directory: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
 
 
 def list_directories(directory: str) -> list[str]:
@@ -112,7 +119,7 @@ def list_directories(directory: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,7 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(directory, error) from None
     return tuple(sorted(found, key=lambda file: file.start))
 
 
@@ -176,7 +183,7 @@ def read_small_file(path: str, size_max: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise NotAStore(path, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise _unreadable(path, error) from None
 
 
 def is_locked(path: str) -> bool:
@@ -202,15 +209,21 @@ def shrunk(path: str, size: int) -> OSError:
 class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
-    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises
-    FileNotFoundError at construction if the file is gone, NotAStore for what is no ordinary file, OSError as the system
-    gives it.
+    Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises at construction
+    FileNotFoundError (or another error in _GONE) if the file is gone, NotAStore if it is there and cannot be opened, or
+    is no ordinary file: its messages are not lost, and who asked for what is left must not go on without them.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = open_regular(path, os.O_RDONLY)
+        self._descriptor = -1
         self._map: mmap.mmap | None = None
+        try:
+            self._descriptor = open_regular(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            raise _unreadable(path, error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -262,6 +275,17 @@ class OpenFile:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)
 
+    def pages(self, size: int, is_mapped: bool) -> "memoryview | ReadPages":
+        """The first `size` bytes as what slices are taken of: the mapping, or reads with pread.
+
+        Raises OSError (ESTALE) if the file is now shorter, now or at a slice; after `close` only the mapping answers.
+        """
+        if is_mapped:
+            return self.map_bytes(size)[:size]
+        if self.size() < size:
+            raise shrunk(self.path, size)
+        return ReadPages(self, size)
+
     def prefault(self, position: int, size: int) -> None:
         """Brings a part of the mapping into this process's page table at once, where the system can: one call in place
         of a fault for every few pages."""
@@ -281,6 +305,23 @@ class OpenFile:
             last = min(position + size, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
             if last > first:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+class ReadPages:
+    """The first bytes of an open file, of which each slice is read when it is asked for."""
+
+    def __init__(self, source: OpenFile, size: int) -> None:
+        self._source, self._size = source, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, stop, _ = part.indices(self._size)
+        data = self._source.read(start, stop - start)
+        if len(data) < stop - start:
+            raise shrunk(self._source.path, stop)
+        return data
 
 
 def seems_blank(source: OpenFile, start: int, end: int) -> bool:

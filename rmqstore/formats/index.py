@@ -6,6 +6,7 @@ an item the number of the one before.  S and N are not stored: see `infer_sizes`
 
 import struct
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,14 @@ _OFFSET = struct.Struct(">q")
 _Words = npt.NDArray[np.uint32]
 
 
+class Pages(Protocol):
+    """A file that is looked at in parts: a slice of it brings those bytes, a mapping's without a copy."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes | memoryview: ...
+
+
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
     """The header of an index file; times in ms since the epoch, offsets in the commitlog."""
@@ -65,36 +74,56 @@ def file_size(slot_count: int, item_count: int) -> int:
     return HEADER.size + SLOT.size * slot_count + ITEM.size * item_count
 
 
-def read_header(data: bytes | memoryview) -> IndexHeader | None:
+def _array(data: Pages, dtype: npt.DTypeLike, count: int, start: int) -> npt.NDArray[Any]:
+    """`count` values from byte `start` on.  Raises ValueError if the file is shorter."""
+    whole = memoryview(data) if isinstance(data, bytes) else data
+    return np.frombuffer(whole[start : start + count * np.dtype(dtype).itemsize], dtype, count)
+
+
+def read_header(data: Pages) -> IndexHeader | None:
     """The header of a file; None if the file is too short for one.
 
     A count of 0 or less (nothing put yet) reads as 1, as Java loads it.
     """
     if len(data) < HEADER.size:
         return None
-    fields = HEADER.read(data)
+    fields = HEADER.read(data[: HEADER.size])
     fields["index_count"] = max(fields["index_count"], 1)
     return IndexHeader(**fields)
 
 
-def read_slots(data: bytes | memoryview, slot_count: int) -> npt.NDArray[np.int32]:
+def read_slots(data: Pages, slot_count: int) -> npt.NDArray[np.int32]:
     """The newest item of each slot: >i4[slots], a view of `data`.  Raises ValueError if the file is shorter."""
-    return np.frombuffer(data, np.dtype(">i4"), count=slot_count, offset=HEADER.size)
+    return _array(data, np.dtype(">i4"), slot_count, HEADER.size)
 
 
-def read_items(data: bytes | memoryview, slot_count: int) -> npt.NDArray[np.void]:
+def read_items(data: Pages, slot_count: int) -> npt.NDArray[np.void]:
     """The items that are put, from item 0 (unused) on: structured array of ITEM.dtype, a view of `data`.
 
     As many as the header says and the file has room for.
     """
+    return _array(data, ITEM.dtype, put_count(data, slot_count), file_size(slot_count, 0))
+
+
+def read_run(data: Pages, slot_count: int, first: int, count: int) -> npt.NDArray[np.void]:
+    """`count` of the items that are put, from item `first` on.  Raises ValueError if the file is shorter."""
+    return _array(data, ITEM.dtype, count, file_size(slot_count, first))
+
+
+def put_count(data: Pages, slot_count: int) -> int:
+    """How many items `read_items` brings."""
     header = read_header(data)
-    room = (len(data) - HEADER.size - SLOT.size * slot_count) // ITEM.size
-    count = 0 if header is None else max(0, min(header.index_count, room))
-    return np.frombuffer(data, ITEM.dtype, count=count, offset=HEADER.size + SLOT.size * slot_count if count else 0)
+    room = (len(data) - file_size(slot_count, 0)) // ITEM.size
+    return 0 if header is None else max(0, min(header.index_count, room))
+
+
+def item_offset(data: Pages, slot_count: int, number: int) -> int:
+    """The commitlog offset of one item that is put."""
+    return int(read_run(data, slot_count, number, 1)["physical_offset"][0])
 
 
 def search(
-    data: bytes | memoryview,
+    data: Pages,
     slot_count: int,
     item_count: int,
     key_hash: int,
@@ -112,14 +141,15 @@ def search(
     if header is None or header.index_count <= 1 or slot_count < 1 or len(data) < file_size(slot_count, 0):
         return []
     offsets: list[int] = []
-    (number,) = SLOT.struct.unpack_from(data, HEADER.size + SLOT.size * (key_hash % slot_count))
+    at = HEADER.size + SLOT.size * (key_hash % slot_count)
+    (number,) = SLOT.struct.unpack(data[at : at + SLOT.size])
     room = min(item_count, (len(data) - file_size(slot_count, 0)) // ITEM.size)
     for _ in range(header.index_count):
         # `number < room` keeps the walk inside the file; Java throws there and answers with what it has.
         if len(offsets) >= count_max or not 0 < number <= header.index_count or number >= room:
             break
-        item = ITEM.struct.unpack_from(data, file_size(slot_count, number))
-        item_hash, physical_offset, delay_s, previous = item
+        at = file_size(slot_count, number)
+        item_hash, physical_offset, delay_s, previous = ITEM.struct.unpack(data[at : at + ITEM.size])
         if delay_s < 0:
             break
         put_ms = header.begin_timestamp_ms + delay_s * 1000
@@ -131,7 +161,7 @@ def search(
     return offsets
 
 
-def infer_sizes(data: bytes | memoryview) -> tuple[int, int] | None:
+def infer_sizes(data: Pages) -> tuple[int, int] | None:
     """Slot count S and item count N of a whole index file, worked out from its content; None if nothing decides.
 
     Only the length, 40 + 4·S + 20·N, is known.  The header gives two anchors, the commitlog offsets of the first and
@@ -157,10 +187,10 @@ def infer_sizes(data: bytes | memoryview) -> tuple[int, int] | None:
     return slot_count, (len(data) - file_size(slot_count, 0)) // ITEM.size
 
 
-def _candidates(data: bytes | memoryview, header: IndexHeader) -> list[int]:
+def _candidates(data: Pages, header: IndexHeader) -> list[int]:
     """The slot counts that put the first and the last item where the header says, of all that the length allows."""
     word_size = SLOT.size
-    words = np.frombuffer(data, np.uint32)
+    words = _array(data, np.uint32, len(data) // word_size, 0)
     header_words, item_words = HEADER.size // word_size, ITEM.size // word_size
     room_words = len(words) - header_words  # S + item_words * N
     item_count_max = (room_words - 1) // item_words
@@ -197,19 +227,33 @@ def _candidates(data: bytes | memoryview, header: IndexHeader) -> list[int]:
     return [slot_count_min + item_words * step for step in found.tolist()]
 
 
-def _agreement(data: bytes | memoryview, slot_count: int) -> float:
+def _agreement(data: Pages, slot_count: int) -> float:
     """The share of (sampled) items whose slot and previous item belong to the same hash mod S, 0 … 1."""
-    items = read_items(data, slot_count)
-    if len(items) <= 1:
+    count = put_count(data, slot_count)
+    if count <= 1:
         return 0.0
-    numbers = np.unique(np.linspace(1, len(items) - 1, min(_SAMPLE_COUNT, len(items) - 1)).astype(np.int64))
-    sample = items[numbers]
+    numbers = np.unique(np.linspace(1, count - 1, min(_SAMPLE_COUNT, count - 1)).astype(np.int64))
+    start = file_size(slot_count, 0)
+    sample = _rows(data, ITEM.dtype, start, count, numbers)
     hashes = sample["key_hash"].astype(np.int64)
     slots = hashes % slot_count
-    newest = read_slots(data, slot_count)[slots].astype(np.int64)
+    newest = _rows(data, np.dtype(">i4"), HEADER.size, slot_count, slots).astype(np.int64)
     previous = sample["previous_item"].astype(np.int64)
     sound = (hashes >= 0) & (sample["delay_s"] >= 0)
-    sound &= (newest >= numbers) & (newest < len(items)) & (previous >= 0) & (previous < numbers)
-    linked = items["key_hash"][np.where(sound, newest, 0)] % slot_count == slots
-    chained = (previous == 0) | (items["key_hash"][np.where(sound, previous, 0)] % slot_count == slots)
+    sound &= (newest >= numbers) & (newest < count) & (previous >= 0) & (previous < numbers)
+    heads = _rows(data, ITEM.dtype, start, count, np.where(sound, newest, 0))
+    befores = _rows(data, ITEM.dtype, start, count, np.where(sound, previous, 0))
+    linked = heads["key_hash"] % slot_count == slots
+    chained = (previous == 0) | (befores["key_hash"] % slot_count == slots)
     return float(np.mean(sound & linked & chained))
+
+
+def _rows(
+    data: Pages, dtype: np.dtype[Any], start: int, count: int, numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """Those of `count` values from byte `start` on; of a file that is no memory only they are read."""
+    if isinstance(data, bytes | memoryview):
+        return _array(data, dtype, count, start)[numbers]
+    size = dtype.itemsize
+    parts = (data[start + number * size : start + (number + 1) * size] for number in numbers.tolist())
+    return np.frombuffer(b"".join(parts), dtype)

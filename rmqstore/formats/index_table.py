@@ -9,7 +9,17 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats.index import HEADER, ITEM, SLOT, IndexHeader, file_size, read_items, read_slots
+from rmqstore.formats.index import (
+    HEADER,
+    ITEM,
+    SLOT,
+    IndexHeader,
+    Pages,
+    file_size,
+    put_count,
+    read_run,
+    read_slots,
+)
 from rmqstore.formats.java_hash import string_hash, string_hashes
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Places, gather_bytes
@@ -110,18 +120,18 @@ def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
     return delays.clip(0, _I32_MAX, out=delays)
 
 
-def is_whole(view: View, slot_count: int) -> bool:
+def is_whole(data: Pages, slot_count: int) -> bool:
     """Whether a search finds every item that the header counts: slots, chains and places in the log are as if the items
     had been put one by one.
 
     Damage of a slot or an item, or a crash between the pages of a file, makes the chains lose items, which nothing else
     tells: a search cannot know of what it does not come across.  Takes 4 bytes a slot.
     """
-    items = read_items(memoryview(view), slot_count)
+    count = put_count(data, slot_count)
     slots = np.zeros(slot_count, np.int32)
     place = -1
-    for first in range(1, len(items), _CHECKED_COUNT):
-        rows = items[first : first + _CHECKED_COUNT]
+    for first in range(1, count, _CHECKED_COUNT):
+        rows = read_run(data, slot_count, first, min(_CHECKED_COUNT, count - first))
         hashes, places = rows["key_hash"].astype(np.int64), rows["physical_offset"].astype(np.int64)
         if int(hashes.min()) < 0 or int(rows["delay_s"].min()) < 0 or int(places[0]) < place:
             return False
@@ -130,7 +140,7 @@ def is_whole(view: View, slot_count: int) -> bool:
             return False
         slots[touched] = newest
         place = int(places[-1])
-    return len(items) > 1 and np.array_equal(slots, read_slots(memoryview(view), slot_count))
+    return count > 1 and np.array_equal(slots, read_slots(data, slot_count))
 
 
 def preset_header(view: View, end_timestamp_ms: int, end_offset: int) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.errors import NotAStore, UnsupportedLayout
+from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats import message, names
@@ -48,8 +48,9 @@ def require_room(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> None:
 
 def require_store(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> tuple[str, ...]:
     """The paths of what stands at the root of a store and is none of its parts.  Raises NotAStore, UnsupportedLayout
-    for what is no store.
+    for what is no store, an empty path among it.
     """
+    canonical_path(root)
     if not disk.exists(root):
         raise NotAStore(root, f"does not exist here; {names.ROOT_WANTED}")
     found = _look(disk, root, log_paths)
@@ -263,7 +264,7 @@ def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
     try:
         return disk.entries(directory)
     except PermissionError as error:
-        raise NotAStore(directory, f"cannot be read ({error.strerror}); run as a user who may read it") from None
+        raise NotAStore(directory, f"cannot be read ({error.strerror}); {next_step(error)}") from None
 
 
 def _is_numbered(entry: ReadableEntry) -> bool:

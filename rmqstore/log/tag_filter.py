@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.java_hash import string_hash
+from rmqstore.formats.wanted_words import is_listed, listed_tags, refuse_slips
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,18 @@ class TagFilter:
 
 @lru_cache(maxsize=256)
 def parse_tags(expression: str) -> TagFilter | None:
-    """The filter that a subscription means; None for all: `*`, or nothing.  Raises Rejected for one without a tag.
+    """The filter that a subscription means; None for all: `*`, or nothing.  Raises Rejected for one without a tag, and
+    for what no subscription means: tags between commas or single bars, or in quotes.
 
-    Java: FilterAPI.buildSubscriptionData.
+    Java: FilterAPI.buildSubscriptionData, which takes the latter for the name of a tag; here that is a JSON list.
     """
     if expression in ("", "*"):
         return None
-    tags = frozenset(piece.strip() for piece in expression.split("||")) - {""}
+    if is_listed(expression):
+        tags = frozenset(listed_tags(expression))
+    else:
+        tags = frozenset(piece.strip() for piece in expression.split("||")) - {""}
+        refuse_slips(expression, sorted(tags))
     if not tags:
         raise Rejected(f"tags={expression!r}: write a || b, or * for all")
     return TagFilter(tags, np.array(sorted(string_hash(tag) for tag in tags), np.int64))

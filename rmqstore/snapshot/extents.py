@@ -6,7 +6,7 @@ Everything here follows RocketMQ's own start-up (store-format: recovery), on pap
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmqstore.errors import DataLost, NotAStore, StoreError
 from rmqstore.files import reading
@@ -77,6 +77,7 @@ class StoreExtent:
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
+    access: str = "auto"
 
     @property
     def is_live(self) -> bool:
@@ -88,11 +89,20 @@ class StoreExtent:
         """The first offset of the commitlog; 0 without files."""
         return self.log_files[0].start if self.log_files else 0
 
+    @property
+    def maps_index(self) -> bool:
+        """Whether index files are mapped: nobody cuts one short, it is as long as it will be when it is made."""
+        return self.access != "pread"
+
+    def opened_by(self, access: str) -> "StoreExtent":
+        """The same store for who reads it in another way; auto: as it was opened."""
+        return self if access in ("auto", self.access) else replace(self, access=access)
+
     def view(self, access: str) -> LogView:
-        """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being
-        written.
+        """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: as the store was opened,
+        and where that is auto too, pread the one being written.
         """
-        below = mapped_below(self.log_files, self.log_end, self.is_live, access)
+        below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
         return LogView(self.log_files, below, self.log_end, self.deleted_before)
 
 

@@ -23,7 +23,8 @@ from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
 # What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
 _TRIES = 4
-_FOREVER_MS = 2**63 - 1
+# All times, in ms.
+EVER = (0, 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +56,31 @@ def index_files(store: StoreExtent) -> list[IndexFile]:
         if not reading.exists(file.path):
             continue
         with opened_index(file) as source:
-            data = source.map_bytes(file.size)[: file.size]
+            data = source.pages(file.size, store.maps_index)
             header = index.read_header(data)
             if header is not None:
                 found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
     return found
 
 
-@functools.lru_cache(maxsize=256)
-def is_whole(file: IndexFile) -> bool:
+def is_whole(store: StoreExtent, file: IndexFile) -> bool:
     """Whether a search of the file finds all that it should, as far as the file tells: header, slots and items agree.
 
-    Looked at once: a file that changes is another one, by its header or its time of change.
+    Looked at once: a file that changes is another one, by its header or its time of change.  Raises NotNow.
     """
+    return _is_whole(file, store.maps_index)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_whole(file: IndexFile, is_mapped: bool) -> bool:
     if not file.slot_count:
         return False
     with opened_index(file.file) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
-        items = index.read_items(data, file.slot_count)
-        if not 1 < len(items) == file.header.index_count:
+        data = source.pages(file.file.size, is_mapped)
+        count = index.put_count(data, file.slot_count)
+        if not 1 < count == file.header.index_count:
             return False
-        ends = (int(items["physical_offset"][1]), int(items["physical_offset"][-1]))
+        ends = tuple(index.item_offset(data, file.slot_count, number) for number in (1, count - 1))
         is_anchored = ends == (file.header.begin_offset, file.header.end_offset)
         return is_anchored and index_table.is_whole(data, file.slot_count)
 
@@ -89,12 +94,10 @@ class _Question:
     begin_ms: int
     end_ms: int
 
-    def in_index(self, file: IndexFile, count_max: int) -> list[int]:
+    def in_index(self, store: StoreExtent, file: IndexFile, count_max: int) -> list[int]:
         """Offsets by the hash alone, newest first."""
         key_hash = java_hash.index_hash(f"{self.topic}#{self.key}")
-        with opened_index(file.file) as source:
-            data = source.map_bytes(file.file.size)[: file.file.size]
-            return index.search(data, file.slot_count, file.item_count, key_hash, self.begin_ms, self.end_ms, count_max)
+        return searched(store, file, key_hash, (self.begin_ms, self.end_ms), count_max)
 
     def in_log(self, store: StoreExtent, first: int, last: int) -> list[int]:
         """Offsets of the sound records from `first`, where one begins, to `last` that have the key, newest first."""
@@ -132,14 +135,14 @@ def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list
     for file in reversed(files):
         if len(found) >= count_max:
             break
-        if not is_whole(file):
+        if not is_whole(store, file):
             has_gap = True
             continue
         if has_gap:
-            more = _between(store, asked, files, _newest_before(file, store.log_end), newer)
+            more = _between(store, asked, files, _newest_before(store, file), newer)
             found += [offset for offset in more if offset not in found]
         if file.header.matches(asked.begin_ms, asked.end_ms):
-            found += asked.in_index(file, count_max - len(found))
+            found += asked.in_index(store, file, count_max - len(found))
         newer, has_gap = file.header.begin_offset, False
         if 0 < file.header.begin_timestamp_ms < asked.begin_ms:
             break
@@ -155,28 +158,37 @@ def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], o
     These two may be half indexed, by a kill between two keys of a record or because a file was full: what an index has
     of them is not told twice, and the first record of a file belongs to what is before it.
     """
-    forever = replace(asked, begin_ms=0, end_ms=_FOREVER_MS)
+    forever = replace(asked, begin_ms=EVER[0], end_ms=EVER[1])
     known = {
         offset
         for offset in (older, newer)
         for file in files
-        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(file)
-        if offset in forever.in_index(file, file.item_count)
+        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(store, file)
+        if offset in forever.in_index(store, file, file.item_count)
     }
     return [offset for offset in asked.in_log(store, older, newer) if offset not in known]
 
 
-def _newest_before(file: IndexFile, log_end: int) -> int:
+def _newest_before(store: StoreExtent, file: IndexFile) -> int:
     """The newest record before the log's end that has an item in the file; -1 if none has.
 
     A crash may have cut off records that were indexed: then the header speaks of a place that the log no longer has.
     """
-    if file.header.end_offset < log_end:
+    if file.header.end_offset < store.log_end:
         return file.header.end_offset
     with opened_index(file.file) as source:
-        data = source.map_bytes(file.file.size)[: file.file.size]
+        data = source.pages(file.file.size, store.maps_index)
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
-    return int(offsets[offsets < log_end].max(initial=-1))
+    return int(offsets[offsets < store.log_end].max(initial=-1))
+
+
+def searched(
+    store: StoreExtent, file: IndexFile, key_hash: int, times_ms: tuple[int, int], count_max: int
+) -> list[int]:
+    """`index.search` of one of the store's index files; `times_ms` are the first and the last."""
+    with opened_index(file.file) as source:
+        data = source.pages(file.file.size, store.maps_index)
+        return index.search(data, file.slot_count, file.item_count, key_hash, *times_ms, count_max)
 
 
 def _keyed(stretch: Stretch, topic: str, key: str, times: tuple[int, int]) -> list[int]:

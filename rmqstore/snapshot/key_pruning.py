@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqstore.errors import NotNow
-from rmqstore.formats import index, java_hash, message
+from rmqstore.formats import java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.key_lookup import IndexFile, index_files, is_whole, opened_index
+from rmqstore.snapshot.key_lookup import EVER, IndexFile, index_files, is_whole, searched
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -24,7 +24,6 @@ _GAP_ENTRIES = 64
 # From so many ranges a store on, planning them costs more than reading everything between.
 _RANGES_MAX = 2048
 _FOUND_MAX = 100_000
-_FOREVER_MS = 2**63 - 1
 
 
 def prune_by_keys(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest) -> Sequence[QueueRange]:
@@ -35,7 +34,7 @@ def prune_by_keys(store: StoreExtent, ranges: Sequence[QueueRange], request: Sca
     if not asked or request.on_corrupt_record == "null" or store.queue_layout != "file":
         return ranges
     try:
-        return _pruned(store, ranges, request)
+        return _pruned(store.opened_by(request.access), ranges, request)
     except NotNow:  # the index changes just now: everything will do as well
         return ranges
 
@@ -46,7 +45,7 @@ def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanReque
         return ranges
     by_topic = {wanted.topic for wanted in ranges if _is_indexed(store, wanted)}
     hashes = [java_hash.index_hash(f"{topic}#{key}") for topic in sorted(by_topic) for key in request.keys]
-    found = _found(covered, sorted(set(hashes)))
+    found = _found(store, covered, sorted(set(hashes)))
     if len(found) > _FOUND_MAX:
         return ranges
     places = _messages_at(store, found)
@@ -81,7 +80,7 @@ def _covered(store: StoreExtent) -> list[_Covered]:
         low, high = max(header.begin_offset, store.log_start), min(header.end_offset, store.walk_from)
         is_cut_off = header.end_offset >= store.log_end  # what was written there later is not indexed
         is_torn = is_crashed and header.end_timestamp_ms > flushed_ms
-        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(file):
+        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(store, file):
             covered.append(_Covered(file, low, high))
     return covered
 
@@ -92,16 +91,12 @@ def _is_indexed(store: StoreExtent, wanted: QueueRange) -> bool:
     return queue.files.kind == SIMPLE and not is_multi_dispatch(wanted.topic)
 
 
-def _found(covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:
+def _found(store: StoreExtent, covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:
     """Where in the log the records with one of the hashes stand; rising, once each."""
     found: list[int] = []
     for part in covered:
-        with opened_index(part.file.file) as source:
-            data = source.map_bytes(part.file.file.size)[: part.file.file.size]
-            for key_hash in hashes:
-                found += index.search(
-                    data, part.file.slot_count, part.file.item_count, key_hash, 0, _FOREVER_MS, _FOUND_MAX + 1
-                )
+        for key_hash in hashes:
+            found += searched(store, part.file, key_hash, EVER, _FOUND_MAX + 1)
     return np.unique(np.array(found, np.int64))
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.errors import Corrupt, DataLost, NotAStore, Rejected, UnknownTopic
+from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
+from rmqstore.formats.wanted_words import require_ms
 from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
 from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
 from rmqstore.snapshot.decode import Decoder
@@ -236,6 +237,7 @@ class Snapshot:
         """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and
         `plan` at once, as `read_split` while the stream is read."""
         request = ScanRequest(columns=resolve_columns(columns), **({"access": self._access} | how))
+        require_ms([start_time, end_time])
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,
@@ -314,7 +316,8 @@ class Snapshot:
             if located.sound.any():
                 judge_crcs(located, reasons)
             if reasons[0] != Reason.SOUND:
-                raise corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
+                found = corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
+                raise NoRecord(*found.args) if reasons[0] == Reason.NOT_WHOLE else found
             rows = _rows_at(located, place, reasons)
             return messages_of(Decoder(request, store.broker_name).records(rows))
 

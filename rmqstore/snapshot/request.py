@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
+from rmqstore.formats.wanted_words import tag_words
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
 BODY_BYTES_MAX = BODY_SIZE_MAX
@@ -20,19 +21,6 @@ _WORDS = {
     "verify_crc": ("auto", "always", "never"),
     "access": ("auto", "mmap", "pread"),
 }
-
-
-def tag_list(text: str) -> tuple[str, ...]:
-    """Tags as a RocketMQ subscription writes them: `A || B`; `*` or nothing means any, which is the empty tuple.
-
-    Raises Rejected for a place without a tag.
-    """
-    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
-    if tags in (("*",), ("",)):
-        return ()
-    if "" in tags or "*" in tags:
-        raise Rejected("write tags as A || B, or * for any")
-    return tags
 
 
 def key_list(text: str) -> tuple[str, ...]:
@@ -86,7 +74,7 @@ class ScanRequest:
 
     def __post_init__(self) -> None:
         resolve_columns(self.columns)
-        for name, parse in (("tags", tag_list), ("keys", key_list)):
+        for name, parse in (("tags", tag_words), ("keys", key_list)):
             object.__setattr__(self, name, _strings(name, getattr(self, name), parse))
         for field, words in _WORDS.items():
             if getattr(self, field) not in words:

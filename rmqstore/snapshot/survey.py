@@ -100,6 +100,7 @@ def survey(
         queue_layout="RocksDB" if rocksdb else "file",
         extra_logs=extra_logs,
         deleted_before=deleted,
+        access=access,
     )
 
 

@@ -1,20 +1,29 @@
 """`rmqstore cat`."""
 
 import base64
+import fcntl
 import json
+import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from rich.cells import cell_len
 
+from rmqstore import Message, StoreConfig, open_store
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
 
 StoreOf = Callable[[str], Path]
 TOPIC = "%RETRY%ZvScxdxQmOx"
+MAIN = "from rmqstore.cli import main; main(prog_name='rmqstore')"
 
 
 def lines_of(result: Result) -> list[dict]:
@@ -66,13 +75,76 @@ def test_tags_and_key(run: Run, store_of: StoreOf) -> None:
     assert all(keyed["keys"] in (row["keys"] or "").split(" ") for row in rows)
 
 
-def test_the_table_fits_80_columns(run: Run, store_of: StoreOf) -> None:
-    result = run("cat", store_of("broker-clean-4.9.8"), "--topic", "G101Normal", "--limit", 50)
-    lines = result.stdout.splitlines()
-    assert len(lines) == 51
+BODIES = [b"short", b"x" * 300, "Größe 日本".encode() * 20, b"two\nlines and blanks  "]
+TAG, KEY = "a-tag-of-more-than-ten-characters", "key-of-more-than-twelve"
+
+
+@pytest.fixture(scope="module")
+def long_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of four messages whose lines do not fit 80 columns, all but one."""
+    path = tmp_path_factory.mktemp("cat") / "store"
+    with open_store(path, StoreConfig(preallocate=False), workers=False) as store:
+        for body in BODIES:
+            store.put(Message("orders", body, queue_id=0, tags=TAG, keys=[KEY]))
+    return path
+
+
+def on_a_terminal(columns: int, *arguments: object, **variables: str) -> list[str]:
+    """The lines that `rmqstore ARGUMENTS` prints on a terminal so wide; COLUMNS is set by `variables` only."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"} | variables
+    command = [sys.executable, "-c", MAIN, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        shown = bytearray()
+        with suppress(OSError):  # EIO: the terminal was closed
+            while data := os.read(ours, 65536):
+                shown += data
+        os.close(ours)
+        assert process.wait() == 0
+    return shown.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("columns", "variables", "expected"),
+    [
+        (80, {}, 80),
+        (100, {}, 100),
+        (80, {"COLUMNS": "120"}, 120),
+        (80, {"COLUMNS": "0"}, 80),
+        (80, {"COLUMNS": "x"}, 80),
+    ],
+)
+def test_a_line_is_cut_at_the_width_of_the_terminal_or_at_columns(
+    columns: int, variables: dict[str, str], expected: int, long_lines: Path
+) -> None:
+    lines = on_a_terminal(columns, "cat", long_lines, "--topic", "orders", **variables)
+    assert len(lines) == 1 + len(BODIES)
     assert lines[0].split() == ["queue", "offset", "stored", "(UTC)", "tags", "keys", "body"]
-    assert max(len(line) for line in lines) <= 80
-    assert all(character.isprintable() for line in lines for character in line)
+    assert [cell_len(line) for line in lines[2:3]] == [expected]
+    assert max(map(cell_len, lines)) <= expected
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_in_a_pipe_bodies_tags_and_keys_are_whole(
+    columns: str | None, long_lines: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    lines = run("cat", long_lines, "--topic", "orders").stdout.splitlines()
+    assert [line.split(TAG)[1] for line in lines[1:]] == [
+        f"  {KEY}  {body.decode().replace(chr(10), ' ')}" for body in BODIES
+    ]
+
+
+def test_in_a_pipe_a_damaged_message_is_one_line(run: Run, store_of: StoreOf) -> None:
+    result = run("cat", store_of("basic-midflip"), "--topic", "JmtZGxB", "--queue", 1)
+    (line,) = [line for line in result.stdout.splitlines() if "damaged: " in line]
+    rows = lines_of(run("cat", store_of("basic-midflip"), "--topic", "JmtZGxB", "--queue", 1, "--json-lines"))
+    (reason,) = [row["corruptReason"] for row in rows if "corruptReason" in row]
+    assert line.endswith(f"damaged: {reason}")
 
 
 def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None:
@@ -89,6 +161,9 @@ def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None
     [
         (["--topic", "JmtZGx"], 1, "did you mean JmtZGxB?"),
         (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; it has 0, 1, 2, 3"),
+        (["--topic", "*"], 1, "a topic is named whole, and one at a time; `rmqstore inspect` lists them"),
+        (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
+        (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),
         ([], 2, "Missing option '--topic'"),
         (["--topic", "JmtZGxB", "--limit", "0"], 2, "Invalid value for '--limit'"),
     ],
@@ -117,10 +192,9 @@ def test_debug_shows_the_stack(run: Run, tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_ends_it_quietly(store_of: StoreOf) -> None:
     """As `rmqstore cat … | head -1` does; more than a pipe holds is waiting."""
-    code = "from rmqstore.cli import main; main(prog_name='rmqstore')"
     arguments = ["cat", str(store_of("basic")), "--topic", TOPIC, "--json-lines"]
     with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,11 +1,17 @@
-"""What the commands print with."""
+"""What the commands print with, and what all of them say."""
+
+import errno
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rmqstore.cli.output import body_fields, body_text, byte_size, fitted, padded, printable, utc, wrapped
+from rmqstore import Message, StoreConfig, open_store
+from rmqstore.cli.output import body_fields, body_text, byte_size, fitted, one_line, padded, printable, utc, wrapped
+from tests.cli.conftest import Run, last_line
 
 
 @given(st.text())
@@ -43,3 +49,42 @@ def test_wrapped_lines_stand_under_each_other() -> None:
     first, second = wrapped("  name  ", "word " * 20).splitlines()
     assert first.startswith("  name  word")
     assert second.startswith("        word")
+
+
+def test_a_full_disk_is_no_matter_of_permissions() -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/store/commitlog/0")
+    assert one_line(full) == "/data/store/commitlog/0: No space left on device; make room on that disk, then try again"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["verify"], ["inspect"], ["cat", "--topic", "t"], ["recover"], ["recover", "--dry-run"], ["clean"],
+        ["clean", "--dry-run"],
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_refused_by_every_command(
+    command: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an unset variable in a script makes it; the directory that the script runs in may be a store."""
+    open_store(tmp_path, StoreConfig(preallocate=False), workers=False).close()
+    monkeypatch.chdir(tmp_path)
+    result = run(*command, "")
+    assert result.exit_code == 1
+    assert "is an empty path; give the broker's storePathRootDir" in last_line(result.stderr)
+    assert result.stdout == ""
+
+
+def test_a_store_that_a_program_has_open_is_not_said_to_be_a_brokers(run: Run, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("orders", b"body"))
+        shown = run("inspect", tmp_path / "store").stdout
+    assert "open: a broker or another program of this host holds the lock" in shown
+
+
+def test_a_place_without_a_record_is_no_damage_of_a_sound_store(run: Run, store_of) -> None:
+    result = run("inspect", store_of("basic"), "--record", 1)
+    assert (result.exit_code, result.stdout) == (1, "")
+    line = last_line(result.stderr)
+    assert "no whole record stands here; give the physicalOffset of a message, as `rmqstore cat --json-lines`" in line
+    assert "lists all damage" not in line

@@ -265,6 +265,12 @@ ACCEPTED: tuple[Accepted, ...] = (
         {"physicalOffsets": ("get tags 'Aa'",)},
     ),
     Accepted(
+        f"A subscription with commas, a single `{_BAR}` or quotes, which mean nothing in it",
+        "the name of one tag, which hardly anything has",
+        'what to write is said: `Rejected`; a tag of such a name is written in a JSON list, `["a,b"]`',
+        {"Rejected, RocketMQ NO_MATCHED_MESSAGE": ("get tags 'a | b'",)},
+    ),
+    Accepted(
         "A query by key for fewer messages than none",
         "IllegalArgumentException",
         "nothing found",

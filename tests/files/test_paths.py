@@ -13,12 +13,12 @@ from rmqstore.files.reading import canonical_path
 from tests.snapshot.small_store import small_store
 
 WRONG = {
-    "": "names no directory",
+    "": "is an empty path",
     "a\0b": "holds a character 0",
     b"a\0b": "holds a character 0",
     "hdfs://host:9000/store": "not a file system path; mount or copy",
     "s3a://bucket/store": "not a file system path; mount or copy",
-    "file://": "names no directory",
+    "file://": "is an empty path",
     "~nobody-of-this-name/x": "home of a user that is not known",
     None: "is no path",
     7: "is no path",

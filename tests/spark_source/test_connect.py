@@ -32,3 +32,4 @@ def test_connect_reads_the_same_rows_and_tells_the_same_mistakes(store, topic, w
     assert seen["columns"] == list(DEFAULT_COLUMNS)
     assert seen["places"] == sorted([row["queueId"], row["queueOffset"]] for row in rows.to_pylist())
     assert "unknown option 'subcribe': did you mean subscribe" in seen["mistake"]
+    assert "Traceback" not in seen["mistake"]

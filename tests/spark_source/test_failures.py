@@ -11,9 +11,12 @@ TOPIC = "G101Normal"
 
 
 def advice_in(error: Exception) -> str:
-    """The last line of the Python traceback in a Spark error, which is the one that people read."""
+    """What a Spark error says in our words: the line that Spark puts its own words before, with no frames around it."""
     text = str(error).split("JVM stacktrace:")[0].split("SQLSTATE:")[0]
-    return text.rstrip().splitlines()[-1]
+    assert "Traceback" not in text
+    assert 'File "' not in text
+    line = text.rstrip().splitlines()[-1]
+    return line[line.index("rmqstore.errors.") :]
 
 
 def advice_of(action) -> str:
@@ -48,6 +51,25 @@ def test_load_itself_tells_of_wrong_options(load, options, advice):
 )
 def test_what_only_a_stream_can_do_is_refused_when_rows_are_asked_for(load, options, advice):
     assert advice in advice_of(load(**options).count)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"subcribe": "a"}, None),
+        ({}, "/nowhere/store"),
+        ({"subscribe": "Nope"}, None),
+        ({"columns": "bodi"}, None),
+        ({"onCorruptRecord": "ignore"}, None),
+    ],
+)
+def test_a_mistake_is_one_line_and_no_frames(load, store, options, path):
+    """Of the words of Spark only the heading stands before it, and the SQLSTATE behind."""
+    with pytest.raises(PySparkException) as caught:
+        load(path or store, **options).count()
+    lines = str(caught.value).strip().splitlines()
+    assert [line.split("]")[0] for line in lines] == ["[PYTHON_DATA_SOURCE_ERROR", " SQLSTATE: 38000"]
+    assert len(str(caught.value)) < 200 + len(str(store))
 
 
 def test_load_without_a_path(load):

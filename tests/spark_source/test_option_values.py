@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.request import key_list, tag_list
+from rmqstore.formats.wanted_words import tag_words
+from rmqstore.snapshot.request import key_list
 from spark_source import option_values as values
 
 
@@ -25,10 +26,10 @@ from spark_source import option_values as values
         (values.byte_size(1 << 30), "1GB", 1 << 30),
         (values.byte_size(1 << 30), "12", 12),
         (values.comma_list, "orders, payments,orders", ("orders", "payments")),
-        (tag_list, "paid || shipped", ("paid", "shipped")),
-        (tag_list, "paid", ("paid",)),
-        (tag_list, "*", ()),
-        (tag_list, " ", ()),
+        (tag_words, "paid || shipped", ("paid", "shipped")),
+        (tag_words, "paid", ("paid",)),
+        (tag_words, "*", ()),
+        (tag_words, " ", ()),
         (key_list, "o-1 || o-2", ("o-1", "o-2")),
         (key_list, "o-1 o-2,3", ("o-1", "o-2,3")),
         (values.pattern, "orders.*", "orders.*"),
@@ -46,7 +47,13 @@ from spark_source import option_values as values
         (values.instant, "2024-05-01T00:00:00Z", 1714521600000),
         (values.instant, "2024-05-01T08:00:00+08:00", 1714521600000),
         (values.instant, "2024-05-01T00:00:00.000001Z", 1714521600001),
-        (values.instants, '{"t": {"0": 5, "1": "1970-01-01T00:00:01Z"}}', {"t": {"0": 5, "1": 1000}}),
+        (values.instant, "0", 0),
+        (values.instant, "100000000000", 10**11),
+        (
+            values.instants,
+            '{"t": {"0": 1714521600000, "1": "1970-01-01T00:00:01Z"}}',
+            {"t": {"0": 1714521600000, "1": 1000}},
+        ),
     ],
 )
 def test_text_means_a_value(parse, text, value):
@@ -65,7 +72,7 @@ def test_text_means_a_value(parse, text, value):
         (values.byte_size(100), "101", "from 1 to 100"),
         (values.byte_size(100), "many", "such as 8388608 or 8m"),
         (values.comma_list, "a,,b", "commas between them"),
-        (tag_list, "a || *", "write tags as A || B"),
+        (tag_words, "a || *", "write tags as A || B"),
         (key_list, " ", "write message keys as k1 || k2"),
         (values.pattern, "orders(", "not a regular expression of Python"),
         (values.pattern, "", "1 to 4096 characters"),
@@ -94,6 +101,10 @@ def test_text_means_a_value(parse, text, value):
         (values.instant, "-5", "or ISO-8601"),
         (values.instant, "1969-12-31T23:59:59Z", "1970 or later"),
         (values.instant, "9999999999999999999", "1970 or later"),
+        (values.instant, "1795000000", "milliseconds, and 1795000000 looks like seconds: write 1795000000000"),
+        (values.instant, "99999999999", "looks like seconds"),
+        (values.instants, '{"t": {"0": 1795000000}}', "looks like seconds: write 1795000000000"),
+        (tag_words, "paid,shipped", "write paid || shipped "),
         (values.instants, '{"t": {"0": true}}', "a time is a number of ms"),
         (values.instants, '{"t": {"0": -1}}', "or ISO-8601"),
         (values.instants, "12", "write times as JSON"),
@@ -109,7 +120,7 @@ PARSERS = [
     values.count(0, 5),
     values.byte_size(1 << 40),
     values.comma_list,
-    tag_list,
+    tag_words,
     key_list,
     values.pattern,
     values.local_path,

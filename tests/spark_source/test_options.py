@@ -35,7 +35,7 @@ def test_every_option_arrives_where_it_acts():
             "SUBSCRIBEPATTERN": "orders|pay.*",
             "startingOffsets": '{"orders": {"broker-a": {"0": 12}}}',
             "endingOffsets": "latest",
-            "startingOffsetsByTimestamp": '{"orders": {"0": 7}}',
+            "startingOffsetsByTimestamp": '{"orders": {"0": 1714521600000}}',
             "endingTimestamp": "1970-01-01T00:00:09Z",
             "startingOffsetsByTimestampStrategy": "latest",
             "includeSystemTopics": "true",
@@ -62,7 +62,7 @@ def test_every_option_arrives_where_it_acts():
         "pattern": "orders|pay.*",
         "start": {"orders": {"broker-a": {"0": 12}}},
         "end": "latest",
-        "start_time": {"orders": {"0": 7}},
+        "start_time": {"orders": {"0": 1714521600000}},
         "end_time": 9000,
         "missing_time": "latest",
         "include_system_topics": True,
@@ -112,11 +112,11 @@ def test_damaged_rows_that_are_kept_can_be_told_apart():
 
 def test_one_time_wins_over_times_by_queue():
     times = {
-        "startingTimestamp": "5",
-        "startingOffsetsByTimestamp": '{"orders": {"0": 7}}',
+        "startingTimestamp": "1714521600005",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 1714521600000}}',
         "startingOffsets": "earliest",
     }
-    assert parse_options(LEAST | times).selection["start_time"] == 5
+    assert parse_options(LEAST | times).selection["start_time"] == 1714521600005
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,10 @@ def test_one_time_wins_over_times_by_queue():
         (LEAST | {"endingOffsets": "earliest"}, "endingOffsets='earliest': a batch read cannot use earliest here"),
         (LEAST | {"columns": "bodi"}, "columns='bodi': no column 'bodi': did you mean body"),
         (LEAST | {"columns": "body,body"}, "name each column once"),
-        (LEAST | {"startingTimestamp": "9", "endingTimestamp": "8"}, "startingTimestamp is after endingTimestamp"),
+        (
+            LEAST | {"startingTimestamp": "1714521600009", "endingTimestamp": "1714521600008"},
+            "startingTimestamp is after endingTimestamp",
+        ),
         (LEAST | {"onCorruptRecord": "ignore"}, "onCorruptRecord='ignore': write fail, skip or null"),
     ],
 )

@@ -14,6 +14,7 @@ from rmqstore import Message, StoreConfig, open_store
 from rmqstore.snapshot import broker_config
 from spark_source.stream_reader import HAS_LIMITS
 from tests.snapshot.growing_store import GrowingStore, made_anew
+from tests.spark_source.test_failures import advice_in
 
 pytestmark = pytest.mark.spark
 
@@ -67,11 +68,6 @@ def is_wrapped(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[
 def no_room(_frame: DataFrame, number: int) -> None:
     """A sink that fails."""
     raise ValueError(f"no room for batch {number}")
-
-
-def advice_in(error: Exception) -> str:
-    text = str(error).split("JVM stacktrace:")[0].split("SQLSTATE:")[0]
-    return next(line for line in reversed(text.splitlines()) if line.strip().startswith("rmqstore.errors."))
 
 
 def places_in(store: Path, topic: str) -> list[tuple[Any, ...]]:

@@ -1,0 +1,74 @@
+"""Opening what is there and may not be read, and paths that are none."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore import NotAStore, StoreConfig, open_snapshot, open_store
+from rmqstore.files.reading import OpenFile, canonical_path
+from rmqstore.message import Message
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A store of one log file."""
+    with open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("orders", b"body"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Beginnings of paths whose opening fails, with the error's number.  A test may run as a user who may read all."""
+    beginnings: list[tuple[str, int]] = []
+    really = os.open
+
+    def opened(path: str, *how: int, **more: int) -> int:
+        for beginning, number in beginnings:
+            if os.fspath(path).startswith(beginning):
+                raise OSError(number, os.strerror(number), path)
+        return really(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", opened)
+    return beginnings
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EACCES, "run as a user who may read it"), (errno.EMFILE, "raise the limit of open files")],
+)
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_log_file_that_may_not_be_read_is_never_called_deleted(
+    closed: Path, refused: list[tuple[str, int]], number: int, advice: str, fails: bool
+) -> None:
+    """Nor are its messages left out where those that are gone may be."""
+    snapshot = open_snapshot(closed)
+    refused.append((str(closed / "commitlog"), number))
+    for ask in (
+        lambda: open_snapshot(closed),
+        lambda: snapshot.scan(["orders"], fail_on_data_loss=fails).read_all(),
+        lambda: snapshot.message_at(0),
+    ):
+        with pytest.raises(NotAStore, match=r"cannot be read \(") as caught:
+            ask()
+        assert str(caught.value).endswith(advice if number == errno.EACCES else f"{advice} (ulimit -n)")
+        assert caught.value.path.startswith(str(closed / "commitlog"))
+
+
+def test_a_file_that_is_gone_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        OpenFile(str(tmp_path / "nothing"))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        OpenFile(str(tmp_path / "file" / "below"))
+
+
+@pytest.mark.parametrize("look", [canonical_path, open_snapshot, open_store, lambda path: open_snapshot({"a": path})])
+def test_an_empty_path_is_not_the_directory_that_one_is_in(closed: Path, monkeypatch: pytest.MonkeyPatch, look) -> None:
+    monkeypatch.chdir(closed)
+    before = sorted(path.name for path in closed.iterdir())
+    with pytest.raises(NotAStore, match="is an empty path; give the broker's storePathRootDir"):
+        look("")
+    assert sorted(path.name for path in closed.iterdir()) == before

@@ -1,0 +1,87 @@
+"""The wheel: what it puts among its users' modules, and that it works where nothing of the project lies around."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+# Spark looks for pyspark_rmqstore, and that for spark_source.
+TOP_LEVEL = {"rmqstore", "spark_source", "pyspark_rmqstore.py"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: no build directory of somebody else's leaks in, and none is left behind."""
+    source = tmp_path_factory.mktemp("wheel") / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "tests", "examples")
+    shutil.copytree(PROJECT, source, ignore=ignored)
+    command = [sys.executable, "-c", "import hatchling.build as b, sys; b.build_wheel(sys.argv[1])", str(source.parent)]
+    subprocess.run(command, check=True, capture_output=True, cwd=source)
+    (built,) = source.parent.glob("rmqstore-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path) -> Path:
+    """The wheel unpacked, as pip does it for one that is pure Python."""
+    directory = wheel.parent / "site"
+    with zipfile.ZipFile(wheel) as packed:
+        assert not [name for name in packed.namelist() if "__pycache__" in name]
+        packed.extractall(directory)
+    return directory
+
+
+def run_beside(directory: Path, site: Path, *arguments: str) -> str:
+    """What `python ARGUMENTS` prints in `directory`, whose modules come first, with the unpacked wheel behind them.
+
+    The project itself, which is on this interpreter's path by its editable install, is taken off that.
+    """
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+    hide = (
+        f"import sys; sys.path[:] = [p for p in sys.path if p != {str(PROJECT)!r}]; sys.path.insert(1, {str(site)!r})"
+    )
+    run = f"import runpy; sys.argv = sys.argv[1:]; {arguments[0]}"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", f"{hide}; {run}", *arguments], capture_output=True, text=True, check=False,
+        cwd=directory, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_of_a_users_own_is_shadowed(site: Path, tmp_path: Path) -> None:
+    names = {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")}
+    assert names == TOP_LEVEL
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "__init__.py").write_text("WHOSE = 'mine'")
+    shown = run_beside(tmp_path, site, "import jobs, rmqstore.jobs.demo as d; print(jobs.WHOSE, d.__file__)")
+    assert shown.split() == ["mine", str(site / "rmqstore" / "jobs" / "demo.py")]
+
+
+def test_without_a_users_own_there_is_no_module_jobs(site: Path, tmp_path: Path) -> None:
+    shown = run_beside(tmp_path, site, "import importlib.util; print(importlib.util.find_spec('jobs'))")
+    assert shown.split() == ["None"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (PROJECT / "jobs").glob("*.py")))
+def test_every_job_imports_under_its_installed_name(name: str, site: Path, tmp_path: Path) -> None:
+    module = "rmqstore.jobs" if name == "__init__" else f"rmqstore.jobs.{name}"
+    assert run_beside(tmp_path, site, f"import {module}; print(sys.modules[{module!r}].__file__)").startswith(str(site))
+
+
+@pytest.mark.parametrize(("name", "prog"), [("to_parquet", "to_parquet.py"), ("demo", "python -m rmqstore.jobs.demo")])
+def test_a_job_runs_by_its_installed_name(name: str, prog: str, site: Path, tmp_path: Path) -> None:
+    run = f"runpy.run_module('rmqstore.jobs.{name}', run_name='__main__', alter_sys=True)"
+    assert run_beside(tmp_path, site, run, "--help").startswith(f"usage: {prog} [-h]")
+
+
+def test_spark_finds_the_source_by_the_wheels_modules(site: Path, tmp_path: Path) -> None:
+    """Spark lists the modules called pyspark_* and takes the DefaultSource of each."""
+    look = "import pkgutil, importlib; print(*[importlib.import_module(m.name).DefaultSource.name() for m in"
+    look += " pkgutil.iter_modules() if m.name.startswith('pyspark_')], sys.modules['spark_source'].__file__)"
+    assert run_beside(tmp_path, site, look).split() == ["rmqstore", str(site / "spark_source" / "__init__.py")]
