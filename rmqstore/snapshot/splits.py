@@ -15,6 +15,8 @@ from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # One task for so many merged queues at most, so that a split stays small to pickle.
 _MERGED_RANGES_MAX = 64
+# Of queues without one entry more: each split walks the log for them, and all of a store may have lost theirs.
+_WALKED_RANGES_MAX = 4096
 # From this share of the stretch of the log that they lie in on, several queues are read together in the log's order:
 # each page once, not once a queue.
 _TOGETHER_SHARE_MIN = 0.25
@@ -155,21 +157,26 @@ def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: Spli
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
+    """A span with its messages and about their bytes; `group_max` spans like it may stand in one split."""
+
     span: Span
     count: int
     size: int
+    group_max: int = _MERGED_RANGES_MAX
 
     @classmethod
     def of(cls, store: StoreExtent, wanted: QueueRange) -> "_Weighted":
         queue = store.queues[wanted.topic, wanted.queue_id]
         count = wanted.end - wanted.start
         span = (wanted.topic, wanted.queue_id, queue.files.kind, wanted.start, wanted.end)
-        return cls(span, count, int(count * _mean_size(queue, wanted.start, wanted.end)))
+        group_max = _WALKED_RANGES_MAX if queue.entry_start >= queue.entry_end else _MERGED_RANGES_MAX
+        return cls(span, count, int(count * _mean_size(queue, wanted.start, wanted.end)), group_max)
 
     def part(self, low: int, high: int) -> "_Weighted":
         topic, queue_id, kind, _, _ = self.span
         count = high - low
-        return _Weighted((topic, queue_id, kind, low, high), count, self.size * count // max(self.count, 1))
+        size = self.size * count // max(self.count, 1)
+        return _Weighted((topic, queue_id, kind, low, high), count, size, self.group_max)
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
@@ -212,7 +219,7 @@ def _merged(pieces: Sequence[_Weighted], budget: SplitBudget) -> list[list[_Weig
     groups: list[list[_Weighted]] = []
     size = count = 0
     for piece in pieces:
-        full = not groups or size + piece.size > room or len(groups[-1]) >= _MERGED_RANGES_MAX
+        full = not groups or size + piece.size > room or len(groups[-1]) >= piece.group_max
         if full or (budget.max_records and count + piece.count > budget.max_records):
             groups.append([])
             size = count = 0
