@@ -115,8 +115,11 @@ class _SplitReader:
                 yield from self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues:
-            for key in sorted({span[:2] for span in spans}):
-                yield from self._unmatched([span for span in spans if span[:2] == key], matched[key])
+            by_key: dict[QueueKey, list[Span]] = {}
+            for span in spans:
+                by_key.setdefault(span[:2], []).append(span)
+            for key in sorted(by_key):
+                yield from self._unmatched(by_key[key], matched[key])
 
     def _is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""

@@ -77,10 +77,11 @@ def plan_splits(
     if not spans:
         return []
     if request.scan_mode == "commitlog" or store.queue_layout != "file":
-        walked = [span for span in spans if store.queue_layout != "file" or _is_walkable(span.span)]
+        is_walked = [store.queue_layout != "file" or _is_walkable(span.span) for span in spans]
+        walked = list(itertools.compress(spans, is_walked))
         splits = _log_splits(store, walked, budget) if walked else []
-        spans = [span for span in spans if span not in walked]
-        return splits + _queue_splits(store, spans, budget)
+        others = [span for span, walks in zip(spans, is_walked, strict=True) if not walks]
+        return splits + _queue_splits(store, others, budget)
     in_log_order = request.scan_mode == "auto" and not request.needs_entries_only
     joined = [span for span in spans if in_log_order and _is_walkable(span.span)]
     if not 1 < len(joined) <= _MERGED_RANGES_MAX or budget.max_records or not budget.merge:
@@ -150,7 +151,8 @@ def _is_walkable(span: Span) -> bool:
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
-    pieces = [piece for span in spans for piece in _cut(span, spans, budget)]
+    total = sum(span.size for span in spans)
+    pieces = [piece for span in spans for piece in _cut(span, total, budget)]
     groups = _merged(pieces, budget) if budget.merge else [[piece] for piece in pieces]
     return [_split(store, [piece.span for piece in group]) for group in groups]
 
@@ -195,14 +197,13 @@ def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
     return sum(sizes) / len(sizes) if sizes else 256.0
 
 
-def _cut(span: _Weighted, spans: Sequence[_Weighted], budget: SplitBudget) -> list[_Weighted]:
-    """Equal slices of one queue, as many as the limits and the wanted number of partitions ask for."""
+def _cut(span: _Weighted, total: int, budget: SplitBudget) -> list[_Weighted]:
+    """Equal slices of one queue, as many as the limits and the wanted number of partitions of `total` bytes ask for."""
     pieces = -(-span.size // budget.max_bytes)
     if budget.max_records:
         pieces = max(pieces, -(-span.count // budget.max_records))
     if budget.min_partitions:
-        total = sum(other.size for other in spans) or 1
-        fair = -(-budget.min_partitions * span.size // total)
+        fair = -(-budget.min_partitions * span.size // max(total, 1))
         pieces = max(pieces, fair)
     pieces = max(1, min(pieces, span.count))
     start = span.span[3]
