@@ -94,7 +94,8 @@ READ: dict[str, OptionText] = {
     ),
     "batchRows": OptionText(str(BATCH_ROWS), "the most rows that one Arrow batch holds"),
     "batchBytes": OptionText(
-        str(BATCH_BYTES), "the most bytes of records that it holds: memory is bounded by it; `8m`"
+        str(BATCH_BYTES),
+        "the most bytes of records that it holds, and of their bodies once decompressed (one larger body makes a batch of its own): memory is bounded by it; `8m`",
     ),
     "minPartitions": OptionText("0", "at least so many tasks, if there is enough to share out"),
     "maxRecordsPerPartition": OptionText("", "the most messages of one task: big queues are cut into slices"),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rmqstore.files.regular import open_regular
+from rmqstore.files.regular import open_regular, require_directory
 from rmqstore.files.store_lock import HeldLock, RealLock
 
 if TYPE_CHECKING:
@@ -276,8 +276,10 @@ class RealFileSystem:
         with suppress(PermissionError):  # a parent that may not be read is none that was made here
             self.sync_directory(os.path.dirname(path))
         for directory in reversed(missing):
-            with suppress(FileExistsError):
+            try:
                 os.mkdir(directory, _DIRECTORY_MODE)
+            except FileExistsError:  # somebody was quicker, or something else stands there
+                require_directory(directory)
             self.sync_directory(os.path.dirname(directory))
 
     def entries(self, directory: str) -> list[DirectoryEntry]:
@@ -296,7 +298,11 @@ class RealFileSystem:
 
     def open(self, path: str) -> DiskFile:
         """Opens an ordinary file; anything else, a symbolic link as well, is NotAStore."""
-        return RealFile(path, open_regular(path, _FILE_FLAGS))
+        try:
+            return RealFile(path, open_regular(path, _FILE_FLAGS))
+        except NotADirectoryError:
+            require_directory(os.path.dirname(path))
+            raise
 
     def create(self, path: str, size: int) -> DiskFile:
         """Allocates, syncs, and only then names the file: who is killed meanwhile leaves none of another size, for

@@ -16,6 +16,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link",
+    stat.S_IFREG: "a file",
 }
 # Should another thing take the name between the look and the opening, the opening does not wait for it.
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -26,6 +27,14 @@ def require_regular(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         what = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise NotAStore(path, f"is {what}, not an ordinary file; move it out of the store")
+
+
+def require_directory(path: str) -> None:
+    """Raises NotAStore unless a directory stands at `path`, or a link to one; OSError as the system gives it."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISDIR(mode):
+        what = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise NotAStore(path, f"is {what}, not a directory; move it out of the store")
 
 
 def open_regular(path: str, flags: int) -> int:

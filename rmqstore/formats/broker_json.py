@@ -17,7 +17,7 @@ from rmqstore.formats.java_text import java_text
 
 # A broker with 100,000 topics writes about 30 MB, and 900,000 members.
 TEXT_SIZE_MAX = 64 * 1024 * 1024
-MEMBER_COUNT_MAX = 2_000_000
+MEMBER_COUNT_MAX = 1_500_000
 # Shapes nest five deep; the parser recurses.
 DEPTH_MAX = 100
 

@@ -18,6 +18,8 @@ from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, is_valid, read_entries
 from rmqstore.log.queue_extension import QueueExtension, last_address
 
+# Behind it a file would have to start beyond 64 bits.
+_POSITION_MAX = 2**63 - 2**32
 _UNIT = QUEUE_ENTRY.size
 _PRE_BLANK = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)
 # The end is looked for by halving; what is left at last is read at once.
@@ -96,6 +98,8 @@ class ConsumeQueue:
         position = first_offset * _UNIT
         if position != self._end or first_end <= self.max_physical or (self._end == self.files.start and position):
             return False
+        if position > _POSITION_MAX:
+            return False
         self._write(position, data)
         self.max_physical = last_end
         return True
@@ -116,6 +120,9 @@ class ConsumeQueue:
             return 0
         is_new = self._end == self.files.start
         position = int(queue_offsets[rows[0]]) * _UNIT if is_new else self._end
+        if not 0 <= position <= _POSITION_MAX:
+            reason = f"a record says queue offset {position // _UNIT}, which no queue file can hold"
+            raise Corrupt("commitlog", int(entries["physical_offset"][rows[0]]), reason)
         rows = self._following(queue_offsets, rows, position // _UNIT)
         if not len(rows):
             return 0

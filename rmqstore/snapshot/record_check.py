@@ -38,7 +38,8 @@ class RecordCheck:
         self._topics = list(dict.fromkeys(span[0] for span in spans))
         self._only = self._topics[0].encode() if len(self._topics) == 1 else b""
         self._topic_array = pa.array(self._topics, pa.string())
-        self._topic_numbers = np.array([self._topics.index(span[0]) for span in spans], np.int64)
+        number_of = {topic: number for number, topic in enumerate(self._topics)}
+        self._topic_numbers = np.array([number_of[span[0]] for span in spans], np.int64)
         self._queue_ids = np.array([span[1] for span in spans], np.int32)
         self._are_batches = np.array([span[2] == BATCH for span in spans], bool)
 
@@ -59,7 +60,7 @@ class RecordCheck:
                 elsewhere &= ~are_inner | self._are_batches[numbers]
             other = (queue_ids != located.head("queue_id")) | elsewhere
             self._judge_queue(located, reasons, other, topics)
-            if self._crc == "always" or (self._crc == "auto" and int(offsets[-1]) >= self._crc_from):
+            if self._crc == "always" or (self._crc == "auto" and int(offsets.max()) >= self._crc_from):
                 checked = None if self._crc == "always" else offsets >= self._crc_from
                 judge_crcs(located, reasons, checked)
                 self._judge_tags(located, reasons, (entries["tags_code"], numbers), checked)

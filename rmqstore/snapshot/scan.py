@@ -47,6 +47,27 @@ def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
                 yield batch
 
 
+class _Few:
+    """Entries of spans one behind the other that come as one batch, and the numbers of their spans: where each of
+    thousands of queues has a message or two, a batch of its own would cost a hundred times more than they.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: list[tuple[Entries, Ints]] = []
+
+    def add(self, entries: Entries, number: int) -> None:
+        if len(entries):
+            self._parts.append((entries, np.full(len(entries), number, np.int64)))
+            self.count += len(entries)
+
+    def taken(self) -> tuple[Entries, Ints]:
+        """All of them; none are left."""
+        parts, self._parts, self.count = self._parts, [], 0
+        entries, numbers = zip(*parts, strict=True)
+        return parts[0] if len(parts) == 1 else (np.concatenate(entries), np.concatenate(numbers))
+
+
 class _SplitReader:
     def __init__(self, split: Split, request: ScanRequest, view: LogView) -> None:
         self._split = split
@@ -66,14 +87,21 @@ class _SplitReader:
         if self._split.together:
             yield from self._together(entries)
             return
-        for span in spans:
+        few = _Few()
+        for number, span in enumerate(spans):
             for run in entries.runs(span):
+                is_plain = span[2] != BATCH and not self._request.needs_entries_only
+                if few.count and (not is_plain or len(run.holes) or few.count + len(run.entries) > self._rows_next):
+                    yield from self._record_batches(*few.taken(), None)
                 self._report_holes(run, entries)
                 if self._request.needs_entries_only and span[2] != BATCH:
                     yield from self._entry_batches(run)
+                elif is_plain:
+                    few.add(run.entries, number)
                 else:
-                    numbers = np.full(len(run.entries), spans.index(span), np.int64)
-                    yield from self._record_batches(run.entries, numbers, span)
+                    yield from self._record_batches(run.entries, np.full(len(run.entries), number, np.int64), span)
+        if few.count:
+            yield from self._record_batches(*few.taken(), None)
 
     def _walked(self, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
         matched: Counter[QueueKey] = Counter()
@@ -87,8 +115,11 @@ class _SplitReader:
                 yield from self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues:
-            for key in sorted({span[:2] for span in spans}):
-                yield from self._unmatched([span for span in spans if span[:2] == key], matched[key])
+            by_key: dict[QueueKey, list[Span]] = {}
+            for span in spans:
+                by_key.setdefault(span[:2], []).append(span)
+            for key in sorted(by_key):
+                yield from self._unmatched(by_key[key], matched[key])
 
     def _is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""

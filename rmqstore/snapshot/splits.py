@@ -16,6 +16,8 @@ from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # One task for so many merged queues at most, so that a split stays small to pickle.
 _MERGED_RANGES_MAX = 64
+# Of queues without one entry more: each split walks the log for them, and all of a store may have lost theirs.
+_WALKED_RANGES_MAX = 4096
 # From this share of the stretch of the log that they lie in on, several queues are read together in the log's order:
 # each page once, not once a queue.
 _TOGETHER_SHARE_MIN = 0.25
@@ -80,10 +82,11 @@ def plan_splits(
         return []
     if request.scan_mode == "commitlog" or store.queue_layout != "file":
         _require_bytes_alone(store, budget)
-        walked = [span for span in spans if store.queue_layout != "file" or _is_walkable(span.span)]
+        is_walked = [store.queue_layout != "file" or _is_walkable(span.span) for span in spans]
+        walked = list(itertools.compress(spans, is_walked))
         splits = _log_splits(store, walked, budget) if walked else []
-        spans = [span for span in spans if span not in walked]
-        return splits + _queue_splits(store, spans, budget)
+        others = [span for span, walks in zip(spans, is_walked, strict=True) if not walks]
+        return splits + _queue_splits(store, others, budget)
     in_log_order = request.scan_mode == "auto" and not request.needs_entries_only
     joined = [span for span in spans if in_log_order and _is_walkable(span.span)]
     if not 1 < len(joined) <= _MERGED_RANGES_MAX or budget.max_records or not budget.merge:
@@ -166,28 +169,34 @@ def _is_walkable(span: Span) -> bool:
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
-    pieces = [piece for span in spans for piece in _cut(span, spans, budget)]
+    total = sum(span.size for span in spans)
+    pieces = [piece for span in spans for piece in _cut(span, total, budget)]
     groups = _merged(pieces, budget) if budget.merge else [[piece] for piece in pieces]
     return [_split(store, [piece.span for piece in group]) for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
+    """A span with its messages and about their bytes; `group_max` spans like it may stand in one split."""
+
     span: Span
     count: int
     size: int
+    group_max: int = _MERGED_RANGES_MAX
 
     @classmethod
     def of(cls, store: StoreExtent, wanted: QueueRange) -> "_Weighted":
         queue = store.queues[wanted.topic, wanted.queue_id]
         count = wanted.end - wanted.start
         span = (wanted.topic, wanted.queue_id, queue.files.kind, wanted.start, wanted.end)
-        return cls(span, count, int(count * _mean_size(queue, wanted.start, wanted.end)))
+        group_max = _WALKED_RANGES_MAX if queue.entry_start >= queue.entry_end else _MERGED_RANGES_MAX
+        return cls(span, count, int(count * _mean_size(queue, wanted.start, wanted.end)), group_max)
 
     def part(self, low: int, high: int) -> "_Weighted":
         topic, queue_id, kind, _, _ = self.span
         count = high - low
-        return _Weighted((topic, queue_id, kind, low, high), count, self.size * count // max(self.count, 1))
+        size = self.size * count // max(self.count, 1)
+        return _Weighted((topic, queue_id, kind, low, high), count, size, self.group_max)
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
@@ -206,14 +215,13 @@ def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
     return sum(sizes) / len(sizes) if sizes else 256.0
 
 
-def _cut(span: _Weighted, spans: Sequence[_Weighted], budget: SplitBudget) -> list[_Weighted]:
-    """Equal slices of one queue, as many as the limits and the wanted number of partitions ask for."""
+def _cut(span: _Weighted, total: int, budget: SplitBudget) -> list[_Weighted]:
+    """Equal slices of one queue, as many as the limits and the wanted number of partitions of `total` bytes ask for."""
     pieces = -(-span.size // budget.max_bytes)
     if budget.max_records:
         pieces = max(pieces, -(-span.count // budget.max_records))
     if budget.min_partitions:
-        total = sum(other.size for other in spans) or 1
-        fair = -(-budget.min_partitions * span.size // total)
+        fair = -(-budget.min_partitions * span.size // max(total, 1))
         pieces = max(pieces, fair)
     pieces = max(1, min(pieces, span.count))
     start = span.span[3]
@@ -230,7 +238,7 @@ def _merged(pieces: Sequence[_Weighted], budget: SplitBudget) -> list[list[_Weig
     groups: list[list[_Weighted]] = []
     size = count = 0
     for piece in pieces:
-        full = not groups or size + piece.size > room or len(groups[-1]) >= _MERGED_RANGES_MAX
+        full = not groups or size + piece.size > room or len(groups[-1]) >= piece.group_max
         if full or (budget.max_records and count + piece.count > budget.max_records):
             groups.append([])
             size = count = 0

@@ -280,7 +280,7 @@ def test_directories_are_made_from_the_top_each_synced_into_its_parent(tmp_path)
 
 def test_a_file_in_the_way_of_a_directory_is_an_error(tmp_path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(NotAStore, match="file: is a file, not a directory; move it"):
         FS.make_directories(str(tmp_path / "file" / "below"))
 
 

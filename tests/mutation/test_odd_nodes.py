@@ -115,3 +115,12 @@ def test_the_engine_says_what_stands_there_and_what_to_do(place: str, with_node:
     root = with_node(place, "fifo")
     with no_hang(), pytest.raises(NotAStore, match=f"{place}: is a FIFO, not an ordinary file; move it out"):
         write(root)
+
+
+@pytest.mark.parametrize("place", ["config", "index"])
+def test_what_stands_in_place_of_a_directory_is_named(place: str, sound: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(sound, tmp_path / "store")
+    shutil.rmtree(root / place, ignore_errors=True)
+    os.mkfifo(root / place)
+    with no_hang(), pytest.raises(NotAStore, match=f"{place}: is a FIFO, not a directory; move it"):
+        write(root)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore import Message, NotNow, Rejected, StoreConfig, open_snapshot, open_store
+from rmqstore import Corrupt, Message, NotNow, Rejected, StoreConfig, open_snapshot, open_store
 from rmqstore.files import reading
 from rmqstore.snapshot import key_lookup, reader
 from tests.snapshot.small_store import FIRST_MS, SmallStore
@@ -129,3 +129,13 @@ def test_an_answer_by_key_that_would_fill_the_memory_is_refused(
     assert len(snapshot.query("T", "k", count_max=2)) == 2
     with pytest.raises(Rejected, match=r"more than 1000 bytes of bodies; .*count_max"):
         snapshot.query("T", "k")
+
+
+@pytest.mark.parametrize("queue_offset", [-5, -(2**63), 2**63 - 1, 2**62])
+def test_a_queue_offset_that_no_file_can_hold_is_damage_to_who_writes(queue_offset: int, tmp_path: Path) -> None:
+    store = SmallStore(file_size=64 * 1024)
+    store.add(dispatched=False, queue_offset=queue_offset)
+    store.write(tmp_path)
+    config = StoreConfig(log_file_size=65536, queue_file_size=2000, preallocate=False)
+    with pytest.raises(Corrupt, match=f"commitlog @ 0: a record says queue offset {queue_offset}, which no queue"):
+        open_store(tmp_path, config, workers=False)
