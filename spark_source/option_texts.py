@@ -28,8 +28,8 @@ READ: dict[str, OptionText] = {
     "paths": OptionText("", 'several stores, as Spark makes it of `load([...])`: `["/data/a", "/data/b"]`'),
     "storePathCommitLog": OptionText(
         "",
-        "where the commitlog of one store lies elsewhere, as the broker has it: `/log/a,/log/b`; of several it stands in "
-        '`stores`: `{"broker-a": ["/a", "/log/a"]}`',
+        "where the commitlog of one store lies elsewhere, as the broker has it: `/log/a,/log/b`; of several it stands "
+        'in `stores`: `{"broker-a": ["/a", "/log/a"]}`',
     ),
     "stores": OptionText(
         "", 'several stores by broker name, in place of `path`: `{"broker-a": "/a", "broker-b": "/b"}`'
@@ -82,7 +82,7 @@ READ: dict[str, OptionText] = {
     ),
     "verifyCrc": OptionText(
         "auto",
-        "body checksums, and tags against the consume queue: `auto` checks the newest part of the log, where a crash"
+        "body checksums, CRC properties, and tags against the consume queue: `auto` checks the newest part of the log, where a crash"
         " can have torn it, as RocketMQ's own recovery does; `true` all; `false` none",
     ),
     "decompress": OptionText("true", "`false` brings bodies as they are stored"),
@@ -95,7 +95,8 @@ READ: dict[str, OptionText] = {
     "batchRows": OptionText(str(BATCH_ROWS), "the most rows that one Arrow batch holds"),
     "batchBytes": OptionText(
         str(BATCH_BYTES),
-        "the most bytes of records that it holds, and of their bodies once decompressed (one larger body makes a batch of its own): memory is bounded by it; `8m`",
+        "the most bytes of records that it holds, and of their bodies once decompressed (one larger body makes a batch "
+        "of its own): memory is bounded by it; `8m`",
     ),
     "minPartitions": OptionText("0", "at least so many tasks, if there is enough to share out"),
     "maxRecordsPerPartition": OptionText("", "the most messages of one task: big queues are cut into slices"),

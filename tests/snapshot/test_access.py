@@ -76,7 +76,7 @@ def test_sizes_of_an_index_file_are_told_alike_by_pread(keyed: Path) -> None:
 def test_of_an_index_file_of_the_usual_size_only_parts_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """420 MB in a broker: the first look-up sees whether its items and slots agree, the next ones read what they follow."""
+    """420 MB in a broker: the first look-up sees whether items and slots agree, the next ones read what they follow."""
     config = StoreConfig(preallocate=False, index_slot_count=50_000, index_item_count=200_000)
     monkeypatch.setattr(index, "DEFAULT_SLOT_COUNT", 50_000)
     monkeypatch.setattr(index, "DEFAULT_ITEM_COUNT", 200_000)
