@@ -86,7 +86,9 @@ class StoreChanging(NotNow):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason} while it was looked at, time and again; look again when its owner has settled"
+        return (
+            f"{self.path}: {self.reason} while it was looked at, time and again; look again when its owner has settled"
+        )
 
 
 class StoreClosed(NotNow):

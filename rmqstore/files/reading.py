@@ -25,8 +25,9 @@ _PROBES = 16
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file of a numbered series: `start` is the number in its name, `size`, `modified_ms` and `identity` (its inode)
-    as listed."""
+    """One file of a numbered series: `start` is the number in its name; `size`, `modified_ms` and `identity` (its
+    inode) are as listed.
+    """
 
     path: str
     start: int

@@ -63,19 +63,17 @@ def survey(
     Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
     root = reading.canonical_path(path)
-    seen = None
+    seen, changed = None, ""
     for remaining in reversed(range(_LOOKS_MAX)):
         before = Footprint.of(root, extra_logs)
         try:
             found = _look(before, broker_name, access)
-            changed = before.changed(found)
+            changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
         except (DataLost, FileNotFoundError):
             if not remaining:
                 raise
             continue  # a file vanished meanwhile: its owner deletes old ones
-        if batch_start(root) < found.log_end:
-            changed = "a batch began"
-        elif changed is None or found == seen:
+        if not changed or (found == seen and batch_start(root) >= found.log_end):
             return found
         seen = found
     raise StoreChanging(root, changed)
@@ -156,10 +154,7 @@ class _Search:
         start = self.start
         for key, low in self.census.first_found.items() if start > self.view.start else ():
             queue, end = self.queues.get(key), self.entry_ends.get(key, 0)
-            if queue is not None and queue.kind == BATCH:
-                reached = batch_end(queue, end, self.view)
-            else:
-                reached = end
+            reached = batch_end(queue, end, self.view) if queue is not None and queue.kind == BATCH else end
             if low > reached:
                 known = queue.read(end - 1, end)["physical_offset"][0] if queue is not None and reached else 0
                 number = self.view.file_number(max(int(known), self.view.deleted_before.get(key[0], 0)))

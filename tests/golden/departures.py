@@ -100,8 +100,8 @@ QUEUES: dict[str, str] = {
     ),
     "basic-nolastcq": "after a clean stop Java does not dispatch again: the lost file hides messages that the log has",
     "killed-lagcq": (
-        "a queue may lag to before where Java's recovery begins: it gives the later messages the queue offsets that are "
-        "free, and never reads those between again; the log has them, with their own offsets"
+        "a queue may lag to before where Java's recovery begins: it gives the later messages the queue offsets that "
+        "are free, and never reads those between again; the log has them, with their own offsets"
     ),
     "killed-lagcq-noabort": "without abort Java dispatches again only behind the last entry of the longest queue",
     "killed-noabort": "without abort Java dispatches again only behind the last entry of the longest queue",
