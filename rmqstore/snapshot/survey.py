@@ -69,7 +69,7 @@ def survey(
         try:
             found = _look(before, broker_name, access)
             changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
-        except (DataLost, FileNotFoundError):
+        except (DataLost, FileNotFoundError, StoreChanging):
             if not remaining:
                 raise
             continue  # a file vanished meanwhile: its owner deletes old ones
@@ -348,7 +348,10 @@ def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, view: 
         low = max(end - _TAIL_ENTRIES, first)
         entries = queue.read(low, end)
         offsets = entries["physical_offset"].astype(np.int64)
-        good = is_valid_entry(queue.kind, entries) & (offsets + entries["size"] <= log_end)
+        good = is_valid_entry(queue.kind, entries)
+        if low < ends[0] <= end and not good[ends[0] - 1 - low]:
+            raise StoreChanging(queue.directory, "its last entry went")
+        good &= offsets + entries["size"] <= log_end
         rising = np.maximum.accumulate(np.where(good, offsets, -1))
         good[1:] &= offsets[1:] > rising[:-1]
         bad_tail = int(np.argmax(good[::-1])) if good.any() else len(good)

@@ -1,5 +1,6 @@
 """A reader beside a writer: each look is one state of the store, whole, however slowly the reader gets on."""
 
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import Message, StoreConfig
+from rmqstore import Message, StoreChanging, StoreConfig
+from rmqstore.formats.names import format_start
 from rmqstore.store import Store, open_store
+from tests.snapshot.small_store import small_store
 from tests.snapshot.starved_reader import starved
 
 SIZES: dict[str, Any] = {"log_file_size": 4096, "queue_file_size": 400, "index_slot_count": 20, "index_item_count": 50}
@@ -105,3 +108,92 @@ def test_a_live_store_is_never_called_corrupt(
     assert 20 <= sum(high for _, high in bounds.values()) <= written
     assert snapshot.stores[0].damage == ()
     assert len(operations) > 50
+
+
+def open_with_events(root: Path, events: dict[int, Callable[[], None]]) -> tuple[rmqstore.Snapshot, int]:
+    """A snapshot, with an event before some of the operations that opening it takes; how many it took."""
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        if count in events:
+            events.pop(count)()
+
+    with starved(step):
+        return rmqstore.open_snapshot(root), count
+
+
+def delete_oldest(root: Path) -> None:
+    """What a broker does with what expired: files of the log, and those of the queues that led there."""
+    for start in (0, 4096):
+        (root / "commitlog" / format_start(start)).unlink()
+    for queue_id in (0, 1):
+        (root / "consumequeue" / "T" / str(queue_id) / format_start(0)).unlink()
+
+
+COUNT = 220
+BEFORE = {("T", 0): (0, 110), ("T", 1): (0, 110)}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_files_that_expire_during_a_look_are_not_part_of_it(tmp_path: Path, part: int) -> None:
+    made = small_store(COUNT)
+    (made.write(tmp_path / "whole") / "abort").touch()
+    _, count = open_with_events(tmp_path / "whole", {})
+    for number in range(1 + part, count + 1, 4):
+        root = made.write(tmp_path / str(number))
+        (root / "abort").touch()
+        snapshot, _ = open_with_events(root, {number: lambda root=root: delete_oldest(root)})
+        bounds = bounds_of(snapshot)
+        if number > count - 12 and bounds == BEFORE:
+            continue  # the look was over
+        first = next(n for n, offset in enumerate(made.offsets) if offset >= 8192)
+        assert bounds == {("T", queue_id): ((first + 1 - queue_id) // 2, 110) for queue_id in (0, 1)}, number
+        assert_whole(bounds, rows_of(snapshot, scan_mode=MODES[number % 3]))
+
+
+def rebuilding(root: Path, queue_id: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
+    """What a recovery does that builds a queue anew: its entries go, a few come back, all are there."""
+    directory = root / "consumequeue" / "T" / str(queue_id)
+    held = {path: path.read_bytes() for path in directory.iterdir()}
+
+    def write(count: int) -> None:
+        for path, data in held.items():
+            room = min(max(count * 20 - int(path.name), 0), len(data))
+            path.write_bytes(data[:room].ljust(len(data), b"\0"))
+
+    return lambda: write(0), lambda: write(3), lambda: write(1000)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_ends_do_not_go_back_during_a_recovery(tmp_path: Path, part: int) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    (root / "abort").touch()
+    erase, begin, end = rebuilding(root, 1)
+    _, count = open_with_events(root, {})
+    for first in range(1 + part, count, 4):
+        for other in (begin, end):
+            snapshot, _ = open_with_events(root, {first: erase, first + 15: other})
+            assert bounds_of(snapshot) == BEFORE, (first, other is end)
+            end()
+            assert_whole(BEFORE, rows_of(snapshot, scan_mode=MODES[first % 3]))
+
+
+def test_a_store_that_never_stands_still_is_told(tmp_path: Path) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    path = root / "commitlog" / format_start(4096)
+
+    def replace_log_file() -> None:
+        data = path.read_bytes()
+        path.rename(tmp_path / f"old{len(list(tmp_path.iterdir()))}")  # kept, so that no inode is used again
+        path.write_bytes(data)
+
+    with (
+        starved(replace_log_file),
+        pytest.raises(StoreChanging, match="files of its log were deleted or replaced") as e,
+    ):
+        rmqstore.open_snapshot(root)
+    assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
+    assert "look again when its owner has settled" in str(e.value)
+    assert bounds_of(rmqstore.open_snapshot(root)) == BEFORE
