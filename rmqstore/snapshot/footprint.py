@@ -8,7 +8,7 @@ from rmqstore.files.reading import StoredFile
 from rmqstore.formats import names
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent, find_log_files
 from rmqstore.snapshot.queue_ends import is_backed
-from rmqstore.snapshot.queue_files import is_valid_entry, open_queue
+from rmqstore.snapshot.queue_files import is_valid_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +62,20 @@ def _is_continued(before: Sequence[StoredFile], now: Sequence[StoredFile]) -> bo
 
 
 def _is_rebuilt(queue: QueueExtent, store: StoreExtent) -> bool:
-    """Whether other files than those that were found have the queue's entries, the last one is gone, or the next one is
-    of a record that counted as dispatched already."""
+    """Whether the queue's first or last file is another, its last entry is gone, or the next one is of a record that
+    counted as dispatched already.
+    """
     files, end = queue.files, queue.entry_end
-    now = open_queue(files.root, files.topic, files.queue_id, files.kind)
-    if not _is_continued(files.files, now.files):
-        return True
+    for file in {files.files[0], files.files[-1]}:
+        if reading.version_of(file.path)[:2] != (file.identity, file.size):
+            return True
     if end <= queue.entry_start:
         return False
-    last = now.read(end - 1, end + 1)
+    last = files.read(end - 1, end + 1)
     valid = is_valid_entry(files.kind, last)
     if not valid[0]:
         return True
     if not valid[1] or int(last["physical_offset"][1]) >= store.walk_from:
         return False
     with store.view("pread") as view:  # after a cut that erased nothing anything may stand there
-        return is_backed(now, end, last[1], view)
+        return is_backed(files, end, last[1], view)
