@@ -100,6 +100,19 @@ class StoreInUse(NotNow):
         return f"{self.path}: {self.reason}; stop the other writer, or read with rmqstore.open_snapshot"
 
 
+class StoreChanging(NotNow):
+    """A store that never stood still for one look at it: it is being recovered, cleaned or replaced."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason} while it was looked at, time and again; look again when its owner has settled"
+        )
+
+
 class StoreClosed(NotNow):
     """The store was closed, or never started."""
 

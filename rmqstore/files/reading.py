@@ -31,12 +31,15 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file of a numbered series: `start` is the number in its name, `size` and `modified_ms` as listed."""
+    """One file of a numbered series: `start` is the number in its name; `size`, `modified_ms` and `identity` (its
+    inode) are as listed.
+    """
 
     path: str
     start: int
     size: int
     modified_ms: int
+    identity: int = 0
 
     @property
     def end(self) -> int:
@@ -163,7 +166,8 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
                 except FileNotFoundError:
                     continue
                 if entry.is_file() and status.st_size > 0:
-                    found.append(StoredFile(entry.path, start, status.st_size, status.st_mtime_ns // 1_000_000))
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    found.append(StoredFile(entry.path, start, status.st_size, modified_ms, status.st_ino))
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
@@ -184,6 +188,15 @@ def read_small_file(path: str, size_max: int) -> bytes | None:
         return None
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def version_of(path: str) -> tuple[int, ...]:
+    """What changes when the file at `path` is made anew or written to; empty if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def is_locked(path: str) -> bool:

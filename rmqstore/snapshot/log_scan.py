@@ -1,6 +1,5 @@
 """Reading the commitlog from front to back: each record once, kept when it is a message of a wanted queue."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files import reading
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
 from rmqstore.snapshot.deleted import without_deleted
@@ -32,17 +31,17 @@ from rmqstore.snapshot.undispatched import (
     tags_codes,
 )
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk_count import WalkCount
 
 
 def scan_log(
-    view: LogView, split: Split, spans: tuple[Span, ...], request: ScanRequest, matched: Counter[QueueKey]
+    view: LogView, split: Split, spans: tuple[Span, ...], request: ScanRequest, count: WalkCount
 ) -> Iterator[Rows]:
     """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
 
     A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.
-    Raises Corrupt at damage and DataLost for files that are gone when the request says so.  `matched` counts the
-    messages that a queue's entries lead to: a caller compares it with the entries, for a record with a damaged topic
-    or queue id looks like another queue's.
+    Raises Corrupt at damage and DataLost for files that are gone when the request says so.  `count` takes what was met:
+    a caller compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
     """
     assert split.log_range is not None
     low, high = split.log_range
@@ -58,9 +57,11 @@ def scan_log(
     for item in walk(view, limits):
         if isinstance(item, Break):
             _report(view, item, request, split)
+            _note_break(item, split, count)
             continue
+        count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
         codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
-        keep = _chosen(item, wanted, queues, split, codes, matched, tags_from)
+        keep = _chosen(item, wanted, queues, codes, count, tags_from)
         keep |= _damaged(view, item, topics, request) & (item.offsets >= split.walk_from)
         if keep.any():
             yield _rows(item, np.flatnonzero(keep), codes)
@@ -77,15 +78,15 @@ def _chosen(
     stretch: Stretch,
     wanted: Mapping[QueueKey, list[tuple[int, int]]],
     queues: Mapping[QueueKey, QueueFiles],
-    split: Split,
     codes: Ints | None,
-    matched: Counter[QueueKey],
+    count: WalkCount,
     tags_from: Mapping[QueueKey, int],
 ) -> npt.NDArray[np.bool_]:
     """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked.
 
-    A record behind the offset in `tags_from` whose TAGS contradict its entry is none, so that `matched` lacks it.
+    A record behind the offset in `tags_from` whose TAGS contradict its entry is none, so that `count` lacks it.
     """
+    split = count.split
     keep = np.zeros(len(stretch.offsets), bool)
     for run in runs_by_queue(stretch):
         ranges = wanted.get(run.key)
@@ -95,11 +96,13 @@ def _chosen(
         for low, high in ranges:
             inside |= (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
         if inside.any() and split.has_queues:
-            dispatched, undispatched = _belongs(run, stretch, queues[run.key], split)
+            dispatched, undispatched, unanswered = _belongs(run, stretch, queues[run.key], split)
             if dispatched.any() and int(stretch.offsets[-1]) >= tags_from.get(run.key, split.log_end):
                 dispatched &= ~_contradicted(run, stretch, queues[run.key], tags_from[run.key])
-            matched[run.key] += int((inside & dispatched).sum())
+            count.matched[run.key] += int((inside & dispatched).sum())
+            unanswered &= inside
             inside &= dispatched | undispatched
+            count.add(run, inside, unanswered, ranges)
         keep[run.rows[inside]] = True
         if codes is not None:
             codes[run.rows] = _tags_codes(run, stretch, queues.get(run.key), split)
@@ -119,12 +122,13 @@ def _tags_codes(run: QueueRun, stretch: Stretch, queue: QueueFiles | None, split
     return np.where(missing, codes, found["tags_code"])
 
 
-def _belongs(
-    run: QueueRun, stretch: Stretch, queue: QueueFiles, split: Split
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which records their queue's entries name, and which stand behind `walk_from` and have no entry yet."""
+def _belongs(run: QueueRun, stretch: Stretch, queue: QueueFiles, split: Split) -> tuple[Mask, Mask, Mask]:
+    """Which records their queue's entries name, which stand behind `walk_from` and have no entry yet, and which before
+    it and have none: bool[n] each.
+    """
     missing, taken = missing_rows(run, stretch, queue)
-    return ~missing, missing & ~taken & (stretch.offsets[run.rows] >= split.walk_from)
+    without, is_behind = missing & ~taken, stretch.offsets[run.rows] >= split.walk_from
+    return ~missing, without & is_behind, without & ~is_behind
 
 
 def _contradicted(run: QueueRun, stretch: Stretch, queue: QueueFiles, first: int) -> npt.NDArray[np.bool_]:
@@ -154,6 +158,15 @@ def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanReq
             raise corrupt_at(view.files, int(stretch.offsets[row]), TEXT[reason])
         nothing[row] = reason is not Reason.NOT_WHOLE
     return nothing
+
+
+def _note_break(found: Break, split: Split, count: WalkCount) -> None:
+    """A place that explains why messages were not met, or the end of a log that reached further once."""
+    assert split.log_range is not None
+    if found.resume is None and not found.is_missing and split.log_range[1] == split.log_end:
+        count.ended_at = found.offset
+    else:
+        count.is_damaged = True
 
 
 def _report(view: LogView, found: Break, request: ScanRequest, split: Split) -> None:

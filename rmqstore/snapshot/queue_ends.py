@@ -42,7 +42,7 @@ def _entries_end(queue: QueueFiles, view: LogView) -> int:
     for slots, entries in queue.behind(end):
         last = len(slots)
         for row in range(last - 1, max(last - _TRIES, 0) - 1, -1):
-            if _is_backed(queue, int(slots[row]), entries[row], view):
+            if is_backed(queue, int(slots[row]), entries[row], view):
                 return int(slots[row]) + 1
         row = _last_backed(queue, slots, entries, view)
         if row >= 0:
@@ -87,14 +87,14 @@ def _last_backed(queue: QueueFiles, slots: np.ndarray, entries: np.ndarray, view
     low, high = 0, len(slots)
     while low < high:
         middle = (low + high) // 2
-        if _is_backed(queue, int(slots[middle]), entries[middle], view):
+        if is_backed(queue, int(slots[middle]), entries[middle], view):
             low = middle + 1
         else:
             high = middle
     return low - 1
 
 
-def _is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bool:
+def is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bool:
     """Whether a whole record stands where the entry points and says that the entry is its own."""
     record = view.whole_record(int(entry["physical_offset"]), int(entry["size"]))
     if record is None:

@@ -1,6 +1,5 @@
 """Reading one split: entries or a walk, records checked against them, batches out."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,7 +21,7 @@ from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.tag_pruning import TagHashes
-from rmqstore.snapshot.undispatched import QueueKey
+from rmqstore.snapshot.walk_count import WalkCount
 
 _FIRST_ROWS = 256
 _GROWTH = 4
@@ -104,8 +103,8 @@ class _SplitReader:
             yield from self._record_batches(*few.taken(), None)
 
     def _walked(self, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
-        matched: Counter[QueueKey] = Counter()
-        for rows in scan_log(self._view, self._split, spans, self._request, matched):
+        count = WalkCount(self._split)
+        for rows in scan_log(self._view, self._split, spans, self._request, count):
             first = 0
             ends = np.cumsum(rows.sizes, dtype=np.int64)
             while first < len(rows):
@@ -115,11 +114,15 @@ class _SplitReader:
                 yield from self._decode(rows.take(np.arange(first, last)), None)
                 first = last
         if self._split.has_queues:
-            by_key: dict[QueueKey, list[Span]] = {}
+            by_key: dict[tuple[str, int], list[Span]] = {}
             for span in spans:
                 by_key.setdefault(span[:2], []).append(span)
             for key in sorted(by_key):
-                yield from self._unmatched(by_key[key], matched[key])
+                own = by_key[key]
+                yield from self._unmatched(own, count)
+                if self._request.fail_on_data_loss:
+                    queue = open_queue(self._split.path, *own[0][:3])
+                    count.require_all(queue, own, self._request.on_corrupt_record == "fail")
 
     def _is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""
@@ -133,7 +136,7 @@ class _SplitReader:
             return False
         return True
 
-    def _unmatched(self, spans: list[Span], matched: int) -> Iterator[pa.RecordBatch]:
+    def _unmatched(self, spans: list[Span], count: WalkCount) -> Iterator[pa.RecordBatch]:
         """What entries point into this part of the log and no sound record answered: an error or flagged rows.
 
         Counting comes first, by halving; only a queue whose count differs is read again, entry by entry.
@@ -144,7 +147,7 @@ class _SplitReader:
         parts = [(span, entries_between(queue, span, low, high)) for span in spans]
         if low <= self._view.start:  # entries that are gone before the first one as well
             parts = [(span, (min(max(span[3], queue.first_slot()), last), last)) for span, (_, last) in parts]
-        if sum(last - first for _, (first, last) in parts) <= matched:
+        if sum(last - first for _, (first, last) in parts) <= count.matched[spans[0][:2]]:
             return
         reader = EntryReader(self._split, self._view)
         for (topic, queue_id, kind, _, _), (first, last) in parts:
@@ -154,6 +157,7 @@ class _SplitReader:
                 for rows in self._checked(run.entries, numbers):
                     bad = rows.reasons != Reason.SOUND
                     if bad.any():
+                        count.is_damaged = True
                         yield from self._decode(rows.take(bad), None)
 
     def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,7 @@ class Split:
     that part of the commitlog, whose ends are record boundaries; else through the consume queues, one after the other,
     or `together` in the order of the log.  `log_end`, `walk_from` and `crc_from`
     are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics of the spans.
+    With `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Split:
     extra_logs: tuple[str, ...] = ()
     together: bool = False
     deleted_before: tuple[tuple[str, int], ...] = ()
+    known: tuple[tuple[int, int], ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
@@ -62,11 +64,12 @@ class Split:
 
 
 def _unpickled(data: bytes) -> Split:
-    *first, log_range, logs, together, deleted = json.loads(zlib.decompress(data))
+    *first, log_range, logs, together, deleted, known = json.loads(zlib.decompress(data))
     path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
         path, broker, tuple(tuple(span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
         tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
+        tuple((low, high) for low, high in known),
     )  # fmt: skip
 
 
@@ -308,4 +311,14 @@ def _split(
         store.path, store.broker_name, tuple(spans), store.log_end, store.walk_from, store.crc_from, store.is_live,
         store.queue_layout == "file", log_range, store.extra_logs, together,
         tuple((topic, end) for topic, end in store.deleted_before.items() if any(span[0] == topic for span in spans)),
+        tuple(_known(store, span) for span in spans) if log_range else (),
     )  # fmt: skip
+
+
+def _known(store: StoreExtent, span: Span) -> tuple[int, int]:
+    """The queue offsets of a span that the queue's files held; of a batch queue, whose slots are others, none."""
+    queue = store.queues[span[0], span[1]]
+    if queue.files.kind != SIMPLE:
+        return 0, 0
+    low = max(span[3], queue.entry_start)
+    return low, max(low, min(span[4], queue.entry_end))

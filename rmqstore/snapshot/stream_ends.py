@@ -14,7 +14,7 @@ from time import monotonic
 
 import numpy as np
 
-from rmqstore.errors import DataLost
+from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message
@@ -29,8 +29,6 @@ from rmqstore.snapshot.survey import survey
 from rmqstore.snapshot.undispatched import QueueKey, QueueRun, is_multi_dispatch, runs_by_queue
 from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
 
-# Files vanish while a busy store is surveyed; that it happens so often in a row means something else.
-_SURVEYS_MAX = 8
 # Surveys of a live store in a row that see something unsound which is gone at the next.
 _SETTLING_LOOKS = 3
 # A store that grew by more is surveyed: queue entries tell faster than records what there is.
@@ -67,10 +65,11 @@ class StreamEnds:
     def look(self) -> Snapshot:
         """The stores as they are now; the same object as before when nothing is new.
 
-        Raises NotAStore, UnsupportedLayout, Rejected, DataLost as `open_snapshot` does.
+        Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
         """
         if self._seen is None:
-            self._watches = [_Watch(store, self._access) for store in self._first_look().stores]
+            first = open_snapshot(self._paths, access=self._access)
+            self._watches = [_Watch(store, self._access) for store in first.stores]
         stores = tuple(watch.look() for watch in self._watches)
         if self._seen is None or any(one is not other for one, other in zip(stores, self._seen.stores, strict=True)):
             self._seen = Snapshot(stores, self._access)
@@ -85,14 +84,6 @@ class StreamEnds:
     def unsettled(self) -> dict[str, int]:
         """By broker, where in its log something stands that is not whole yet and has more behind it."""
         return {watch.broker_name: watch.torn_at for watch in self._watches if watch.torn_at is not None}
-
-    def _first_look(self) -> Snapshot:
-        for _ in range(_SURVEYS_MAX - 1):
-            try:
-                return open_snapshot(self._paths, access=self._access)
-            except _VANISHED:
-                continue  # a file vanished meanwhile: its owner deletes old ones
-        return open_snapshot(self._paths, access=self._access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ class _Watch:
                 found = self._survey()
                 require_log(found)
                 self._settle(found, state)
-            except _VANISHED:
+            except (*_VANISHED, StoreChanging):
                 if not remaining:
                     raise
                 continue
@@ -151,11 +142,6 @@ class _Watch:
 
     def _survey(self) -> StoreExtent:
         store = self._store
-        for _ in range(_SURVEYS_MAX - 1):
-            try:
-                return survey(store.path, store.broker_name, self._access, store.extra_logs)
-            except _VANISHED:
-                continue
         return survey(store.path, store.broker_name, self._access, store.extra_logs)
 
     def _settle(self, found: StoreExtent, state: _State) -> None:

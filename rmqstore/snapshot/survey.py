@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
@@ -15,6 +16,7 @@ from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
 from rmqstore.snapshot.deleted import deleted_before, without_deleted
 from rmqstore.snapshot.extents import Damage, QueueExtent, StoreExtent
+from rmqstore.snapshot.footprint import Footprint
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_ends import batch_begin, batch_end, sound_end, unwritten_before
 from rmqstore.snapshot.queue_files import (
@@ -35,6 +37,8 @@ _CHECKED_SIZE = 16 * 1024 * 1024
 # The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
 _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
+# Looks in a row at a store that changes; that it happens so often means that it is not about to end.
+_LOOKS_MAX = 8
 
 
 def batch_start(root: str) -> int:
@@ -56,14 +60,32 @@ def survey(
 ) -> StoreExtent:
     """What the store at `path` holds now; `extra_logs` are commitlog directories elsewhere that belong to it.
 
-    Raises NotAStore, UnsupportedLayout, DataLost if a file vanishes meanwhile.
+    A store that changes otherwise than by growing while it is looked at is looked at again.
+    Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
     root = reading.canonical_path(path)
-    log_files = extents.find_log_files(root, extra_logs)
+    seen, changed = None, ""
+    for remaining in reversed(range(_LOOKS_MAX)):
+        before = Footprint.of(root, extra_logs)
+        try:
+            found = _look(before, broker_name, access)
+            changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
+        except (DataLost, FileNotFoundError, StoreChanging):
+            if not remaining:
+                raise
+            continue  # a file vanished meanwhile: its owner deletes old ones
+        if not changed or (found == seen and batch_start(root) >= found.log_end):
+            return found
+        seen = found
+    raise StoreChanging(root, changed)
+
+
+def _look(before: Footprint, broker_name: str | None, access: str) -> StoreExtent:
+    """What a store holds that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
+    root, log_files = before.root, before.log_files
     extents.refuse_unread_layouts(root, log_files)
     checkpoint = extents.load_checkpoint(root)
-    abort_present = reading.exists(reading.join(root, "abort"))
-    lock_held = reading.is_locked(reading.join(root, "lock"))
+    abort_present, lock_held = before.is_abort_there, before.is_locked
     rocksdb = extents.is_rocksdb(root)
     queues = {(queue.topic, queue.queue_id): queue for queue in (() if rocksdb else find_queues(root))}
     is_still = not abort_present and not lock_held
@@ -80,8 +102,6 @@ def survey(
         found.run()
         found.settle_end(LastWords(is_still, checkpoint))
         queue_extents = _queue_extents(queues, entry_ends, found)
-    if batch_start(root) < found.log_end:  # it began while this looked
-        return survey(path, broker_name, access, extra_logs)
     crc_from = start if abort_present else max(start, found.log_end - _CHECKED_SIZE)
     return StoreExtent(
         path=root,
@@ -98,7 +118,7 @@ def survey(
         damage=tuple(found.damage),
         tail=found.tail,
         queue_layout="RocksDB" if rocksdb else "file",
-        extra_logs=extra_logs,
+        extra_logs=before.extra_logs,
         deleted_before=deleted,
         access=access,
     )
@@ -124,6 +144,29 @@ class _Search:
     def run(self) -> None:
         if not self.view.files:
             return
+        self._find()
+        start = self._start_of_lags()
+        if start < self.start:
+            self.start = start
+            self._find()
+
+    def _start_of_lags(self) -> int:
+        """Where the search has to begin for queues whose entries end before the first message that was found of them:
+        at the file of the last entry, for what follows it may be there.  The start as it is where none does.
+
+        RocketMQ's recovery does not look there: it gives such messages the queue offsets that are free.
+        """
+        start = self.start
+        for key, low in self.census.first_found.items() if start > self.view.start else ():
+            queue, end = self.queues.get(key), self.entry_ends.get(key, 0)
+            reached = batch_end(queue, end, self.view) if queue is not None and queue.kind == BATCH else end
+            if low > reached:
+                known = queue.read(end - 1, end)["physical_offset"][0] if queue is not None and reached else 0
+                number = self.view.file_number(max(int(known), self.view.deleted_before.get(key[0], 0)))
+                start = min(start, self.view.start if number is None else self.view.files[number].start)
+        return start
+
+    def _find(self) -> None:
         covered, check_from = self._coverage()
         self.walk_from = covered
         look_back = _LOOK_BACK_SIZE
@@ -326,7 +369,10 @@ def _entry_extent(queue: QueueFiles, ends: tuple[int, int], log_end: int, view: 
         low = max(end - _TAIL_ENTRIES, first)
         entries = queue.read(low, end)
         offsets = entries["physical_offset"].astype(np.int64)
-        good = is_valid_entry(queue.kind, entries) & (offsets + entries["size"] <= log_end)
+        good = is_valid_entry(queue.kind, entries)
+        if low < ends[0] <= end and not good[ends[0] - 1 - low]:
+            raise StoreChanging(queue.directory, "its last entry went")
+        good &= offsets + entries["size"] <= log_end
         rising = np.maximum.accumulate(np.where(good, offsets, -1))
         good[1:] &= offsets[1:] > rising[:-1]
         bad_tail = int(np.argmax(good[::-1])) if good.any() else len(good)

@@ -140,11 +140,13 @@ class Gap:
 class Census:
     """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
 
-    `held` is the queue offset behind the last record that its queue's entry points at, by queue.
+    `held` is the queue offset behind the last record that its queue's entry points at, by queue; `first_found` that of
+    the first record without an entry, whether it can be true or not.
     """
 
     gaps: dict[QueueKey, Gap] = field(default_factory=dict)
     held: dict[QueueKey, int] = field(default_factory=dict)
+    first_found: dict[QueueKey, int] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
     def add(
@@ -185,6 +187,7 @@ class Census:
         """Queue offsets of undispatched records rise along the log, without a jump above what is known of the queue."""
         low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]
         places = stretch.offsets[run.rows[rows]]
+        self.first_found.setdefault(run.key, int(low[0]))
         gap = self.gaps.get(run.key)
         ceiling = 2**63 - 1 if gap_ok else end or 0
         if gap is None and end is None:

@@ -31,6 +31,17 @@ class Stretch:
     reasons: Reasons
     deleted_before: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def end(self) -> int:
+        """Where in the log the last record ends."""
+        return int(self.offsets[-1] + self.located.total_size[-1])
+
+    @property
+    def last_sound(self) -> int:
+        """The row of the last sound record; -1 if there is none."""
+        sound = np.flatnonzero(self.reasons == Reason.SOUND)
+        return int(sound[-1]) if len(sound) else -1
+
     def take(self, rows: Mask) -> "Stretch":
         """Some of the records."""
         return Stretch(self.offsets[rows], self.located.take(rows), self.reasons[rows], self.deleted_before)
@@ -66,6 +77,8 @@ class WalkLimits:
 def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
     """Everything from `limits.start` on, in order.  `limits.start` must be where a record, a blank or a file begins.
 
+    A place with something sound behind it is read once more before it counts as unsound: logs grow at their end only,
+    so that a writer who was overtaken has written it by then.
     Raises DataLost if a file is deleted or cut meanwhile, unless the limits say to go past it.
     """
     offset: int | None = limits.start
@@ -73,6 +86,8 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
     while offset is not None and offset < limits.stop:
         number = log.file_number(offset)
         found = _missing(log, offset) if number is None else _standing(log, offset, limits)
+        if isinstance(found, Stretch):
+            found = _read_again(log, found, limits)
         if isinstance(found, Break):
             yield found
             offset = found.resume
@@ -81,14 +96,44 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
             if len(sound):
                 newest_ms = int(found.located.store_timestamp()[sound[-1]])
             yield found
-            offset = int(found.offsets[-1] + found.located.total_size[-1])
+            offset = found.end
         elif isinstance(found, message.Torn):
             resume = _resume(log, offset, newest_ms, limits)
+            if resume is not None and not isinstance(_standing(log, offset, limits), message.Torn):
+                continue  # it was written meanwhile
             yield Break(offset, found.reason, resume)
             offset = resume
         else:
             assert number is not None
             offset = log.files[number].end
+
+
+def _read_again(log: LogView, found: Stretch, limits: WalkLimits) -> Stretch | message.Blank | message.Torn | Break:
+    """The stretch as it is; where some of its unsound records have become sound meanwhile, up to the first of these,
+    or what stands there now.
+    """
+    bad = np.flatnonzero(found.reasons != Reason.SOUND)
+    if not len(bad) or not (bad[0] < found.last_sound or _goes_on(log, found.end, limits)):
+        return found
+    again = _standing(log, int(found.offsets[bad[0]]), limits)
+    if not isinstance(again, Stretch):
+        return found
+    healed = bad[np.isin(found.offsets[bad], again.offsets[again.reasons == Reason.SOUND])]
+    if not len(healed):
+        return found
+    if healed[0]:
+        return found.take(np.arange(len(found.offsets)) < healed[0])
+    return _read_again(log, again, limits)
+
+
+def _goes_on(log: LogView, offset: int, limits: WalkLimits) -> bool:
+    """Whether something sound, or the end of a file, stands at or behind `offset`."""
+    if offset >= limits.stop or log.file_number(offset) is None:
+        return False
+    found = _standing(log, offset, limits)
+    if isinstance(found, message.Torn):
+        return _resume(log, offset, 0, limits) is not None
+    return not isinstance(found, Stretch) or found.last_sound >= 0
 
 
 def _missing(log: LogView, offset: int) -> Break:
