@@ -8,7 +8,7 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -98,7 +98,7 @@ _CATALOG_PROPERTIES = ("owner", "provider")
 
 _STORE_OPTIONS = ("path", "paths", "stores")
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
-_CRC_WORDS = {"auto": "auto", "true": "always", "false": "never"}
+_CRC_WORDS: dict[str, VerifyCrc] = {"auto": "auto", "true": "always", "false": "never"}
 
 _SELECT_ARGUMENTS = {
     "subscribe": "topics",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 from rmqstore.errors import Rejected, StoreError, UnknownColumn
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import near_names
-from rmqstore.snapshot.tables import SCHEMAS, table_schema
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.tables import SCHEMAS, TableName, table_schema
 from spark_source import option_values as values
 
 MESSAGES = "messages"
@@ -48,9 +49,9 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
 class TableRead:
     """One `load()` of a table: which one, of which stores, and its Arrow schema."""
 
-    name: str
+    name: TableName
     stores: tuple[str, ...] | dict[str, str]
-    access: str
+    access: Access
     schema: pa.Schema
 
     def with_schema(self, wanted: StructType) -> "TableRead":
@@ -104,7 +105,7 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
     if mistakes:
         raise Rejected("; ".join(mistakes))
     stores = (parsed["path"],) if "path" in parsed else parsed[where[0]]
-    return TableRead(name=name, stores=stores, access=parsed.get("access", "auto"), schema=schema)
+    return TableRead(name=cast("TableName", name), stores=stores, access=parsed.get("access", "auto"), schema=schema)
 
 
 def spark_table_schema(schema: pa.Schema) -> StructType:

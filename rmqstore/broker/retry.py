@@ -9,7 +9,7 @@ from dataclasses import replace
 from rmqstore.errors import Rejected
 from rmqstore.formats import names, properties
 from rmqstore.formats.broker_json import SubscriptionGroup
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 
 _FIRST_LEVEL = 3  # the delay level of the first retry: 10 s by RocketMQ's own levels

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rmqstore.formats import names, properties, sys_flag
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"

@@ -1,7 +1,6 @@
 """`rmqstore inspect`: what a store holds, or one record field by field."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -32,6 +31,11 @@ from rmqstore.snapshot.queue_span_times import queue_span_times
 Document = dict[str, Any]
 _PERM = {0: "closed", 2: "write only", 4: "read only", 6: "read and write"}
 _FILES_SHOWN = 12
+_RECORD_FIELDS = (
+    "topic", "broker_name", "queue_id", "queue_offset", "tags", "keys", "body", "properties", "flag", "sys_flag",
+    "born_timestamp", "store_timestamp", "born_host", "store_host", "msg_id", "offset_msg_id", "reconsume_times",
+    "prepared_transaction_offset", "physical_offset", "store_size", "body_crc",
+)  # fmt: skip
 
 
 @click.command()
@@ -245,10 +249,9 @@ def _show_groups(groups: list[Document]) -> None:
 
 
 def _show_record(message: StoredMessage, as_json: bool) -> None:
-    values = {field.name: getattr(message, field.name) for field in fields(message)}
-    for name in ("tags_code", "corrupt_reason"):
-        if values[name] is None:
-            del values[name]
+    values = {name: getattr(message, name) for name in _RECORD_FIELDS}
+    if message.corrupt_reason is not None:
+        values["corrupt_reason"] = message.corrupt_reason
     if as_json:
         body = body_fields(values.pop("body"))
         document = {_camel(name): value for name, value in values.items()}

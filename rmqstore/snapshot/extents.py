@@ -15,6 +15,7 @@ from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import QueueFiles
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.undispatched import QueueKey
 
 _RECOVERED_FILES = 3
@@ -87,7 +88,7 @@ class StoreExtent:
         """The first offset of the commitlog; 0 without files."""
         return self.log_files[0].start if self.log_files else 0
 
-    def view(self, access: str) -> LogView:
+    def view(self, access: Access) -> LogView:
         """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: pread the one being
         written.
         """
@@ -95,7 +96,7 @@ class StoreExtent:
         return LogView(self.log_files, below, self.log_end, self.deleted_before)
 
 
-def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: str) -> int:
+def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: Access) -> int:
     """Offset below which files may be mapped: all but the newest of a store that somebody may be writing."""
     if access == "mmap" or (access == "auto" and not is_live):
         return files[-1].end if files else 0
