@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
+from rmqstore import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.host import encode_host
@@ -86,6 +87,9 @@ class StoreConfig:
     statistics: bool = True
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name not in _WORDS:
+                _require_type(field.name, getattr(self, field.name), field.type)
         mistakes = [f"{name}={getattr(self, name)!r}: one of {', '.join(words)}"
                     for name, words in _WORDS.items() if getattr(self, name) not in words]  # fmt: skip
         mistakes += [f"{name}={getattr(self, name)}: at least {least}" for name, least in _least(self)
@@ -144,6 +148,18 @@ class StoreConfig:
     def host_bytes(self) -> bytes:
         """`store_host` as records carry it.  Raises ValueError."""
         return encode_host(self.store_host)
+
+
+def _require_type(name: str, value: object, wanted: object) -> None:
+    """Raises WrongType."""
+    if wanted is int:
+        arguments.integer(name, value)
+    elif wanted is bool:
+        arguments.flag(name, value)
+    elif wanted is str:
+        arguments.text(name, value)
+    elif isinstance(value, str):
+        raise arguments.wrong_type(name, value, "a tuple of paths")
 
 
 def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+from rmqstore import arguments
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay_delivery import DelayDelivery
 from rmqstore.broker.features import Features, OpenLog
@@ -170,7 +171,7 @@ class Store:
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
         self._ownership.require_process()
-        return self._parts.queues.bounds(topic, queue_id)
+        return self._parts.queues.bounds(arguments.text("topic", topic), queue_id)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
@@ -228,7 +229,7 @@ class Store:
         messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        return self._features.deletion.delete(topic)
+        return self._features.deletion.delete(arguments.text("topic", topic))
 
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
         """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
@@ -480,6 +481,8 @@ def open_store(
     front of sound records, or that holds bytes and not one sound record, unless `config.on_middle_damage` says to cut
     it; OSError as the system gives it.
     """
+    if config is not None and not isinstance(config, StoreConfig):
+        raise arguments.wrong_type("config", config, "a StoreConfig")
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check
     )

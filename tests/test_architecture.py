@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.locks": set(),
     "rmqstore.worker": {"rmqstore.locks"},
     "rmqstore.message": {"rmqstore.errors"},
-    "rmqstore.config": {"rmqstore.errors", "rmqstore.formats"},
+    "rmqstore.config": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats"},
     "rmqstore.files": {"rmqstore.errors", "rmqstore.formats", "rmqstore.clock", "rmqstore.locks"},
     "rmqstore.log": {
         "rmqstore.errors",
@@ -76,6 +76,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.store_condition": {"rmqstore.broker", "rmqstore.files", "rmqstore.log", "rmqstore.stats"},
     "rmqstore.store": {
+        "rmqstore.arguments",
         "rmqstore.broker",
         "rmqstore.stats",
         "rmqstore.store_condition",

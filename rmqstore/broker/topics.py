@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmqstore.arguments import integer
+from rmqstore.arguments import integer, text
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreClosed
@@ -296,13 +296,14 @@ def _is_listed(topic: str) -> bool:
 def _check(config: TopicConfig) -> None:
     """Raises Rejected for a topic that no broker could read back or hold."""
     mistakes = []
-    if not names.is_topic_name(config.topic):
+    if not names.is_topic_name(text("topic", config.topic)):
         mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
     if config.topic.startswith(names.LMQ_PREFIX):
         mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
-    numbers = {name: getattr(config, name) for name in ("read_queue_nums", "write_queue_nums", "sys_flag")}
+    fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
+    numbers = {name: integer(name, getattr(config, name)) for name in fields}
     mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
-    if not 0 <= config.perm <= _PERM_MAX:
+    if not 0 <= integer("perm", config.perm) <= _PERM_MAX:
         mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
     if config.attributes.get(QUEUE_TYPE, PLAIN_QUEUES) not in (PLAIN_QUEUES, BATCH_QUEUES):
         mistakes.append(f"{QUEUE_TYPE}={config.attributes[QUEUE_TYPE]!r}: {PLAIN_QUEUES} or {BATCH_QUEUES}")

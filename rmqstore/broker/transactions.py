@@ -126,7 +126,7 @@ class Transactions:
 
         `group` is the producer's (PGROUP).  The real topic's refusal is the answer.  Raises WrongType, DurabilityLost.
         """
-        if not has_plain_types(message) or type(message.properties) is not dict:
+        if not has_plain_types(message) or message.properties != {}:
             message = plain_message(message)
         admitted = self._log.admit(message)
         if isinstance(admitted, PutStatus):

@@ -28,7 +28,7 @@ from rmqstore.log.group_put import GroupPut, Placed, Run, Waiting
 from rmqstore.log.known_rows import FreshBlock
 from rmqstore.log.late_put import LatePut, LatePuts
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
-from rmqstore.log.refusal_reasons import hook_reason, refusal_reason
+from rmqstore.log.refusal_reasons import hook_reason, name_of, refusal_reason
 from rmqstore.message import Message, PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -309,8 +309,10 @@ class Appender:
         for hook in self._hooks:
             answer = hook(message)
             if isinstance(answer, PutStatus):
-                unavailable = self.why_unavailable() if answer is PutStatus.SERVICE_NOT_AVAILABLE else ""
-                return PutResult(answer, reason=unavailable or hook_reason(hook, message))
+                reason = hook_reason(hook, message)
+                if not reason and answer is PutStatus.SERVICE_NOT_AVAILABLE:
+                    reason = self.why_unavailable()
+                return PutResult(answer, reason=reason or f"refused by the hook {name_of(hook)}")
             message = answer
         return message
 
@@ -460,7 +462,8 @@ def messages_of(messages: Iterable[Message]) -> Sequence[Message]:
 
 def _explain(error: BaseException, messages: Sequence[Message]) -> None:
     """Raises WrongType where a field of wrong type explains what a put ended with."""
-    if isinstance(error, OSError | StoreError) or not isinstance(error, Exception):
+    is_mistake = not isinstance(error, OSError | StoreError) or isinstance(error, Rejected)
+    if not is_mistake or isinstance(error, WrongType) or not isinstance(error, Exception):
         return
     for message in messages:
         try:

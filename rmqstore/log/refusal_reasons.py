@@ -60,10 +60,14 @@ def refusal_reason(status: PutStatus, messages: Sequence[Message], form: RecordF
 
 
 def hook_reason(hook: object, message: Message) -> str:
-    """What a hook that refused a message says of it, if it has a method `refusal_reason`; else that it did."""
+    """What a hook that refused a message says of it, if it has a method `refusal_reason`; else ""."""
     explain = getattr(hook, "refusal_reason", None)
-    found = explain(message) if callable(explain) else ""
-    return str(found) or f"refused by the hook {getattr(hook, '__name__', type(hook).__name__)}"
+    return str(explain(message)) if callable(explain) else ""
+
+
+def name_of(hook: object) -> str:
+    """What to call a hook."""
+    return str(getattr(hook, "__name__", type(hook).__name__))
 
 
 def message_reason(message: Message, form: RecordForm) -> str:
