@@ -39,7 +39,7 @@ Row = dict[str, Any]
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
 @click.option("--tags", help='Only these tags: "paid" or "paid || shipped".')
-@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")
+@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY) or message id.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
 @click.option("--json-lines", is_flag=True, help="One JSON object a line.")
 def cat(

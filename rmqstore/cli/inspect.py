@@ -23,6 +23,7 @@ from rmqstore.cli.output import (
     width,
     wrapped,
 )
+from rmqstore.formats.message_id import offset_of_id
 from rmqstore.snapshot.broker_config import consumer_offsets, topics
 from rmqstore.snapshot.extents import Damage, StoreExtent
 from rmqstore.snapshot.key_lookup import index_files
@@ -38,12 +39,28 @@ _RECORD_FIELDS = (
 )  # fmt: skip
 
 
+class _Place(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """Where a record begins, or its offset message id, which is longer than any offset."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if offset_of_id(text) is not None:
+            return text
+        if not (text.isascii() and text.isdigit()):
+            self.fail(f"{text!r}: an offset of the commitlog, or an offset message id", param, ctx)
+        return int(text)
+
+
 @click.command()
 @store_arguments
-@click.option("--record", type=click.IntRange(min=0), metavar="OFFSET", help="One record, by its commitlog offset.")
+@click.option(
+    "--record", type=_Place(), metavar="OFFSET|ID", help="One record: commitlog offset, or offset message id."
+)
 @click.option("--broker", help="Which store --record means, where there are several.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
-def inspect(stores: tuple[str, ...], record: int | None, broker: str | None, as_json: bool) -> None:
+def inspect(stores: tuple[str, ...], record: int | str | None, broker: str | None, as_json: bool) -> None:
     """Show layout and version found, files, topics and queues, and how far consumer groups are behind.
 
     Times are UTC. A queue holds the messages from its first offset to before its end.

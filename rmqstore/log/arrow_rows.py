@@ -33,7 +33,8 @@ def as_table(rows: ArrowRows) -> "pa.Table | pa.RecordBatch":
     """
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return rows
-    if not hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "__arrow_c_array__"):
+    gives_rows = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
+    if not gives_rows or isinstance(rows, type):
         raise wrong_type(
             "table",
             rows,
