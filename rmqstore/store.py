@@ -22,8 +22,9 @@ from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
+from rmqstore.formats.message_fields import messages_of
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.appender import Appender, PutHook, messages_of
+from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.arrow_rows import ArrowRows
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop

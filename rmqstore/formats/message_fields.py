@@ -1,9 +1,11 @@
 """The types of a message's fields: what a put looks at only where they are not exactly those that it expects."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rmqstore import arguments
+from rmqstore.errors import Rejected, StoreError, WrongType
 from rmqstore.message import Message
 
 _INTEGERS = ("queue_id", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset")
@@ -48,3 +50,24 @@ def born_ms(value: Any) -> int:
     if hasattr(value, "timestamp") or isinstance(value, float):
         raise arguments.wrong_type("born_timestamp_ms", value, _BORN)
     return any_integer("born_timestamp_ms", value)
+
+
+def messages_of(messages: Iterable[Message]) -> Sequence[Message]:
+    """Several messages as a sequence, whatever brings them.  Raises WrongType for anything else."""
+    if isinstance(messages, list | tuple):
+        return messages
+    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
+        raise arguments.wrong_type("messages", messages, "several messages; `put` takes one")
+    return list(messages)
+
+
+def explain(error: BaseException, messages: Sequence[Message]) -> None:
+    """Raises WrongType where a field of wrong type explains what a put ended with."""
+    is_mistake = not isinstance(error, OSError | StoreError) or isinstance(error, Rejected)
+    if not is_mistake or isinstance(error, WrongType) or not isinstance(error, Exception):
+        return
+    for message in messages:
+        try:
+            plain_message(message)
+        except WrongType as wrong:
+            raise wrong from None

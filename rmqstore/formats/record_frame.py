@@ -166,7 +166,17 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     `now_ms` stands in for a missing born time, the store's own address for a missing born host.  The bits of sysFlag
     that speak of address families follow the addresses.  Raises WrongType, which names the field.
     """
-    if not has_plain_types(message):
+    if not (  # `has_plain_types`, written out: a call costs 0.04 us more
+        type(message.body) is bytes
+        and type(message.topic) is str
+        and type(message.queue_id)
+        is type(message.flag)
+        is type(message.sys_flag)
+        is type(message.reconsume_times)
+        is type(message.prepared_transaction_offset)
+        is int
+        and type(message.wait_store_ok) is bool
+    ):
         message = plain_message(message)
     body: Any = message.body  # None is refused as RocketMQ refuses it, whatever the annotation says
     topic = form.topic_bytes(message.topic)
@@ -268,7 +278,7 @@ def properties_block(message: Message) -> bytes | None:
     return _properties_of(message)[0]
 
 
-def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
+def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:  # noqa: PLR0912 (no calls: every put comes here)
     """`properties_block`, and what it says to dispatch; None where properties that do not simply stand one behind the
     other may say it."""
     tags, keys, others = message.tags or "", message.keys or "", message.properties
@@ -289,24 +299,24 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
         text += "WAIT\x01false\x02"
     said: Said | None = (tags, keys, "")
     if others:
-        if (
-            not _STORED_APART.isdisjoint(others)
-            or None in others.values()
-            or TRANSIENT_PREFIX in _VALUE_END.join(others)
-        ):
+        joined = ""
+        try:
+            if _STORED_APART.isdisjoint(others):
+                joined = _VALUE_END.join(map(_join_pair, others.items()))
+        except TypeError:  # a value that is None, or none that a property may have
+            plain_message(message)
+        if not joined or TRANSIENT_PREFIX in joined:
             others, said = _fit(message, tags, keys), None
             if properties.INNER_COUNT in others and not message.sys_flag & sys_flag.INNER_BATCH:
                 return None, None
+            joined = _pairs(message, others)
         elif properties.UNIQUE_KEY in others:
             said = (tags, keys, others[properties.UNIQUE_KEY])
         if "" in others:
             return None, None
-        count += len(others)
-        try:
-            text = f"{text}{_VALUE_END.join(map(_join_pair, others.items()))}\x02" if others else text
-        except TypeError:
-            plain_message(message)  # says which
-            raise
+        if others:
+            count += len(others)
+            text = f"{text}{joined}\x02"
     block = text.encode(errors="replace")
     # Each property has one of either mark by itself: more than that came from a name or a value.
     if block.count(_NAME_MARK) != count or block.count(_VALUE_MARK) != count:
@@ -315,6 +325,15 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
 
 
 _join_pair = "\x01".join
+
+
+def _pairs(message: Message, others: Mapping[str, str]) -> str:
+    """Properties one behind the other.  Raises WrongType."""
+    try:
+        return _VALUE_END.join(map(_join_pair, others.items()))
+    except TypeError:
+        plain_message(message)  # says which
+        raise
 
 
 def _joined(message: Message, keys: Iterable[str]) -> str:

@@ -7,16 +7,15 @@ bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place
 rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rmqstore.arguments import wrong_type
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreError, WrongType
+from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import BatchFrame, batch_of
-from rmqstore.formats.message_fields import plain_message
+from rmqstore.formats.message_fields import explain
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.locks import let_go
@@ -44,7 +43,10 @@ _TURN_BYTES = 8 * 1024 * 1024
 
 
 class PutHook(Protocol):
-    """Looks at a message before it is encoded, outside of the put lock; any thread that puts."""
+    """Looks at a message before it is encoded, outside of the put lock; any thread that puts.
+
+    One with a method `refusal_reason(message) -> str` says in words why it refused the message.
+    """
 
     def __call__(self, message: Message) -> Message | PutStatus:
         """The message to store, which may be another, or the status of a refusal."""
@@ -109,10 +111,10 @@ class Appender:
                 self._late.refuses(message)
             ):
                 return self._refusal_of(PutStatus.MESSAGE_ILLEGAL, message)
-            return self._put(message, waits_for_disk(message))
+            return self._put(message, self._is_sync and waits_for_disk(message))
         except BaseException as error:
             self._let_go()
-            _explain(error, [message])
+            explain(error, [message])
             raise
 
     def put_past_hooks(self, message: Message, *, waits: bool | None = None) -> PutResult:
@@ -126,7 +128,7 @@ class Appender:
             return self._put(message, waits_for_disk(message) if waits is None else waits)
         except BaseException as error:
             self._let_go()
-            _explain(error, [message])
+            explain(error, [message])
             raise
 
     def _put(self, message: Message, waits: bool) -> PutResult:
@@ -138,7 +140,7 @@ class Appender:
         if isinstance(frame, PutStatus):
             return self._refusal_of(frame, message)
         count = 1 if frame.is_counted else 0
-        if self._is_sync and waits:
+        if waits and self._is_sync:
             placed, status = self._append_and_sync(frame, count)
         else:
             placed, status = self._append(frame, count), PutStatus.PUT_OK
@@ -165,7 +167,7 @@ class Appender:
             return self._put_batch(chosen)
         except BaseException as error:
             self._let_go()
-            _explain(error, messages)
+            explain(error, messages)
             raise
 
     def _put_batch(self, chosen: Sequence[Message]) -> PutResult:
@@ -449,27 +451,6 @@ class Appender:
             return offset, last, store_ms, len(data)
 
         return self._turn(append)
-
-
-def messages_of(messages: Iterable[Message]) -> Sequence[Message]:
-    """Several messages as a sequence, whatever brings them.  Raises WrongType for anything else."""
-    if isinstance(messages, list | tuple):
-        return messages
-    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
-        raise wrong_type("messages", messages, "several messages; `put` takes one")
-    return list(messages)
-
-
-def _explain(error: BaseException, messages: Sequence[Message]) -> None:
-    """Raises WrongType where a field of wrong type explains what a put ended with."""
-    is_mistake = not isinstance(error, OSError | StoreError) or isinstance(error, Rejected)
-    if not is_mistake or isinstance(error, WrongType) or not isinstance(error, Exception):
-        return
-    for message in messages:
-        try:
-            plain_message(message)
-        except WrongType as wrong:
-            raise wrong from None
 
 
 def _add_amounts(totals: MutableMapping[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:

@@ -236,10 +236,10 @@ class Fetch:
         an id comes first where both are too many.
         """
         topic, key = arguments.text("topic", topic), arguments.text("key", key)
-        max_count = arguments.integer("max_count", max_count, 0)
+        max_count = arguments.integer("max_count", max_count)  # of less than one there are none, as in RocketMQ
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         place = offset_of_id(key)
-        named = None if place is None or not max_count else self._look(place)
+        named = None if place is None or max_count < 1 else self._look(place)
         if named is None or not _is_asked_for(named, topic, key, (begin_ms, end_ms)):
             return self._keyed(topic, key, max_count, begin_ms, end_ms)
         others = self._keyed(topic, key, max_count - 1, begin_ms, end_ms) if max_count > 1 else []

@@ -166,7 +166,7 @@ CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
     ("tags=", WrongType, lambda store: store.get("orders", 0, 0, tags=["a"])),  # type: ignore[arg-type]
     ("max_bytes='1'", WrongType, lambda store: store.get("orders", 0, 0, max_bytes="1")),  # type: ignore[arg-type]
     ("key=5", WrongType, lambda store: store.query("orders", 5)),  # type: ignore[arg-type]
-    ("max_count=-1: at least 0", Rejected, lambda store: store.query("orders", "k", -1)),
+    ("max_count='1'", WrongType, lambda store: store.query("orders", "k", "1")),  # type: ignore[arg-type]
     ("begin_ms=1795000000 looks like seconds", Rejected, lambda store: store.query("orders", "k", begin_ms=SECONDS)),
     ("end_ms=", WrongType, lambda store: store.query("orders", "k", end_ms=NOW)),  # type: ignore[arg-type]
     ("timestamp_ms=", WrongType, lambda store: store.offset_at("orders", 0, NOW)),  # type: ignore[arg-type]
