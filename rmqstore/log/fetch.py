@@ -243,7 +243,7 @@ class Fetch:
         if named is None or not _is_asked_for(named, topic, key, (begin_ms, end_ms)):
             return self._keyed(topic, key, max_count, begin_ms, end_ms)
         others = self._keyed(topic, key, max_count - 1, begin_ms, end_ms) if max_count > 1 else []
-        return sorted({each.physical_offset: each for each in (*others, named)}.values(), key=_place_of)
+        return sorted(others if named in others else [*others, named], key=_place_of)
 
     def _keyed(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         if self._index is None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -336,15 +337,16 @@ class Snapshot:
             named = self._record_with_id(store, place, key)
             if named is not None and not (named.topic == topic and begin_ms <= named.store_timestamp_ms <= end_ms):
                 named = None
-        found = {} if named is None or not named.is_sound else {named.physical_offset: named}
-        for offset in key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(found)):
+        own = [] if named is None or not named.is_sound else [named]
+        found = []  # a message as often as it has the key, as RocketMQ answers
+        for offset in key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
             try:
                 message = self._record_at(store, offset)
             except (Corrupt, DataLost):
                 continue
             if message.is_sound and message.topic == topic and message.has_key(key):
-                found[offset] = message
-        return [found[offset] for offset in sorted(found)]
+                found.append(message)
+        return sorted(found + [one for one in own if one not in found], key=attrgetter("physical_offset"))
 
     def _store(self, broker: str | None) -> StoreExtent:
         if broker is None and len(self.stores) == 1:
