@@ -10,6 +10,7 @@ from rmqstore.errors import (
     DurabilityLost,
     NotAStore,
     NotNow,
+    PutFailed,
     Rejected,
     StoreChanging,
     StoreClosed,
@@ -18,21 +19,25 @@ from rmqstore.errors import (
     UnknownColumn,
     UnknownTopic,
     UnsupportedLayout,
+    WrongType,
 )
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
-from rmqstore.snapshot import Snapshot, StoredMessage, open_snapshot
+from rmqstore.snapshot import Snapshot, open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqstore.broker.transaction_messages import TransactionState
+    from rmqstore.consumer import Consumer
     from rmqstore.stats import Health
     from rmqstore.store import Store, open_store
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Consumer",
     "Corrupt",
     "DataLost",
     "DurabilityLost",
@@ -42,6 +47,7 @@ __all__ = [
     "Message",
     "NotAStore",
     "NotNow",
+    "PutFailed",
     "PutResult",
     "PutStatus",
     "Rejected",
@@ -59,6 +65,7 @@ __all__ = [
     "UnknownColumn",
     "UnknownTopic",
     "UnsupportedLayout",
+    "WrongType",
     "open_snapshot",
     "open_store",
     "register",
@@ -66,6 +73,7 @@ __all__ = [
 
 # Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
 _OF_THE_WRITER = {
+    "Consumer": "rmqstore.consumer",
     "Health": "rmqstore.stats",
     "Store": "rmqstore.store",
     "TransactionState": "rmqstore.broker.transaction_messages",

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
+from rmqstore import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.host import encode_host
@@ -17,7 +18,9 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Room for everything of a record but its body (RocketMQ: maxMessageSize + 64 KiB).
 RECORD_EXTRA_MAX = 64 * 1024
 
-_WORDS = {"flush": ("SYNC", "ASYNC"), "on_middle_damage": ("refuse", "cut")}
+Flush = Literal["SYNC", "ASYNC"]
+OnMiddleDamage = Literal["refuse", "cut"]
+_WORDS: Mapping[str, tuple[str, ...]] = {"flush": get_args(Flush), "on_middle_damage": get_args(OnMiddleDamage)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class StoreConfig:
     index_item_count: int = 400_000
     log_paths: tuple[str, ...] = ()
     read_only_log_paths: tuple[str, ...] = ()
-    flush: str = "ASYNC"
+    flush: Flush = "ASYNC"
     flush_interval_ms: int = 500
     flush_least_pages: int = 4
     flush_thorough_interval_ms: int = 10_000
@@ -57,7 +60,7 @@ class StoreConfig:
     append_property_crc: bool = False
     long_topics_as_v2: bool = True
     check_crc_on_recovery: bool = True
-    on_middle_damage: str = "refuse"
+    on_middle_damage: OnMiddleDamage = "refuse"
     preallocate: bool = True
     preallocation_timeout_ms: int = 5000
     warm_up: bool = False
@@ -84,6 +87,9 @@ class StoreConfig:
     statistics: bool = True
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name not in _WORDS:
+                _require_type(field.name, getattr(self, field.name), field.type)
         mistakes = [f"{name}={getattr(self, name)!r}: one of {', '.join(words)}"
                     for name, words in _WORDS.items() if getattr(self, name) not in words]  # fmt: skip
         mistakes += [f"{name}={getattr(self, name)}: at least {least}" for name, least in _least(self)
@@ -142,6 +148,18 @@ class StoreConfig:
     def host_bytes(self) -> bytes:
         """`store_host` as records carry it.  Raises ValueError."""
         return encode_host(self.store_host)
+
+
+def _require_type(name: str, value: object, wanted: object) -> None:
+    """Raises WrongType."""
+    if wanted is int:
+        arguments.integer(name, value)
+    elif wanted is bool:
+        arguments.flag(name, value)
+    elif wanted is str:
+        arguments.text(name, value)
+    elif isinstance(value, str):
+        raise arguments.wrong_type(name, value, "a tuple of paths")
 
 
 def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:

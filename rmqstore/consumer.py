@@ -13,14 +13,16 @@ A consumer lives in its caller's thread and has none of its own:
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self, get_args
 
+from rmqstore import arguments
 from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names, properties
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, PutResult, PutStatus
 
-STARTS = ("earliest", "latest")
+Start = Literal["earliest", "latest"]
+STARTS: tuple[str, ...] = get_args(Start)
 
 QueueKey = tuple[str, int]
 
@@ -127,10 +129,14 @@ class Consumer:
         retries: Retries,
         group: str,
         subscriptions: Mapping[str, str],
-        consume_from: str = "earliest",
+        consume_from: Start = "earliest",
     ) -> None:
-        if consume_from not in STARTS:
-            raise Rejected(f"consume_from={consume_from!r}: one of {', '.join(STARTS)}")
+        arguments.word("consume_from", consume_from, STARTS)
+        group = arguments.text("group", group)
+        subscriptions = {
+            arguments.text("topic", topic): arguments.text("tags", tags, "text: a || b, or * for all")
+            for topic, tags in subscriptions.items()
+        }
         if not group or not names.is_topic_name(names.RETRY_PREFIX + group):
             raise Rejected(
                 f"group={group!r}: letters, digits, % | _ -, at most {255 - len(names.RETRY_PREFIX)} of them"
@@ -148,6 +154,11 @@ class Consumer:
         self._polls_to_look = 0
         self._look(from_latest=consume_from == "latest")
 
+    def __repr__(self) -> str:
+        """One line; asks the store nothing."""
+        topics = ", ".join(f"{topic}:{tags}" for topic, tags in self._tags.items() if topic != self.retry_topic)
+        return f"<Consumer {self.group!r} of {topics}, {len(self._positions)} queues>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -162,8 +173,7 @@ class Consumer:
         Queues take turns.  Messages without one of the tags are passed over, however many.  A damaged message is
         delivered and says so (`corrupt_reason`).  Raises Rejected for a `max_count` below 1, StoreClosed.
         """
-        if max_count < 1:
-            raise Rejected(f"max_count={max_count}: at least 1")
+        max_count = arguments.integer("max_count", max_count, 1)
         if self._polls_to_look <= 0:
             self._look()
         self._polls_to_look -= 1
@@ -196,6 +206,7 @@ class Consumer:
 
     def dead_letters(self, max_count: int = 32, offset: int = 0) -> list[StoredMessage]:
         """Messages that the group gave up, from offset `offset` of their queue on, oldest first."""
+        max_count, offset = arguments.integer("max_count", max_count, 0), arguments.integer("offset", offset, 0)
         topic, found = names.DLQ_PREFIX + self.group, list[StoredMessage]()
         low, high = self._source.bounds(topic, 0)
         offset = max(offset, low)
@@ -215,8 +226,8 @@ class Consumer:
         """Goes on at another offset of a queue; committed with the next `commit`.  Raises Rejected."""
         if topic not in self._tags:
             raise Rejected(f"{topic!r} is not consumed: one of {', '.join(self._tags)}")
-        if offset < 0:
-            raise Rejected(f"offset={offset}: at least 0")
+        queue_id = arguments.integer("queue_id", queue_id, 0, arguments.I32_MAX)
+        offset = arguments.integer("offset", offset, 0)
         if (topic, queue_id) not in self._positions:
             self._order.append((topic, queue_id))
         self._positions[topic, queue_id] = offset

@@ -6,6 +6,8 @@ read as one line that names the next step, and survive pickling: Spark carries t
 """
 
 import errno
+from enum import Enum
+from typing import Protocol
 
 _ADVICE = {
     errno.EACCES: "run as a user who may read it",
@@ -26,6 +28,30 @@ def next_step(error: OSError) -> str:
     return _ADVICE.get(error.errno or 0, "try again")
 
 
+class PutAnswer(Protocol):
+    """What is asked of the answer to a put (message.PutResult)."""
+
+    @property
+    def status(self) -> Enum:
+        """RocketMQ's word for it."""
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the first record lies."""
+
+    @property
+    def message_count(self) -> int:
+        """How many messages are stored."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether any is."""
+
+
 class StoreError(Exception):
     """The root of the tree: anything that rmqstore raises on purpose."""
 
@@ -35,6 +61,20 @@ class StoreError(Exception):
 
 class Rejected(StoreError, ValueError):
     """The request cannot be served as it is; the message says what to change."""
+
+
+class WrongType(Rejected, TypeError):
+    """A value of a type that its place does not take: `field`, what was `given`, in short, and what is `wanted`.
+
+    Also a TypeError, as of any function that is called with the wrong type, and by Rejected a ValueError.
+    """
+
+    def __init__(self, field: str, given: str, wanted: str) -> None:
+        super().__init__(field, given, wanted)
+        self.field, self.given, self.wanted = field, given, wanted
+
+    def __str__(self) -> str:
+        return f"{self.field}={self.given}: wanted is {self.wanted}"
 
 
 class NotAStore(Rejected):
@@ -175,3 +215,20 @@ class DurabilityLost(StoreError):
 
     def __str__(self) -> str:
         return f"{self.reason}; the store is read-only now: close it, look at the disk, and open it again"
+
+
+class PutFailed(StoreError):
+    """What `PutResult.raise_for_status` raises: a put that was not answered PUT_OK.  `result` says why, and whether the
+    message is stored all the same (FLUSH_DISK_TIMEOUT): who puts that again has it twice.
+    """
+
+    def __init__(self, result: "PutAnswer") -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        result = self.result
+        end = f"it is stored at {result.physical_offset} all the same" if result.is_stored else "nothing is stored"
+        if result.message_count and result.status.name != "FLUSH_DISK_TIMEOUT":
+            end = f"the first {result.message_count} messages are stored, the others are not"
+        return f"{result.status.name}: {result.reason or 'no reason is known'}; {end}"

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqstore.errors import PutFailed
+
 if TYPE_CHECKING:
-    from rmqstore.log.stored_record import StoredMessage
+    from rmqstore.formats.stored_message import StoredMessage
 
 
 @dataclass(slots=True)
@@ -17,6 +19,9 @@ class Message:
     win over nothing: TAGS, KEYS and WAIT stand here by their own names.  A property whose value is None is an absent
     one.  `born_timestamp_ms` and `born_host` default to the time of the put and the store's own address.
     `wait_store_ok` False: the put does not wait for the disk.
+
+    Types are looked at by the put: one that is wrong ends in WrongType, which names the field.  Whatever holds bytes is
+    taken for a body.
     """
 
     topic: str
@@ -32,6 +37,28 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     wait_store_ok: bool = True
+
+    def __repr__(self) -> str:
+        """One line, and not all of a large body."""
+        fields = [f"{self.topic!r}, {_short(self.body)}"]
+        fields += [
+            f"{name}={getattr(self, name)!r}" for name, default in _DEFAULTS.items() if getattr(self, name) != default
+        ]
+        return f"Message({', '.join(fields)})"
+
+
+# Of the fields behind the body: what is not said of a message that has it.
+_DEFAULTS: Mapping[str, object] = {
+    "tags": None, "keys": (), "properties": {}, "queue_id": 0, "flag": 0, "sys_flag": 0, "born_timestamp_ms": None,
+    "born_host": None, "reconsume_times": 0, "prepared_transaction_offset": 0, "wait_store_ok": True,
+}  # fmt: skip
+_SHOWN_MAX = 40
+
+
+def _short(body: object) -> str:
+    if isinstance(body, bytes) and len(body) > _SHOWN_MAX:
+        return f"{body[:_SHOWN_MAX]!r}... {len(body)} bytes"
+    return repr(body)
 
 
 class PutStatus(enum.Enum):
@@ -59,7 +86,9 @@ class PutResult(NamedTuple):
     """The answer to a put.  Offsets are -1 and the id is empty where nothing was stored.
 
     `physical_offset` is the first record's place in the commitlog, `size` the bytes of all records, `queue_offset` the
-    first message's; `msg_id` joins the offset message ids of a batch with commas.
+    first message's; `msg_id` is the offset message id (which is never the unique key of the message), for a batch those
+    of all its messages with commas between, as RocketMQ has it.  `reason` says in words why the status is another than
+    PUT_OK.
     """
 
     status: PutStatus
@@ -69,6 +98,28 @@ class PutResult(NamedTuple):
     store_timestamp_ms: int = 0
     queue_offset: int = -1
     message_count: int = 0
+    reason: str = ""
+
+    @property
+    def msg_ids(self) -> tuple[str, ...]:
+        """The offset message ids one by one; none for rows of `put_columns`, whose answer has none."""
+        return tuple(self.msg_id.split(",")) if self.msg_id else ()
+
+    def raise_for_status(self) -> "PutResult":
+        """The answer itself, if it is PUT_OK.  Raises PutFailed for every other one, also for FLUSH_DISK_TIMEOUT, where
+        the message is stored and nobody knows yet whether it is on the disk.
+        """
+        if self.status is not PutStatus.PUT_OK:
+            raise PutFailed(self)
+        return self
+
+    def __repr__(self) -> str:
+        """One line, without the ids, of which a batch has many."""
+        if not self.is_stored:
+            return f"PutResult({self.status.name}{f', {self.reason}' if self.reason else ''})"
+        what = f"{self.message_count} message{'' if self.message_count == 1 else 's'} of {self.size} bytes"
+        place = f" at {self.physical_offset}, queue_offset={self.queue_offset}"
+        return f"PutResult({self.status.name}, {what}{place}{f', {self.reason}' if self.reason else ''})"
 
     @property
     def is_stored(self) -> bool:
@@ -99,3 +150,9 @@ class GetResult:
     min_offset: int
     max_offset: int
     messages: list["StoredMessage"] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """One line, without the messages."""
+        count = len(self.messages)
+        found = f"{self.status.name}, {count} message{'' if count == 1 else 's'}"
+        return f"GetResult({found}, next_offset={self.next_offset} of [{self.min_offset}, {self.max_offset}))"

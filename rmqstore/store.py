@@ -1,9 +1,10 @@
 """An embedded store that writes RocketMQ's files: the parts put together, started and stopped in their order."""
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Sequence
+from typing import Self
 
+from rmqstore import arguments
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay_delivery import DelayDelivery
 from rmqstore.broker.features import Features, OpenLog
@@ -14,17 +15,20 @@ from rmqstore.broker.transaction_check import Check
 from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
-from rmqstore.consumer import Consumer
+from rmqstore.consumer import Consumer, Start
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import canonical_path
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
+from rmqstore.formats.message_fields import messages_of
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.appender import Appender, PutHook
+from rmqstore.log.arrow_rows import ArrowRows
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.dispatch import Dispatcher, DispatchLoop
-from rmqstore.log.fetch import Fetch
+from rmqstore.log.fetch import Boundary, Fetch
 from rmqstore.log.flush import DerivedFlush, LogFlush
 from rmqstore.log.fresh_dispatch import FreshDispatch
 from rmqstore.log.next_log_files import NextLogFiles
@@ -35,13 +39,9 @@ from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
 from rmqstore.log.store_root import require_room
 from rmqstore.log.store_swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
-from rmqstore.stats import Health, Statistics, StoreGauges, StoreStatistics
+from rmqstore.stats import Health, Statistics, StoreStatistics
+from rmqstore.store_condition import StoreCondition
 from rmqstore.worker import Step, Worker
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from rmqstore.log.stored_record import StoredMessage
 
 
 class Store:
@@ -90,8 +90,17 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        condition = getattr(self, "_condition", None)  # None while it is opened
+        kind = type(self).__name__
+        return f"<{kind}>" if condition is None else condition.line(kind, self.config.flush)
+
     def put(self, message: Message) -> PutResult:
-        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.  Raises DurabilityLost."""
+        """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.
+
+        A message that is refused is an answer, with a `reason`; its `raise_for_status` makes an error of that.  Raises
+        WrongType for a field of wrong type, DurabilityLost.
+        """
         if self._statistics is None:
             return self._appender.put(message)
         began_s = self._clock.monotonic_s()
@@ -99,19 +108,22 @@ class Store:
         self._count(message.topic, result, began_s)
         return result
 
-    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+    def put_batch(self, messages: Iterable[Message]) -> PutResult:
         """Stores messages of one queue together, one behind the other (RocketMQ: putMessages).
 
-        Raises Rejected for messages of several queues, DurabilityLost.
+        Raises Rejected for messages of several queues, WrongType, DurabilityLost.
         """
         began_s = self._clock.monotonic_s()
+        messages = messages_of(messages)
         result = self._appender.put_batch(messages)
         self._count(messages[0].topic if messages else "", result, began_s)
         return result
 
-    def put_columns(self, table: "pa.Table | pa.RecordBatch") -> PutResult:
+    def put_columns(self, table: ArrowRows) -> PutResult:
         """Stores the rows of an Arrow table (columns: log.columns.record_columns), the bulk path; hooks are not asked.
 
+        Takes whatever gives Arrow data: of pyarrow a Table, RecordBatch or RecordBatchReader, data frames of Polars and
+        pandas, results of DuckDB.  A stream is read to its end before anything is stored.
         `message_count` of the answer says how many rows were stored, from the first on.  Raises Rejected with nothing
         stored, DurabilityLost.
         """
@@ -141,23 +153,26 @@ class Store:
 
     def query(
         self, topic: str, key: str, max_count: int = 32, begin_ms: int = 0, end_ms: int = 2**63 - 1
-    ) -> "list[StoredMessage]":
-        """Messages with a key (of KEYS, or the unique key) stored in [begin_ms, end_ms], through the index files."""
+    ) -> list[StoredMessage]:
+        """Messages of a topic stored in [begin_ms, end_ms] that have a key (of KEYS, or the unique key), through the
+        index files, or an offset message id, as PutResult.msg_id is."""
         return self._reader().query(topic, key, max_count, begin_ms, end_ms)
 
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "lower") -> int:
         """The queue offset of the first message stored at or after a time ("lower"), or the last at or before
         ("upper")."""
         return self._reader().offset_at(topic, queue_id, timestamp_ms, boundary)
 
-    def message_at(self, physical_offset: int) -> "StoredMessage":
-        """The message whose record begins at an offset of the commitlog.  Raises DataLost, Corrupt."""
-        return self._reader().message_at(physical_offset)
+    def message_at(self, place: int | str) -> StoredMessage:
+        """The message whose record begins at an offset of the commitlog, or that has an offset message id, whatever its
+        topic.  Raises DataLost, Corrupt; Rejected for text that is no such id.
+        """
+        return self._reader().message_at(place)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
         self._ownership.require_process()
-        return self._parts.queues.bounds(topic, queue_id)
+        return self._parts.queues.bounds(arguments.text("topic", topic), queue_id)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
@@ -200,7 +215,7 @@ class Store:
         self._require_open()
         return self._features.transactions
 
-    def consumer(self, group: str, topic: str, tags: str = "*", consume_from: str = "earliest") -> Consumer:
+    def consumer(self, group: str, topic: str, tags: str = "*", consume_from: Start = "earliest") -> Consumer:
         """A consumer of a topic's messages with one of the tags, for a group that consumes nothing else meanwhile."""
         self._require_open()
         return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
@@ -215,7 +230,7 @@ class Store:
         messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        return self._features.deletion.delete(topic)
+        return self._features.deletion.delete(arguments.text("topic", topic))
 
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
         """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
@@ -243,7 +258,7 @@ class Store:
         if not self._dispatch.wait_until(end, timeout_s if self._has_threads else 0):
             if self._reasons:
                 raise DurabilityLost("; ".join(self._reasons))
-            raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self._stuck_reason()}")
+            raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self._condition.stuck_reason()}")
         try:
             self._derived_flush.flush()
         except OSError as error:
@@ -260,24 +275,7 @@ class Store:
 
     def health(self) -> Health:
         """Whether the store takes messages, and why not."""
-        if self._ownership.is_inherited:
-            return Health(False, (str(self._ownership.refusal),), 0, ())
-        reasons = list(self._reasons)
-        if self._log.marks.failure is not None:
-            reasons.append(str(self._log.marks.failure))
-        if self._dispatch.stuck is not None:
-            reasons.append(self._stuck_reason())
-        if self._retention.full_reason is not None:
-            reasons.append(self._retention.full_reason)
-        if self._ownership.refusal is not None:
-            reasons.append("closed")
-        elif not self._ownership.is_in_place():
-            reasons.append(self._ownership.displaced_reason)
-        warnings = [*self.warnings, *self._features.failures()]
-        warnings += [f"a message is not in its light queue: {reason}" for reason in self._parts.queues.faults.values()]
-        if self._retention.failure is not None:
-            warnings.append(f"old files could not be deleted: {self._retention.failure}")
-        return Health(not reasons, tuple(reasons), self._dispatch.behind, tuple(warnings))
+        return self._condition.health()
 
     def close(self) -> None:
         """Ends the store: what was put is dispatched and made durable, and only then it counts as closed cleanly.
@@ -390,7 +388,12 @@ class Store:
         )
         self.warnings += self._features.begin(opened)
         self._retention = self._made_retention()
-        self._statistics = Statistics(clock, self._gauges) if config.statistics else None
+        self._condition = StoreCondition(
+            self.path, self._fs, self._ownership, parts, self._log, self._dispatch, self._retention, self._features,
+            self._reasons, self.warnings,
+        )  # fmt: skip
+        self._appender.why_unavailable = self._condition.why_unavailable
+        self._statistics = Statistics(clock, self._condition.gauges) if config.statistics else None
 
     def _start(self) -> None:
         steps: dict[str, Step] = {
@@ -426,18 +429,6 @@ class Store:
         if self._statistics is not None:
             self._statistics.put_answered(topic, result, self._clock.monotonic_s() - began_s)
 
-    def _gauges(self) -> StoreGauges:
-        log, marks = self._log, self._log.marks
-        return StoreGauges(
-            log_min_offset=log.start,
-            log_max_offset=marks.appended,
-            dispatch_behind_bytes=self._dispatch.behind,
-            unsynced_bytes=marks.appended - marks.flushed,
-            log_disks={path: self._fs.used_ratio(path) for path in self._parts.log.directories},
-            queue_disk=self._fs.used_ratio(self.path),
-            delay=self._features.delay_progress(),
-        )
-
     def _made_retention(self) -> Retention:
         parts = self._parts
         retained = RetainedParts(
@@ -469,10 +460,6 @@ class Store:
     def _require_open(self) -> None:
         self._ownership.require_open()
 
-    def _stuck_reason(self) -> str:
-        stuck = self._dispatch.stuck
-        return f"dispatch waits at {self._dispatch.position}" + (f": {stuck.reason}" if stuck is not None else "")
-
 
 def open_store(
     path: str,
@@ -495,6 +482,8 @@ def open_store(
     front of sound records, or that holds bytes and not one sound record, unless `config.on_middle_damage` says to cut
     it; OSError as the system gives it.
     """
+    if config is not None and not isinstance(config, StoreConfig):
+        raise arguments.wrong_type("config", config, "a StoreConfig")
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check
     )

@@ -33,7 +33,7 @@ A test then looks like this:
         assert again.get("orders", 0, 0).messages[0].body == b"1"
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class ManualStore(Store):
         self._catch_up()
         return result
 
-    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+    def put_batch(self, messages: Iterable[Message]) -> PutResult:
         """Stores messages of one queue together; they can be read when this returns."""
         result = super().put_batch(messages)
         self._catch_up()

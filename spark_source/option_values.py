@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from rmqstore.arguments import require_ms
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
-from rmqstore.formats.wanted_words import require_ms
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024

@@ -9,7 +9,7 @@ from rmqstore.formats.wanted_words import tag_words
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget, key_list
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc, key_list
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -99,7 +99,7 @@ _CALLED_HERE = {
 _CATALOG_PROPERTIES = ("owner", "provider")
 
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
-_CRC_WORDS = {"auto": "auto", "true": "always", "false": "never"}
+_CRC_WORDS: dict[str, VerifyCrc] = {"auto": "auto", "true": "always", "false": "never"}
 
 _SELECT_ARGUMENTS = {
     "subscribe": "topics",

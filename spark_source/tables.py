@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,7 +21,8 @@ from pyspark.sql.types import (
 from rmqstore.errors import Rejected, StoreError, UnknownColumn
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import near_names
-from rmqstore.snapshot.tables import SCHEMAS, table_schema
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.tables import SCHEMAS, TableName, table_schema
 from spark_source import option_values as values
 from spark_source.option_table import parsed_options
 from spark_source.worker_errors import errors_in_one_line
@@ -49,9 +51,9 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
 class TableRead:
     """One `load()` of a table: which one, of which stores, and its Arrow schema."""
 
-    name: str
+    name: TableName
     stores: values.Stores
-    access: str
+    access: Access
     schema: pa.Schema
 
     def with_schema(self, wanted: StructType) -> "TableRead":
@@ -96,7 +98,12 @@ def parse_table(options: Mapping[str, str]) -> TableRead | None:
         mistakes.append(str(mistake))
     if mistakes:
         raise Rejected("; ".join(mistakes))
-    return TableRead(name=name, stores=values.stores_of(parsed), access=parsed.get("access", "auto"), schema=schema)
+    return TableRead(
+        name=cast("TableName", name),
+        stores=values.stores_of(parsed),
+        access=parsed.get("access", "auto"),
+        schema=schema,
+    )
 
 
 def spark_table_schema(schema: pa.Schema) -> StructType:

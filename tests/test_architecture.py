@@ -18,15 +18,17 @@ PROJECT = Path(__file__).parents[1]
 # a room is free.  A room that is not in this table may not exist.
 ROOMS: dict[str, set[str]] = {
     "rmqstore.errors": set(),
-    "rmqstore.formats": {"rmqstore.errors", "rmqstore.message"},
+    "rmqstore.arguments": {"rmqstore.errors"},
+    "rmqstore.formats": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.message"},
     "rmqstore.clock": set(),
     "rmqstore.locks": set(),
     "rmqstore.worker": {"rmqstore.locks"},
-    "rmqstore.message": set(),
-    "rmqstore.config": {"rmqstore.errors", "rmqstore.formats"},
+    "rmqstore.message": {"rmqstore.errors"},
+    "rmqstore.config": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats"},
     "rmqstore.files": {"rmqstore.errors", "rmqstore.formats", "rmqstore.clock", "rmqstore.locks"},
     "rmqstore.log": {
         "rmqstore.errors",
+        "rmqstore.arguments",
         "rmqstore.formats",
         "rmqstore.files",
         "rmqstore.clock",
@@ -37,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.broker": {
         "rmqstore.errors",
+        "rmqstore.arguments",
         "rmqstore.formats",
         "rmqstore.files",
         "rmqstore.clock",
@@ -46,7 +49,12 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.stats": {"rmqstore.clock", "rmqstore.message"},
     "rmqstore.stats_text": {"rmqstore.errors", "rmqstore.stats"},
-    "rmqstore.consumer": {"rmqstore.errors", "rmqstore.formats", "rmqstore.log", "rmqstore.message"},
+    "rmqstore.consumer": {
+        "rmqstore.errors",
+        "rmqstore.arguments",
+        "rmqstore.formats",
+        "rmqstore.message",
+    },
     "rmqstore.progress_file": {"rmqstore.errors", "rmqstore.formats", "rmqstore.files"},
     "rmqstore.sink": {
         "rmqstore.errors",
@@ -66,9 +74,12 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.store",
     },
+    "rmqstore.store_condition": {"rmqstore.broker", "rmqstore.files", "rmqstore.log", "rmqstore.stats"},
     "rmqstore.store": {
+        "rmqstore.arguments",
         "rmqstore.broker",
         "rmqstore.stats",
+        "rmqstore.store_condition",
         "rmqstore.consumer",
         "rmqstore.errors",
         "rmqstore.formats",
@@ -79,7 +90,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.log",
     },
-    "rmqstore.snapshot": {"rmqstore.errors", "rmqstore.formats", "rmqstore.files"},
+    "rmqstore.snapshot": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats", "rmqstore.files"},
     "rmqstore.cli": {
         "rmqstore",
         "rmqstore.errors",
@@ -96,6 +107,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot",
         "rmqstore.config",
         "rmqstore.clock",
+        "rmqstore.consumer",
         "rmqstore.message",
         "rmqstore.store",
         "rmqstore.stats",
@@ -105,6 +117,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.errors",
         "rmqstore.formats",
         "rmqstore.snapshot",
+        "rmqstore.arguments",
         "rmqstore.progress_file",
         "rmqstore.sink",
     },
@@ -113,7 +126,7 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Imports that leave the map only inside one function, so that the package works without Spark: (module, imported room).
-LAZY_IMPORTS = {("rmqstore", "spark_source"), ("rmqstore", "pyspark"), ("rmqstore.message", "rmqstore.log")}
+LAZY_IMPORTS = {("rmqstore", "spark_source"), ("rmqstore", "pyspark"), ("rmqstore.message", "rmqstore.formats")}
 
 # Name -> the rooms (or single modules) that may import it.
 SINGLE_DOORS: dict[str, set[str]] = {
@@ -152,8 +165,8 @@ SINGLE_DOORS: dict[str, set[str]] = {
 
 # `formats` is pure: these, and nothing else of the standard library.
 PURE_IMPORTS = {
-    "collections", "dataclasses", "enum", "functools", "ipaddress", "itertools", "json", "math", "re", "struct",
-    "typing", "zlib",
+    "collections", "dataclasses", "datetime", "enum", "functools", "ipaddress", "itertools", "json", "math", "re",
+    "struct", "typing", "zlib",
 }  # fmt: skip
 
 # Rooms that touch files only through `rmqstore.files`, so also not through the built-in function or pathlib.
@@ -168,7 +181,10 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
     "rmqstore.store:__init__()": (8, "the same"),
     "rmqstore.snapshot.reader:select()": (10, "a user's query: each part has a name of its own and a default"),
-    "rmqstore.snapshot.reader:scan()": (10, "the same query, and the columns"),
+    "rmqstore.snapshot.reader:scan()": (
+        20,
+        "the same query, and how its rows are made: each named, for who completes it",
+    ),
 }
 
 BANNED_WORDS = {

@@ -16,7 +16,7 @@ from rmqstore.consumer import Consumer, OffsetMove, RetriedMessage
 from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import open_store
 from tests.crash.disks import MemoryDisk

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.arguments import I32_MAX, integer, text
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreError
@@ -19,8 +20,6 @@ _FILE = "consumerOffset.json"
 _LIGHT_FILE = "lmqConsumerOffset.json"
 # Java: flushConsumerOffsetInterval.
 _PERSIST_INTERVAL_S = 5.0
-_I32_MAX = 2**31 - 1
-_I64 = range(-(2**63), 2**63)
 _TABLES = ("offsetTable", "lmqOffsetTable")
 
 
@@ -99,8 +98,8 @@ class ConsumerOffsets:
         Raises Rejected, StoreClosed.
         """
         self._require_store()
-        if not 0 <= queue_id <= _I32_MAX or offset not in _I64:
-            raise Rejected(f"queue_id={queue_id}, offset={offset}: integers of 32 and 64 bits, the first not negative")
+        queue_id, offset = integer("queue_id", queue_id, 0, I32_MAX), integer("offset", offset, 0)
+        group, topic = text("group", group), text("topic", topic)
         with self._lock:
             offsets = self._table.get((group, topic))
             if offsets is None:

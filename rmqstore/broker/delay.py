@@ -9,12 +9,14 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rmqstore.arguments import shown
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32, property_crc, verify_property_crc
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, RecordForm, may_be_stored
 from rmqstore.log.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
+from rmqstore.log.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
 _WAITING_KINDS = (sys_flag.NOT_TRANSACTIONAL, sys_flag.COMMIT)
@@ -63,6 +65,19 @@ class DelayLevels:
         if not self.delay_ms or message.queue_id < 0 or not may_be_stored(message.topic, self._long_topics_as_v2):
             return PutStatus.MESSAGE_ILLEGAL
         return self._waiting(message, level)
+
+    def refusal_reason(self, message: Message) -> str:
+        """Why a message was refused, in words."""
+        text = message.properties.get(properties.DELAY)
+        level = properties.delay_level(text)
+        if level is None:
+            return f"{properties.DELAY}={shown(text)}: a number, the delay level"
+        if level <= 0:
+            asked = ", ".join(sorted(TIMER_REQUESTS.intersection(message.properties)))
+            return f"{asked}: timer messages are not delivered here; {properties.DELAY} asks for a delay level"
+        if not self.delay_ms:
+            return f"{properties.DELAY}={text}: the store has no delay levels (delay_levels)"
+        return topic_reason(message.topic, self._long_topics_as_v2) or f"queue_id={message.queue_id}: at least 0"
 
     def _waiting(self, message: Message, asked: int) -> Message:
         """The message in the queue of its level, with what brings it back; that stands behind its own properties."""

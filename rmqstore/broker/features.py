@@ -23,6 +23,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
@@ -30,7 +31,6 @@ from rmqstore.log.late_put import claims_to_be_batch
 from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.retention import unconsumed_from
-from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
 QueueKey = tuple[str, int]
@@ -97,7 +97,7 @@ class Features:
         self._opened = opened
         next_offsets = opened.queues.next_offsets()
         self.topics.adopt(next_offsets, opened.queues.is_batch_topic)
-        opened.appender.admit = self._admit
+        opened.appender.admit, opened.appender.why_not_admitted = self._admit, self.topics.why_not
         self.offsets.sync_log = opened.sync
         place, tables = (self._fs, self._root), (self.topics, self.offsets)
         noted = dict(opened.deleted_topics)
@@ -183,6 +183,10 @@ class _TransactionLog:
     def admit(self, message: Message) -> Message | PutStatus:
         """Asks for the topic; a half message is no batch, as its topic has plain queues."""
         return PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message) else self.topics(message)
+
+    def why_not(self, message: Message) -> str:
+        """Why a message was not admitted, in words."""
+        return self.topics.why_not(message.topic, message.queue_id) or "a half message is no batch"
 
     def put(self, message: Message) -> PutResult:
         """Stores a message, and waits for the disk as the store and its WAIT say."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rmqstore.errors import Rejected
 from rmqstore.formats import names, properties
 from rmqstore.formats.broker_json import SubscriptionGroup
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 
 _FIRST_LEVEL = 3  # the delay level of the first retry: 10 s by RocketMQ's own levels
@@ -81,7 +81,7 @@ def sent_back(message: StoredMessage, topic: str, delay_level: int) -> Message:
         message.stored_body,
         properties=kept,
         flag=message.flag,
-        sys_flag=message.sys_flag,
+        sys_flag=message.record.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
         born_host=message.born_host,
         reconsume_times=message.reconsume_times + 1,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rmqstore.arguments import integer, text
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected
@@ -82,6 +83,9 @@ def _text(document: _Document) -> str:
 
 def _check(group: SubscriptionGroup) -> None:
     """Raises Rejected for a group whose settings or whose retry topic no broker could hold."""
+    text("group", group.group)
+    for name in ("retry_queue_nums", "retry_max_times"):
+        integer(name, getattr(group, name))
     if not (group.group and names.is_topic_name(names.RETRY_PREFIX + group.group)):
         raise Rejected(f"group={group.group!r}: letters, digits, %, |, _ and -, at most 248")
     if group.retry_queue_nums not in _I32 or group.retry_queue_nums < 0:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rmqstore.arguments import integer, text
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreClosed
@@ -22,11 +23,15 @@ from rmqstore.formats.broker_json import (
 )
 from rmqstore.formats.broker_json_text import topics_text
 from rmqstore.formats.record_frame import may_be_stored
+from rmqstore.log.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
 _I32_MAX = 2**31 - 1
 _ANY_QUEUE = _I32_MAX + 1
 _PERM_MAX = 15
+# How many queues a topic gets because messages ask for them.  Nobody has so many: it is a hash, or a user's id, that
+# asks for more.
+GROWN_QUEUE_NUMS_MAX = 65_536
 
 # Queues of the topics that a broker makes for itself (Java: TopicConfigManager); all others have one.
 _OWN_QUEUE_NUMS = {names.SCHEDULE_TOPIC: 18, names.BENCHMARK_TOPIC: 1024, names.AUTO_CREATE_TOPIC: 8}
@@ -160,6 +165,35 @@ class Topics:
             return message
         return self._admit([(message.topic, message.queue_id)]) or message
 
+    def refusal_reason(self, message: Message) -> str:
+        """Why a message was refused, in words."""
+        return self.why_not(message.topic, message.queue_id)
+
+    def why_not(self, topic: str, queue_id: int) -> str:
+        """Why a queue takes no messages, in words; "" where nothing speaks against it."""
+        known = self._configs.get(topic)
+        if not self._may_go(topic, queue_id):
+            if not 0 <= queue_id < _I32_MAX:
+                return f"queue_id={queue_id}: 0 to {_I32_MAX - 1}"
+            if known is not None and not _limit(known):
+                return f"topic {topic!r} takes no messages: its perm is {known.perm}, without 2 (write)"
+            if known is None and not may_be_stored(topic, long_as_v2=True):
+                return topic_reason(topic)
+            if known is None and not self._auto_create:
+                return f"no topic {topic!r}, and auto_create_topics is off: make it with store.topics.put"
+            count = 0 if known is None else known.write_queue_nums
+            most = (
+                f"by itself it gets {GROWN_QUEUE_NUMS_MAX} at most"
+                if self._auto_create
+                else "it gets no more by itself"
+            )
+            return (
+                f"queue_id={queue_id}: topic {topic!r} has {count} queues, and {most}; store.topics.put gives it more"
+            )
+        if self.last_failure is not None:
+            return f"topic {topic!r} could not be made: {self.last_failure}"
+        return ""
+
     def admit_columns(self, topics: Sequence[str], queue_id_max: Sequence[int]) -> PutStatus | None:
         """Asks for several topics at once, each with its highest queue id; the topics to be made are saved together.
         None if all are admitted, otherwise a refusal, with none made.
@@ -173,7 +207,8 @@ class Topics:
         """Makes the topics that are missing and may be made."""
         with self._lock:
             made: dict[str, TopicConfig] = {}
-            for topic, queue_id in places:
+            for topic, given in places:
+                queue_id = integer("queue_id", given)
                 if not self._may_go(topic, queue_id):
                     return PutStatus.MESSAGE_ILLEGAL
                 known = made.get(topic) or self._configs.get(topic)
@@ -201,7 +236,7 @@ class Topics:
             return 0 <= queue_id < limit
         if not 0 <= queue_id < _I32_MAX or not may_be_stored(topic, long_as_v2=True):
             return False
-        return names.is_system_topic(topic) or self._auto_create
+        return names.is_system_topic(topic) or (self._auto_create and queue_id < GROWN_QUEUE_NUMS_MAX)
 
     def _made(self, topic: str, queue_nums: int) -> TopicConfig:
         """A topic made on demand."""
@@ -261,13 +296,14 @@ def _is_listed(topic: str) -> bool:
 def _check(config: TopicConfig) -> None:
     """Raises Rejected for a topic that no broker could read back or hold."""
     mistakes = []
-    if not names.is_topic_name(config.topic):
+    if not names.is_topic_name(text("topic", config.topic)):
         mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
     if config.topic.startswith(names.LMQ_PREFIX):
         mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
-    numbers = {name: getattr(config, name) for name in ("read_queue_nums", "write_queue_nums", "sys_flag")}
+    fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
+    numbers = {name: integer(name, getattr(config, name)) for name in fields}
     mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
-    if not 0 <= config.perm <= _PERM_MAX:
+    if not 0 <= integer("perm", config.perm) <= _PERM_MAX:
         mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
     if config.attributes.get(QUEUE_TYPE, PLAIN_QUEUES) not in (PLAIN_QUEUES, BATCH_QUEUES):
         mistakes.append(f"{QUEUE_TYPE}={config.attributes[QUEUE_TYPE]!r}: {PLAIN_QUEUES} or {BATCH_QUEUES}")

@@ -15,7 +15,7 @@ from rmqstore.broker.transaction_messages import (
 )
 from rmqstore.broker.transaction_table import OpenTransaction
 from rmqstore.clock import Clock
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 
 if TYPE_CHECKING:
     from rmqstore.broker.transactions import TransactionLog, Transactions

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rmqstore.formats import names, properties, sys_flag
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
@@ -95,7 +95,7 @@ def committed_message(half: StoredMessage) -> Message:
     found = half.properties
     message = copy_of(half, found.get(properties.REAL_TOPIC, ""), found)
     message.queue_id = int(found.get(properties.REAL_QUEUE_ID, ""))
-    message.sys_flag = half.sys_flag & ~sys_flag.TRANSACTION_MASK | sys_flag.COMMIT
+    message.sys_flag = half.record.sys_flag & ~sys_flag.TRANSACTION_MASK | sys_flag.COMMIT
     message.prepared_transaction_offset = half.physical_offset
     return message
 
@@ -125,7 +125,7 @@ def copy_of(stored: StoredMessage, topic: str, found: Mapping[str, str]) -> Mess
         stored.stored_body,
         properties=found,
         flag=stored.flag,
-        sys_flag=stored.sys_flag,
+        sys_flag=stored.record.sys_flag,
         born_timestamp_ms=stored.born_timestamp_ms,
         born_host=stored.born_host,
         reconsume_times=stored.reconsume_times,

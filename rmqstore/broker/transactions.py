@@ -27,7 +27,9 @@ from rmqstore.broker.transaction_table import OpenTransaction, TransactionTable,
 from rmqstore.clock import Clock
 from rmqstore.errors import Corrupt, DataLost, Rejected
 from rmqstore.formats import names, properties, sys_flag
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.message_fields import plain_message
+from rmqstore.formats.record_frame import has_plain_types
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
 _READ_COUNT = 32
@@ -40,6 +42,9 @@ class TransactionLog(Protocol):
 
     def admit(self, message: Message) -> Message | PutStatus:
         """What the hook for topics makes of a message to a user's topic; the status of a refusal."""
+
+    def why_not(self, message: Message) -> str:
+        """Why a message was not admitted, in words."""
 
     def put(self, message: Message) -> PutResult:
         """Stores a message, and waits for the disk as the store and its WAIT say."""
@@ -119,11 +124,13 @@ class Transactions:
     def prepare(self, message: Message, group: str = "") -> PutResult:
         """Stores a message out of sight; its place is that of the half message, which `prepared` makes a name of.
 
-        `group` is the producer's (PGROUP).  The real topic's refusal is the answer.  Raises DurabilityLost.
+        `group` is the producer's (PGROUP).  The real topic's refusal is the answer.  Raises WrongType, DurabilityLost.
         """
+        if not has_plain_types(message) or message.properties != {}:
+            message = plain_message(message)
         admitted = self._log.admit(message)
         if isinstance(admitted, PutStatus):
-            return PutResult(admitted)
+            return PutResult(admitted, reason=self._log.why_not(message))
         half = half_message(admitted, group, self._new_key(), self._clock.now_ms())
         result = self._log.put(half)
         if result.is_stored:

@@ -51,7 +51,7 @@ def _tag_words(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple
 @click.option(
     "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
 )
-@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")
+@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY) or message id.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
 @click.option("--json-lines", is_flag=True, help="One JSON object a line.")
 def cat(

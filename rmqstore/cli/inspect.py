@@ -1,7 +1,6 @@
 """`rmqstore inspect`: what a store holds, or one record field by field."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -24,6 +23,7 @@ from rmqstore.cli.output import (
     width,
     wrapped,
 )
+from rmqstore.formats.message_id import offset_of_id
 from rmqstore.snapshot.broker_config import consumer_offsets, topics
 from rmqstore.snapshot.extents import Damage, StoreExtent
 from rmqstore.snapshot.key_lookup import index_files
@@ -32,14 +32,35 @@ from rmqstore.snapshot.queue_span_times import queue_span_times
 Document = dict[str, Any]
 _PERM = {0: "closed", 2: "write only", 4: "read only", 6: "read and write"}
 _FILES_SHOWN = 12
+_RECORD_FIELDS = (
+    "topic", "broker_name", "queue_id", "queue_offset", "tags", "keys", "body", "properties", "flag", "sys_flag",
+    "born_timestamp", "store_timestamp", "born_host", "store_host", "msg_id", "offset_msg_id", "reconsume_times",
+    "prepared_transaction_offset", "physical_offset", "store_size", "body_crc",
+)  # fmt: skip
+
+
+class _Place(click.ParamType):  # type: ignore[type-arg]  # generic for type checkers only
+    """Where a record begins, or its offset message id, which is longer than any offset."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if offset_of_id(text) is not None:
+            return text
+        if not (text.isascii() and text.isdigit()):
+            self.fail(f"{text!r}: an offset of the commitlog, or an offset message id", param, ctx)
+        return int(text)
 
 
 @click.command()
 @store_arguments
-@click.option("--record", type=click.IntRange(min=0), metavar="OFFSET", help="One record, by its commitlog offset.")
+@click.option(
+    "--record", type=_Place(), metavar="OFFSET|ID", help="One record: commitlog offset, or offset message id."
+)
 @click.option("--broker", help="Which store --record means, where there are several.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
-def inspect(stores: tuple[str, ...], record: int | None, broker: str | None, as_json: bool) -> None:
+def inspect(stores: tuple[str, ...], record: int | str | None, broker: str | None, as_json: bool) -> None:
     """Show layout and version found, files, topics and queues, and how far consumer groups are behind.
 
     Times are UTC. A queue holds the messages from its first offset to before its end.
@@ -245,10 +266,9 @@ def _show_groups(groups: list[Document]) -> None:
 
 
 def _show_record(message: StoredMessage, as_json: bool) -> None:
-    values = {field.name: getattr(message, field.name) for field in fields(message)}
-    for name in ("tags_code", "corrupt_reason"):
-        if values[name] is None:
-            del values[name]
+    values = {name: getattr(message, name) for name in _RECORD_FIELDS}
+    if message.corrupt_reason is not None:
+        values["corrupt_reason"] = message.corrupt_reason
     if as_json:
         body = body_fields(values.pop("body"))
         document = {_camel(name): value for name, value in values.items()}

@@ -34,3 +34,11 @@ def parse_offset_message_id(text: str) -> tuple[bytes, int]:
         raise ValueError(f"{text!r} is no offset message id: 32 or 56 hexadecimal digits")
     data = bytes.fromhex(text)
     return data[:size], _OFFSET.unpack_from(data, size)[0]
+
+
+def offset_of_id(text: str) -> int | None:
+    """The physical offset that an offset id names; None for text that is none.  A unique key may look like one."""
+    try:
+        return parse_offset_message_id(text)[1]
+    except ValueError:
+        return None

@@ -6,7 +6,7 @@ fields 0.6, join 0.2, the rest checks); a further property 0.8.  `stamp` takes 0
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6, encode_host
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.message_fields import plain_message
 from rmqstore.formats.record_crc import CRC_MASK, PROPERTY_CRC_SIZE, crc32, crc_digits, property_crc
 from rmqstore.message import Message, PutStatus
 
@@ -163,8 +164,20 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     """The record of a message, or why it may not be stored: MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED.
 
     `now_ms` stands in for a missing born time, the store's own address for a missing born host.  The bits of sysFlag
-    that speak of address families follow the addresses.  Raises TypeError for values of wrong types.
+    that speak of address families follow the addresses.  Raises WrongType, which names the field.
     """
+    if not (  # `has_plain_types`, written out: a call costs 0.04 us more
+        type(message.body) is bytes
+        and type(message.topic) is str
+        and type(message.queue_id)
+        is type(message.flag)
+        is type(message.sys_flag)
+        is type(message.reconsume_times)
+        is type(message.prepared_transaction_offset)
+        is int
+        and type(message.wait_store_ok) is bool
+    ):
+        message = plain_message(message)
     body: Any = message.body  # None is refused as RocketMQ refuses it, whatever the annotation says
     topic = form.topic_bytes(message.topic)
     if topic is None or body is None or len(body) > form.message_size_max or message.queue_id < 0:
@@ -179,7 +192,8 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
         return PutStatus.PROPERTIES_SIZE_EXCEEDED
     try:
         front, flags = _front_of(message, form, now_ms, len(body) + len(topic) + len(block))
-    except (struct.error, ValueError):  # a number or a host that has no place in a record
+    except (struct.error, ValueError, TypeError):  # a number or a host that has no place in a record
+        plain_message(message)
         return PutStatus.MESSAGE_ILLEGAL
     data = _NOTHING.join((front, body, topic, _PROPERTIES_SIZE(len(block)), block))
     if len(data) > form.record_size_max:
@@ -190,6 +204,24 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
 _NOTHING = bytearray()
 
 
+def has_plain_types(message: Message) -> bool:
+    """Whether the fields that are stored as they come have exactly the types that are packed; 0.06 us.
+
+    A truth value would be packed as a number, and of an array of numbers the length is not that of its bytes.
+    """
+    return (
+        type(message.body) is bytes
+        and type(message.topic) is str
+        and type(message.queue_id)
+        is type(message.flag)
+        is type(message.sys_flag)
+        is type(message.reconsume_times)
+        is type(message.prepared_transaction_offset)
+        is int
+        and type(message.wait_store_ok) is bool
+    )
+
+
 def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: int) -> tuple[bytes, int]:
     """The fields up to the body size, and sysFlag with its address bits; `variable_size` counts body, topic with its
     length, and properties."""
@@ -198,6 +230,8 @@ def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: in
     born_ms = message.born_timestamp_ms
     if born_ms is None:
         born_ms = now_ms
+    elif type(born_ms) is not int:
+        born_ms = plain_message(message).born_timestamp_ms
     magic = layouts.MAGIC_V1 if len(message.topic) <= TOPIC_SIZE_MAX else layouts.MAGIC_V2
     crc = crc32(body) & CRC_MASK
     born_text = message.born_host
@@ -244,13 +278,14 @@ def properties_block(message: Message) -> bytes | None:
     return _properties_of(message)[0]
 
 
-def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
+def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:  # noqa: PLR0912 (no calls: every put comes here)
     """`properties_block`, and what it says to dispatch; None where properties that do not simply stand one behind the
     other may say it."""
-    tags = f"{message.tags}" if message.tags else ""
-    keys = message.keys or ""
-    if not isinstance(keys, str):
-        keys = properties.KEY_SEPARATOR.join(keys)
+    tags, keys, others = message.tags or "", message.keys or "", message.properties
+    if type(tags) is not str:
+        tags = plain_message(message).tags or ""
+    if type(keys) is not str:
+        keys = _joined(message, keys)
     count = 0
     text = ""
     if tags:
@@ -263,27 +298,53 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:
         count += 1
         text += "WAIT\x01false\x02"
     said: Said | None = (tags, keys, "")
-    others = message.properties
     if others:
-        if (
-            not _STORED_APART.isdisjoint(others)
-            or None in others.values()
-            or TRANSIENT_PREFIX in _VALUE_END.join(others)
-        ):
+        joined = ""
+        try:
+            if _STORED_APART.isdisjoint(others):
+                joined = _VALUE_END.join(map(_join_pair, others.items()))
+        except TypeError:  # a value that is None, or none that a property may have
+            plain_message(message)
+        if not joined or TRANSIENT_PREFIX in joined:
             others, said = _fit(message, tags, keys), None
             if properties.INNER_COUNT in others and not message.sys_flag & sys_flag.INNER_BATCH:
                 return None, None
+            joined = _pairs(message, others)
         elif properties.UNIQUE_KEY in others:
-            said = (tags, keys, f"{others[properties.UNIQUE_KEY]}")
+            said = (tags, keys, others[properties.UNIQUE_KEY])
         if "" in others:
             return None, None
-        count += len(others)
-        text += "".join([f"{name}\x01{value}\x02" for name, value in others.items()])
+        if others:
+            count += len(others)
+            text = f"{text}{joined}\x02"
     block = text.encode(errors="replace")
     # Each property has one of either mark by itself: more than that came from a name or a value.
     if block.count(_NAME_MARK) != count or block.count(_VALUE_MARK) != count:
         return None, None
     return block, said
+
+
+_join_pair = "\x01".join
+
+
+def _pairs(message: Message, others: Mapping[str, str]) -> str:
+    """Properties one behind the other.  Raises WrongType."""
+    try:
+        return _VALUE_END.join(map(_join_pair, others.items()))
+    except TypeError:
+        plain_message(message)  # says which
+        raise
+
+
+def _joined(message: Message, keys: Iterable[str]) -> str:
+    """Several keys as KEYS has them.  Raises WrongType."""
+    if isinstance(keys, str):
+        return str.__str__(keys)
+    try:
+        return properties.KEY_SEPARATOR.join(keys)
+    except TypeError:
+        plain_message(message)
+        raise
 
 
 # Names that are not simply copied: the message's own fields may win over them, the store writes them itself, or not

@@ -1,17 +1,14 @@
-"""What users write for tags and times, wherever they write it, and slips that would silently bring no row or all.
+"""What users write for tags, wherever they write it, and slips that would silently bring no row or all.
 
 An option of Spark, an argument of `scan` or `get` and one of the command line mean the same: one rule reads them.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rmqstore.errors import Rejected
 
-# Milliseconds up to here are of before March 1973; seconds up to here reach the year 5138.
-SECONDS_MAX = 10**11
 _QUOTES = "'\"`"
 _SHOWN_MAX = 80
 
@@ -63,18 +60,3 @@ def _meant(text: str, tag: str) -> str:
     if len(meant) > _SHOWN_MAX or len(tag) > _SHOWN_MAX:
         meant, tag = "A || B", "A"
     return f"write {meant} (no quotes, || between tags); if it is one tag, {json.dumps([tag], ensure_ascii=False)}"
-
-
-def require_ms(wanted: Any) -> None:
-    """Raises Rejected where a time in ms must be in seconds: a number, or numbers in mappings and lists.
-
-    0 is the beginning of all time, and what is no number is judged where it is used.
-    """
-    if isinstance(wanted, Mapping | list):
-        for inner in wanted.values() if isinstance(wanted, Mapping) else wanted:
-            require_ms(inner)
-        return
-    if isinstance(wanted, str) and re.fullmatch(r"\d{1,19}", wanted.strip(), re.ASCII):
-        wanted = int(wanted)
-    if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 < wanted < SECONDS_MAX:
-        raise Rejected(f"times are in milliseconds, and {wanted} looks like seconds: write {wanted * 1000}")

@@ -15,9 +15,11 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import BatchFrame, batch_of
+from rmqstore.formats.message_fields import explain
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.locks import let_go
+from rmqstore.log.arrow_rows import ArrowRows, as_table
 from rmqstore.log.columns import EncodedColumns, record_blocks
 from rmqstore.log.commitlog import CommitLog, NoLogFile
 from rmqstore.log.fresh_records import FreshRecords
@@ -25,6 +27,7 @@ from rmqstore.log.group_put import GroupPut, Placed, Run, Waiting
 from rmqstore.log.known_rows import FreshBlock
 from rmqstore.log.late_put import LatePut, LatePuts
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.log.refusal_reasons import hook_reason, name_of, refusal_reason
 from rmqstore.message import Message, PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -40,7 +43,10 @@ _TURN_BYTES = 8 * 1024 * 1024
 
 
 class PutHook(Protocol):
-    """Looks at a message before it is encoded, outside of the put lock; any thread that puts."""
+    """Looks at a message before it is encoded, outside of the put lock; any thread that puts.
+
+    One with a method `refusal_reason(message) -> str` says in words why it refused the message.
+    """
 
     def __call__(self, message: Message) -> Message | PutStatus:
         """The message to store, which may be another, or the status of a refusal."""
@@ -57,6 +63,9 @@ class Appender:
     """
 
     admit: Callable[[Sequence[QueueKey]], PutStatus | None] | None = None
+    # Where set, they say in words why a queue takes no messages ("": it does), and why the store takes none.
+    why_not_admitted: Callable[[str, int], str] = staticmethod(lambda _topic, _queue_id: "")
+    why_unavailable: Callable[[], str] = staticmethod(lambda: "")
 
     def __init__(
         self,
@@ -78,6 +87,7 @@ class Appender:
         self._group = GroupPut(self._append_all, self._synced, config.sync_flush_timeout_ms / 1000)
         self._is_sync = config.flush == "SYNC"
         self._timeout_s = config.sync_flush_timeout_ms / 1000
+        self._unconfirmed = f"the sync was not confirmed within {config.sync_flush_timeout_ms} ms"
         self._busy_s = config.busy_timeout_ms / 1000
         self.use_kinds(PLAIN_ONLY)
 
@@ -90,20 +100,21 @@ class Appender:
         """Appends one message.  Raises DurabilityLost; everything else is a status."""
         refused = self._refused()
         if refused is not None:
-            return PutResult(refused)
-        if self._hooks:
-            answer = self._hooked(message)
-            if isinstance(answer, PutStatus):
-                return PutResult(answer)
-            message = answer
-        if (message.sys_flag & sys_flag.INNER_BATCH or properties.INNER_COUNT in message.properties) and (
-            self._late.refuses(message)
-        ):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            return self._refusal_of(refused)
         try:
-            return self._put(message, waits_for_disk(message))
-        except BaseException:
+            if self._hooks:
+                answer = self._hooked(message)
+                if isinstance(answer, PutResult):
+                    return answer
+                message = answer
+            if (message.sys_flag & sys_flag.INNER_BATCH or properties.INNER_COUNT in message.properties) and (
+                self._late.refuses(message)
+            ):
+                return self._refusal_of(PutStatus.MESSAGE_ILLEGAL, message)
+            return self._put(message, self._is_sync and waits_for_disk(message))
+        except BaseException as error:
             self._let_go()
+            explain(error, [message])
             raise
 
     def put_past_hooks(self, message: Message, *, waits: bool | None = None) -> PutResult:
@@ -112,70 +123,74 @@ class Appender:
         """
         refused = self._refused()
         if refused is not None:
-            return PutResult(refused)
+            return self._refusal_of(refused)
         try:
             return self._put(message, waits_for_disk(message) if waits is None else waits)
-        except BaseException:
+        except BaseException as error:
             self._let_go()
+            explain(error, [message])
             raise
 
     def _put(self, message: Message, waits: bool) -> PutResult:
         if self._may_be_light or message.sys_flag & sys_flag.INNER_BATCH:
             late = self._late.put_of(message, self._clock.now_ms())
             if late is not None:
-                return self._put_late(late)
+                return self._put_late(late, message)
         frame = frame_of(message, self.form, self._clock.now_ms())
         if isinstance(frame, PutStatus):
-            return PutResult(frame)
+            return self._refusal_of(frame, message)
         count = 1 if frame.is_counted else 0
-        if self._is_sync and waits:
+        if waits and self._is_sync:
             placed, status = self._append_and_sync(frame, count)
         else:
             placed, status = self._append(frame, count), PutStatus.PUT_OK
         if isinstance(placed, PutStatus):
-            return PutResult(placed)
+            return self._refusal_of(placed, message)
         offset, queue_offset, store_ms = placed
         msg_id = offset_message_id(self.form.store_host, offset)
+        if status is not PutStatus.PUT_OK:
+            return PutResult(status, offset, len(frame.data), msg_id, store_ms, queue_offset, 1, self._unconfirmed)
         return PutResult(status, offset, len(frame.data), msg_id, store_ms, queue_offset, 1)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
         """Appends several messages of one queue one behind the other in one file.  Raises DurabilityLost, Rejected."""
         refused = self._refused()
         if refused is not None:
-            return PutResult(refused)
-        chosen = []
-        for message in messages:
-            answer = self._hooked(message)
-            if isinstance(answer, PutStatus):
-                return PutResult(answer)
-            chosen.append(answer)
+            return self._refusal_of(refused)
         try:
+            chosen = []
+            for message in messages:
+                answer = self._hooked(message)
+                if isinstance(answer, PutResult):
+                    return answer
+                chosen.append(answer)
             return self._put_batch(chosen)
-        except BaseException:
+        except BaseException as error:
             self._let_go()
+            explain(error, messages)
             raise
 
     def _put_batch(self, chosen: Sequence[Message]) -> PutResult:
         late = self._late.batch_put_of(chosen, self._clock.now_ms())
         if late is not None:
-            return self._put_late(late)
+            return self._put_late(late, *chosen)
         frame = batch_of(chosen, self.form, self._clock.now_ms())
         if isinstance(frame, PutStatus):
-            return PutResult(frame)
+            return self._refusal_of(frame, *chosen)
         if self._is_sync and any(map(waits_for_disk, chosen)):
             placed, status = self._append_and_sync(frame, frame.count)
         else:
             placed, status = self._append(frame, frame.count), PutStatus.PUT_OK
         if isinstance(placed, PutStatus):
-            return PutResult(placed)
+            return self._refusal_of(placed, *chosen)
         offset, queue_offset, store_ms = placed
         ids = ",".join(offset_message_id(self.form.store_host, offset + start) for start in frame.starts)
-        return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count)
+        reason = "" if status is PutStatus.PUT_OK else self._unconfirmed
+        return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count, reason)
 
-    def put_columns(
-        self, table: "pa.Table | pa.RecordBatch", amounts: MutableMapping[str, tuple[int, int]] | None = None
-    ) -> PutResult:
-        """Appends the rows of an Arrow table in their order, as `columns.record_columns` takes them.
+    def put_columns(self, rows: ArrowRows, amounts: MutableMapping[str, tuple[int, int]] | None = None) -> PutResult:
+        """Appends the rows of an Arrow table, or what `as_table` makes one of, in their order, as
+        `columns.record_columns` takes them.
 
         Hooks are not asked.  The answer counts what was stored: with a status other than PUT_OK and FLUSH_DISK_TIMEOUT
         only the rows before the refusal.  `amounts`, where given, gets by topic how many those are, and their bytes.
@@ -183,7 +198,8 @@ class Appender:
         """
         refused = self._refused()
         if refused is not None:
-            return PutResult(refused)
+            return self._refusal_of(refused)
+        table = as_table(rows)
         self._late.check_columns(table)
         try:
             return self._put_columns(table, amounts)
@@ -196,6 +212,7 @@ class Appender:
     ) -> PutResult:
         count = size = 0
         offset, store_ms, status = -1, 0, PutStatus.PUT_OK
+        block: EncodedColumns | None = None
         for block in record_blocks(table, self.form, self._clock.now_ms(), level_count=self._level_count):
             done = 0
             if self.admit is not None:
@@ -216,7 +233,17 @@ class Appender:
             is_settled = not self._is_sync or self._log.sync_to(self._log.marks.appended, self._timeout_s)
             if status is PutStatus.PUT_OK and not is_settled:
                 status = PutStatus.FLUSH_DISK_TIMEOUT
-        return PutResult(status, offset, size, "", store_ms, -1, count)
+        return PutResult(status, offset, size, "", store_ms, -1, count, self._columns_reason(status, block))
+
+    def _columns_reason(self, status: PutStatus, block: EncodedColumns | None) -> str:
+        """Why a table of which `block` came last was answered so."""
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            return self._unconfirmed
+        if status is PutStatus.PUT_OK:
+            return ""
+        places = block.queues if block is not None else ()
+        found = next(filter(None, (self.why_not_admitted(*place) for place in places)), "")
+        return found or self._refusal_of(status).reason
 
     def put_records(self, records: EncodedColumns, first: int = 0, last: int | None = None) -> PutResult:
         """Appends ready-made records [first, last) past the hooks, without a wait for the disk; the answer counts those
@@ -279,14 +306,23 @@ class Appender:
             raise closed
         return refused
 
-    def _hooked(self, message: Message) -> Message | PutStatus:
-        """What the hooks make of a message, one after the other."""
+    def _hooked(self, message: Message) -> Message | PutResult:
+        """What the hooks make of a message, one after the other, or the refusal of one of them."""
         for hook in self._hooks:
             answer = hook(message)
             if isinstance(answer, PutStatus):
-                return answer
+                reason = hook_reason(hook, message)
+                if not reason and answer is PutStatus.SERVICE_NOT_AVAILABLE:
+                    reason = self.why_unavailable()
+                return PutResult(answer, reason=reason or f"refused by the hook {name_of(hook)}")
             message = answer
         return message
+
+    def _refusal_of(self, status: PutStatus, *messages: Message) -> PutResult:
+        """The answer to a put of which nothing is stored."""
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            return PutResult(status, reason=self.why_unavailable())
+        return PutResult(status, reason=refusal_reason(status, messages, self.form, self._log.files.file_size))
 
     def _append_and_sync(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, PutStatus]:
         """Where the frame was appended, or why not, and what became of its sync.  Raises DurabilityLost."""
@@ -363,19 +399,19 @@ class Appender:
         self._appended()
         return Placed(offset, queue_offset, store_ms)
 
-    def _put_late(self, late: LatePut | PutStatus) -> PutResult:
+    def _put_late(self, late: LatePut | PutStatus, *messages: Message) -> PutResult:
         """Appends a message whose record tells queue offsets in its properties.  Raises DurabilityLost."""
         placed = late if isinstance(late, PutStatus) else self._append_late(late)
         if isinstance(placed, PutStatus):
-            return PutResult(placed)
+            return self._refusal_of(placed, *messages)
         assert isinstance(late, LatePut)
         offset, queue_offset, store_ms = placed
-        size, status = len(late.frame.data), PutStatus.PUT_OK
+        size, status, reason = len(late.frame.data), PutStatus.PUT_OK, ""
         waits = self._is_sync and waits_for_disk(late.message)
         if waits and not self._log.sync_to(offset + size, self._timeout_s):
-            status = PutStatus.FLUSH_DISK_TIMEOUT
+            status, reason = PutStatus.FLUSH_DISK_TIMEOUT, self._unconfirmed
         msg_id = offset_message_id(self.form.store_host, offset)
-        return PutResult(status, offset, size, msg_id, store_ms, queue_offset, late.message_count)
+        return PutResult(status, offset, size, msg_id, store_ms, queue_offset, late.message_count, reason)
 
     def _append_late(self, late: LatePut) -> Placed | PutStatus:
         """Where the record was appended, or why not.  Raises DurabilityLost."""

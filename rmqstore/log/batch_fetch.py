@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rmqstore.formats import message as layouts
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.batch_queue import BatchQueue
 from rmqstore.log.inner_batches import taken_apart
-from rmqstore.log.stored_record import StoredMessage
 from rmqstore.log.tag_filter import TagFilter
 from rmqstore.message import GetResult, GetStatus
 

@@ -5,22 +5,25 @@ Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffs
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore import arguments
 from rmqstore.errors import Corrupt, DataLost, Rejected
 from rmqstore.formats import message as layouts
+from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.queue_extension import ADDRESS_MAX
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.batch_fetch import Wanted, get_messages, offset_at
 from rmqstore.log.batch_queue import BatchQueue
-from rmqstore.log.stored_record import StoredMessage
 from rmqstore.log.tag_filter import TagFilter, parse_tags
 from rmqstore.message import GetResult, GetStatus
 
-BOUNDARIES = ("lower", "upper")
+Boundary = Literal["lower", "upper"]
+BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 KEY_QUERY_COUNT = 32  # Java: defaultQueryMaxNum
 _KEY_ROUNDS = 3
 _I64_MAX = 2**63 - 1
@@ -154,8 +157,14 @@ class Fetch:
         Never raises for a place where nothing is: the status says what to do, and `next_offset` where to go on.
         Raises Rejected for a `max_count` below 1 and a `tags` that names none.
         """
+        if not (type(queue_id) is type(offset) is type(max_count) is int and type(topic) is type(tags) is str):
+            topic, tags = arguments.text("topic", topic), arguments.text("tags", tags, "text: a || b, or * for all")
+            queue_id, offset = arguments.integer("queue_id", queue_id), arguments.integer("offset", offset)
+            max_count = arguments.integer("max_count", max_count)
         if max_count < 1:
             raise Rejected(f"max_count={max_count}: at least 1")
+        if max_bytes is not None:
+            max_bytes = arguments.integer("max_bytes", max_bytes)
         chosen = parse_tags(tags)
         queue = self._queues.find(topic, queue_id)
         whole = None if queue is not None or self._batches is None else self._batches.find(topic, queue_id)
@@ -183,29 +192,60 @@ class Fetch:
         scan.run(queue, offset, high)
         return GetResult(scan.status, scan.next_offset, low, high, scan.messages)
 
-    def message_at(self, physical_offset: int) -> StoredMessage:
-        """The message whose record begins at an offset of the log; its body may be one that cannot be unpacked.  Raises
-        DataLost where the log holds nothing, Corrupt where no sound record begins."""
+    def message_at(self, place: int | str) -> StoredMessage:
+        """The message whose record begins at an offset of the log, or that has an offset message id; its body may be
+        one that cannot be unpacked.  Raises DataLost where the log holds nothing, or a message of another id; Corrupt
+        where no sound record begins; Rejected for text that is no such id."""
+        if isinstance(place, str):
+            return self._message_with_id(place)
+        physical_offset = arguments.integer("physical_offset", place)
         message = self._look(physical_offset)
         if message is None:
-            held = (self._log.start, self._log.readable_end)
-            place = (physical_offset, physical_offset + 1)
-            raise DataLost("commitlog", place, held, "commitlog", "no record begins there")
+            raise self._nothing_at(physical_offset, "no record begins there")
+        return self._sound(message)
+
+    def _message_with_id(self, text: str) -> StoredMessage:
+        try:
+            physical_offset = parse_offset_message_id(text)[1]
+        except ValueError as error:
+            raise Rejected(f"{error}; a unique key is found by `query`") from None
+        message = self._look(physical_offset)
+        if message is None or not message.has_id(text):
+            raise self._nothing_at(physical_offset, f"no message with the id {text} is there")
+        return self._sound(message)
+
+    def _nothing_at(self, physical_offset: int, reason: str) -> DataLost:
+        held = (self._log.start, self._log.readable_end)
+        return DataLost("commitlog", (physical_offset, physical_offset + 1), held, "commitlog", reason)
+
+    def _sound(self, message: StoredMessage) -> StoredMessage:
         if not message.is_sound:
             file_size = self._log.files.file_size
-            path = self._log.files.path_of(physical_offset)
-            raise Corrupt(path, physical_offset % file_size, message.corrupt_reason or "")
+            path = self._log.files.path_of(message.physical_offset)
+            raise Corrupt(path, message.physical_offset % file_size, message.corrupt_reason or "")
         return message
 
     def query(
         self, topic: str, key: str, max_count: int = KEY_QUERY_COUNT, begin_ms: int = 0, end_ms: int = _I64_MAX
     ) -> list[StoredMessage]:
-        """Messages of a topic by key (one of KEYS, or UNIQ_KEY), in the order of the log.
+        """Messages of a topic by key (one of KEYS, or UNIQ_KEY) or offset message id, in the order of the log.
 
         The newest `max_count` (at most 64) index items of the times are looked at, rounded to seconds as the index has
         them; where none of their records has the key or can be read, those before them, three times at the most.
-        Items of other keys with the same hash are left out here, where Java leaves that to its client.
+        Items of other keys with the same hash are left out here, where Java leaves that to its client.  The message of
+        an id comes first where both are too many.
         """
+        topic, key = arguments.text("topic", topic), arguments.text("key", key)
+        max_count = arguments.integer("max_count", max_count)  # of less than one there are none, as in RocketMQ
+        begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
+        place = offset_of_id(key)
+        named = None if place is None or max_count < 1 else self._look(place)
+        if named is None or not _is_asked_for(named, topic, key, (begin_ms, end_ms)):
+            return self._keyed(topic, key, max_count, begin_ms, end_ms)
+        others = self._keyed(topic, key, max_count - 1, begin_ms, end_ms) if max_count > 1 else []
+        return sorted(others if named in others else [*others, named], key=_place_of)
+
+    def _keyed(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         if self._index is None:
             return []
         round_end_ms = end_ms
@@ -222,15 +262,16 @@ class Fetch:
                 break
         return []
 
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "lower") -> int:
         """The queue offset for a store time, as 5.x answers it; 0 for a queue that is not there.
 
         "lower": the first message stored at or after the time, the queue's end if there is none.  "upper": the last one
         stored at or before it, the queue's start if there is none.  By halving: store times never fall along a queue
         but where a clock was set back.  Raises Rejected for another word.
         """
-        if boundary not in BOUNDARIES:
-            raise Rejected(f"boundary={boundary!r}: one of {', '.join(BOUNDARIES)}")
+        arguments.word("boundary", boundary, BOUNDARIES)
+        topic, queue_id = arguments.text("topic", topic), arguments.integer("queue_id", queue_id)
+        timestamp_ms = arguments.milliseconds("timestamp_ms", timestamp_ms)
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             whole = None if self._batches is None else self._batches.find(topic, queue_id)
@@ -277,6 +318,17 @@ class Fetch:
             size = len(head)
         data = log.read(offset, size)
         return StoredMessage(data, 0, size, offset, self._broker_name) if len(data) == size else None
+
+
+def _is_asked_for(message: StoredMessage, topic: str, offset_id: str, times_ms: tuple[int, int]) -> bool:
+    """Whether a record is the sound message of a topic that has an id, stored within the times."""
+    begin_ms, end_ms = times_ms
+    is_it = message.has_id(offset_id) and message.topic == topic and message.is_sound
+    return is_it and begin_ms <= message.store_timestamp_ms <= end_ms
+
+
+def _place_of(message: StoredMessage) -> int:
+    return message.physical_offset
 
 
 def _can_read(log: ReadableLog, offset: int, size: int) -> bool:

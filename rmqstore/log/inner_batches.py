@@ -18,11 +18,12 @@ from rmqstore.formats.batch_frames import is_delayed
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces, without_batch_flags
 from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.message_fields import plain_message
 from rmqstore.formats.record_crc import masked_crc32
-from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm, properties_block
+from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm, has_plain_types, properties_block
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_vectors import Records
-from rmqstore.log.stored_record import StoredMessage
 from rmqstore.message import Message, PutStatus
 
 QueueKey = tuple[str, int]
@@ -40,6 +41,7 @@ def inner_batch_of(messages: Sequence[Message], form: RecordForm) -> Message | P
     """
     if not messages:
         raise Rejected("a batch of no messages")
+    messages = [each if has_plain_types(each) else plain_message(each) for each in messages]
     first = messages[0]
     if any(each.sys_flag & sys_flag.TRANSACTION_MASK or is_delayed(each) for each in messages):
         return PutStatus.MESSAGE_ILLEGAL

@@ -4,7 +4,6 @@ from rmqstore.snapshot.reader import Snapshot, open_snapshot, require_stores
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
 from rmqstore.snapshot.splits import Split
-from rmqstore.snapshot.stored_message import StoredMessage
 
 __all__ = [
     "QueueRange",
@@ -12,7 +11,6 @@ __all__ = [
     "Snapshot",
     "Split",
     "SplitBudget",
-    "StoredMessage",
     "open_snapshot",
     "read_split",
     "require_stores",

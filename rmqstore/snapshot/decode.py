@@ -62,15 +62,9 @@ class Decoder:
         self.schema = schema_of(request.columns)
         self._broker_name = broker_name
         self._tags = pa.array(request.tags, pa.string()) if request.tags else None
-        self._keys = request.keys
+        self._keys, self._ids = request.keys, request.offset_ids
         self._corrupt_at = corrupt_at
         self._is_whole = is_whole
-
-    def records(self, rows: Rows) -> pa.RecordBatch:
-        """The batch of `rows`, all sound, one row a record: inner batches stay as they are stored, nothing is
-        filtered.
-        """
-        return self._made(_Content(rows, self._broker_name, self.request))
 
     def batches(self, rows: Rows, clip: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order: filtered by tags and keys, inner batches taken apart, damaged rows kept with nulls.
@@ -196,12 +190,15 @@ class Decoder:
         return keep
 
     def _has_key(self, content: "_Content") -> Mask:
-        """Where UNIQ_KEY is one of the keys, or KEYS, cut at spaces, holds one, as RocketMQ indexes them."""
+        """Where UNIQ_KEY is one of the keys, or KEYS, cut at spaces, holds one, as RocketMQ indexes them; or where the
+        offset message id is one."""
         unique = pc.fill_null(pc.is_in(content.property_text(b"UNIQ_KEY"), pa.array(self._keys, pa.string())), False)
         padded = pc.binary_join_element_wise("", content.property_text(b"KEYS"), "", " ")
         found: Mask = unique.to_numpy(False)
         for key in self._keys:
             found = found | pc.fill_null(pc.match_substring(padded, f" {key} "), False).to_numpy(False)
+        if self._ids and np.isin(content.rows.offsets, [*self._ids.values()]).any():
+            found = found | pc.is_in(_offset_msg_id(content), pa.array(self._ids, pa.string())).to_numpy(False)
         return found
 
 

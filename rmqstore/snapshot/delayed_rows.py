@@ -11,6 +11,7 @@ from rmqstore.formats import broker_json, names, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.extents import StoreExtent
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 from rmqstore.snapshot.undispatched import DELAY_MS
 
@@ -21,7 +22,7 @@ _TIMER_CHECK = Layout(("read_time_ms", "i8"), ("log_flush_position", "i8"), ("qu
 _I64_MAX = 2**63 - 1
 
 
-def delayed_rows(store: StoreExtent, access: str, now_ms: int) -> dict[str, Any]:
+def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, Any]:
     """The columns of the table `delayed`: by level those behind its progress, of timers those not known as
     delivered; `isDue` compares with `now_ms`.
     """
@@ -44,7 +45,7 @@ def delayed_rows(store: StoreExtent, access: str, now_ms: int) -> dict[str, Any]
     }
 
 
-def _of_levels(store: StoreExtent, access: str) -> tuple[pa.Table, Ints]:
+def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     """Messages of the schedule topic that are not delivered yet, and when they will be, in ms."""
     progress: dict[int, int] = broker_config.load(store.path, "delayOffset.json", broker_json.delay_offsets, {})
     messages = messages_of_topics(store, [names.SCHEDULE_TOPIC], _COLUMNS, access)
@@ -69,7 +70,7 @@ def _delivery_times(messages: pa.Table) -> Ints:
     return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + delays_ms)
 
 
-def _of_timers(store: StoreExtent, access: str) -> tuple[pa.Table, Ints]:
+def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     """Timer messages that are not known as delivered or taken back, the newest copy of each, and their times in ms."""
     messages = messages_of_topics(store, [names.TIMER_TOPIC], _COLUMNS, access).sort_by("queueOffset")
     out_ms = int64s(whole_numbers(property_of(messages, properties.TIMER_OUT_MS)), -1)

@@ -16,6 +16,7 @@ from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.snapshot.ledgers import refuse_ledgers
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import QueueFiles
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.undispatched import QueueKey
 
 _RECOVERED_FILES = 3
@@ -77,7 +78,7 @@ class StoreExtent:
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
-    access: str = "auto"
+    access: Access = "auto"
 
     @property
     def is_live(self) -> bool:
@@ -94,11 +95,11 @@ class StoreExtent:
         """Whether index files are mapped: nobody cuts one short, it is as long as it will be when it is made."""
         return self.access != "pread"
 
-    def opened_by(self, access: str) -> "StoreExtent":
+    def opened_by(self, access: Access) -> "StoreExtent":
         """The same store for who reads it in another way; auto: as it was opened."""
         return self if access in ("auto", self.access) else replace(self, access=access)
 
-    def view(self, access: str) -> LogView:
+    def view(self, access: Access) -> LogView:
         """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: as the store was opened,
         and where that is auto too, pread the one being written.
         """
@@ -106,7 +107,7 @@ class StoreExtent:
         return LogView(self.log_files, below, self.log_end, self.deleted_before)
 
 
-def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: str) -> int:
+def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: Access) -> int:
     """Offset below which files may be mapped: all but the newest of a store that somebody may be writing."""
     if access == "mmap" or (access == "auto" and not is_live):
         return files[-1].end if files else 0

@@ -15,6 +15,7 @@ from rmqstore.snapshot.extents import QueueExtent, StoreExtent, log_directories
 from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.time_lookup import stored_time
 from rmqstore.snapshot.undispatched import is_multi_dispatch
@@ -31,7 +32,7 @@ _NAMES = ("kind", "path", "start", "size", "used", "firstTimestamp", "lastTimest
 _Row = tuple[str, str, int | None, int, int, int | None, int | None]
 
 
-def file_rows(store: StoreExtent, access: str, wanted: frozenset[str]) -> dict[str, Any]:
+def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dict[str, Any]:
     """The columns of the table `files`; times in ms, None where a file holds none or where nobody asked.
 
     Reads one record a file and a few entries; for the last message of a commitlog file also the records behind the

@@ -45,7 +45,8 @@ def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanReque
         return ranges
     by_topic = {wanted.topic for wanted in ranges if _is_indexed(store, wanted)}
     hashes = [java_hash.index_hash(f"{topic}#{key}") for topic in sorted(by_topic) for key in request.keys]
-    found = _found(store, covered, sorted(set(hashes)))
+    named = np.array(list(request.offset_ids.values()), np.int64)
+    found = np.union1d(_found(store, covered, sorted(set(hashes))), named)
     if len(found) > _FOUND_MAX:
         return ranges
     places = _messages_at(store, found)

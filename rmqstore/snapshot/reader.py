@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
+from rmqstore import arguments
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
-from rmqstore.formats.wanted_words import require_ms
+from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
-from rmqstore.snapshot.arrow_schema import COLUMNS, near_names, resolve_columns, schema_of
-from rmqstore.snapshot.decode import Decoder
+from rmqstore.snapshot.arrow_schema import near_names, resolve_columns, schema_of
 from rmqstore.snapshot.extents import (
     QueueExtent,
     StoreExtent,
@@ -24,15 +26,36 @@ from rmqstore.snapshot.extents import (
 from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.log_view import corrupt_at
 from rmqstore.snapshot.missing_log import require_log
-from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
-from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.request import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    BODY_BYTES_MAX,
+    Access,
+    AnyOf,
+    OnCorruptRecord,
+    QueueRange,
+    ScanMode,
+    ScanRequest,
+    SplitBudget,
+    VerifyCrc,
+    wanted_keys,
+    wanted_tags,
+)
 from rmqstore.snapshot.scan import read_split
-from rmqstore.snapshot.selection import EARLIEST, LATEST, Bounds, Wanted, in_bounds, selected_queues
-from rmqstore.snapshot.soundness import TEXT, Reason, judge_crcs, judge_place
+from rmqstore.snapshot.selection import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    Wanted,
+    WantedTime,
+    in_bounds,
+    selected_queues,
+)
+from rmqstore.snapshot.soundness import TEXT, Reason, judge_place
 from rmqstore.snapshot.splits import Split, plan_splits
-from rmqstore.snapshot.stored_message import StoredMessage, messages_of
 from rmqstore.snapshot.survey import survey
 
+MissingTime = Literal["error", "latest"]
 # A store, or a store and the directories of its commitlog that lie elsewhere.
 StorePaths = StorePath | Sequence[StorePath]
 Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
@@ -41,7 +64,7 @@ Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
 QUERY_BYTES_MAX = 128 * 1024 * 1024
 
 
-def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
+def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
     Where a commitlog lies elsewhere (storePathCommitLog), its directories stand behind the store's: [[STORE, LOG]] or
@@ -56,8 +79,9 @@ def open_snapshot(paths: Paths, *, access: str = "auto") -> "Snapshot":
     return snapshot
 
 
-def look_at(paths: Paths, access: str = "auto") -> "Snapshot":
+def look_at(paths: Paths, access: Access = "auto") -> "Snapshot":
     """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
+    arguments.word("access", access, get_args(Access))
     stores = [survey(path, name, access, logs) for name, path, logs in _directories(paths)]
     names = [store.broker_name for store in stores]
     doubled = {name for name in names if names.count(name) > 1}
@@ -112,9 +136,16 @@ class Snapshot:
     Holds no files open between calls.  Any thread.
     """
 
-    def __init__(self, stores: tuple[StoreExtent, ...], access: str) -> None:
+    def __init__(self, stores: tuple[StoreExtent, ...], access: Access) -> None:
         self.stores = stores
         self._access = access
+
+    def __repr__(self) -> str:
+        """One line: paths, and how many queues and messages."""
+        queues = [queue for store in self.stores for queue in store.queues.values()]
+        count = sum(queue.max_offset - queue.min_offset for queue in queues)
+        paths = ", ".join(repr(store.path) for store in self.stores)
+        return f"<Snapshot {paths}, {len(queues)} queues, {count} messages>"
 
     def queues(self) -> pa.Table:
         """One row a queue: topic, brokerName, queueId int32, minOffset int64, maxOffset int64, queueType."""
@@ -130,7 +161,9 @@ class Snapshot:
             }
         )
 
-    def table(self, name: str, columns: Sequence[str] | str | None = None, now_ms: int | None = None) -> pa.Table:
+    def table(
+        self, name: tables.TableName, columns: Sequence[str] | str | None = None, now_ms: int | None = None
+    ) -> pa.Table:
         """A table beside the messages: queues, topics, groups, files, transactions or delayed; see tables.SCHEMAS.
 
         `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, DataLost.
@@ -182,23 +215,25 @@ class Snapshot:
         *,
         start: Wanted | None = "earliest",
         end: Wanted | None = "latest",
-        start_time: int | Mapping[str, Any] | None = None,
-        end_time: int | Mapping[str, Any] | None = None,
+        start_time: WantedTime | None = None,
+        end_time: WantedTime | None = None,
         include_system_topics: bool = False,
         fail_on_data_loss: bool = True,
-        missing_time: str = "error",
+        missing_time: MissingTime = "error",
     ) -> tuple[QueueRange, ...]:
         """The ranges of queue offsets that a user means; half-open, one a queue, in order of store, topic and queue id.
 
         `start` and `end` take the shapes of selection.Bounds; `start_time` and `end_time` (ms) win over them where
         they name a queue: from the first message stored at or after the one, up to before the first stored at or after
         the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
-        Raises UnknownTopic, Rejected, DataLost.
+        Raises UnknownTopic, Rejected, also for times that must be seconds, DataLost.
         """
+        arguments.word("missing_time", missing_time, get_args(MissingTime))
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
         starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
-        start_times, end_times = Bounds(start_time, "start time", places), Bounds(end_time, "end time", places)
+        start_times = Bounds(start_time, "start time", places, are_times=True)
+        end_times = Bounds(end_time, "end time", places, are_times=True)
         ranges = []
         for (store, queue), place in zip(chosen, places, strict=True):
             low = _resolve(store, queue, starts.of(place), start_times.of(place), EARLIEST)
@@ -229,15 +264,33 @@ class Snapshot:
         assign: Mapping[str, Any] | None = None,
         start: Wanted | None = "earliest",
         end: Wanted | None = "latest",
-        start_time: int | Mapping[str, Any] | None = None,
-        end_time: int | Mapping[str, Any] | None = None,
+        start_time: WantedTime | None = None,
+        end_time: WantedTime | None = None,
         include_system_topics: bool = False,
-        **how: Any,
+        tags: AnyOf = (),
+        keys: AnyOf = (),
+        scan_mode: ScanMode = "auto",
+        on_corrupt_record: OnCorruptRecord = "fail",
+        fail_on_data_loss: bool = True,
+        verify_crc: VerifyCrc = "auto",
+        decompress: bool = True,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        access: Access | None = None,
     ) -> pa.RecordBatchReader:
-        """The messages as an Arrow stream, made as it is read.  `how`: fields of ScanRequest.  Raises as `select` and
-        `plan` at once, as `read_split` while the stream is read."""
-        request = ScanRequest(columns=resolve_columns(columns), **({"access": self._access} | how))
-        require_ms([start_time, end_time])
+        """The messages as an Arrow stream, made as it is read.
+
+        `topics` to `include_system_topics` as in `select`, `tags` to `batch_bytes` as in ScanRequest; `access` None is
+        that of the snapshot.  Raises as `select` and `plan` at once, as `read_split` while the stream is read.
+        """
+        request = ScanRequest(
+            columns=resolve_columns(columns), tags=wanted_tags(tags), keys=wanted_keys(keys), scan_mode=scan_mode,
+            on_corrupt_record=on_corrupt_record, fail_on_data_loss=fail_on_data_loss, verify_crc=verify_crc,
+            decompress=decompress, body_bytes_max=body_bytes_max, batch_rows=batch_rows, batch_bytes=batch_bytes,
+            access=self._access if access is None else access,
+        )  # fmt: skip
+        arguments.require_ms([start_time, end_time])
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,
@@ -246,18 +299,46 @@ class Snapshot:
         batches = (batch for split in splits for batch in read_split(split, request))
         return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
 
-    def message_at(self, physical_offset: int, broker: str | None = None) -> StoredMessage:
-        """The message whose record begins at an offset of the commitlog; an inner batch comes as it is stored.
+    def message_at(self, place: int | str, broker: str | None = None) -> StoredMessage:
+        """The message whose record begins at an offset of the commitlog, or that has an offset message id; an inner
+        batch comes as it is stored.  An id is looked for in all stores where no broker is named.
 
-        Raises DataLost, Corrupt.
+        Raises DataLost where no record begins, or one of another id; Corrupt; Rejected for text that is no such id.
         """
-        return self._messages_at(self._store(broker), [physical_offset])[0]
+        if isinstance(place, str):
+            return self._message_with_id(place, broker)
+        store = self._store(broker)
+        message = self._record_at(store, arguments.integer("physical_offset", place))
+        return _sound(store, message)
+
+    def _message_with_id(self, text: str, broker: str | None) -> StoredMessage:
+        try:
+            offset = parse_offset_message_id(text)[1]
+        except ValueError as error:
+            raise Rejected(f"{error}; a unique key is found by `query`") from None
+        stores = self.stores if broker is None else (self._store(broker),)
+        for store in stores:
+            message = self._record_with_id(store, offset, text)
+            if message is not None:
+                return _sound(store, message)
+        held, path = (stores[0].log_start, stores[0].log_end), ", ".join(store.path for store in stores)
+        raise DataLost("commitlog", (offset, offset + 1), held, path, f"no message with the id {text} is there")
+
+    def _record_with_id(self, store: StoreExtent, offset: int, text: str) -> StoredMessage | None:
+        """The record of an id, its body sound or not; None where there is none."""
+        try:
+            message = self._record_at(store, offset)
+        except (Corrupt, DataLost):
+            return None
+        return message if message.has_id(text) else None
 
     def offset_at(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower", broker: str | None = None
-    ) -> int:
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: time_lookup.Boundary = "lower",
+        broker: str | None = None,
+    ) -> int:  # fmt: skip
         """The queue offset for a store time; see time_lookup.offset_at."""
-        store = self._store(broker)
+        topic, queue_id = arguments.text("topic", topic), arguments.integer("queue_id", queue_id)
+        timestamp_ms, store = arguments.milliseconds("timestamp_ms", timestamp_ms), self._store(broker)
         return time_lookup.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
 
     def index_offsets(
@@ -271,19 +352,29 @@ class Snapshot:
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
         broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
-        """Messages of a topic by key (KEYS or UNIQ_KEY), in RocketMQ's order: ascending; unreadable ones are left
-        out.  Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
+        """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
+        unreadable ones are left out.  The message of an id comes first where both are too many.
+
+        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
         """
         store = self._store(broker)
-        offsets = key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max)
-        found: list[StoredMessage] = []
+        topic, key = arguments.text("topic", topic), arguments.text("key", key)
+        begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
+        count_max = arguments.integer("count_max", count_max, 0)
+        named, place = None, offset_of_id(key)
+        if place is not None and count_max:
+            named = self._record_with_id(store, place, key)
+            if named is not None and not (named.topic == topic and begin_ms <= named.store_timestamp_ms <= end_ms):
+                named = None
+        own = [] if named is None or not named.is_sound else [named]
+        found: list[StoredMessage] = []  # a message as often as it has the key, as RocketMQ answers
         size = 0
-        for offset in offsets:
+        for offset in key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
             try:
-                (message,) = self._messages_at(store, [offset])
+                message = self._record_at(store, offset)
             except (Corrupt, DataLost):
                 continue
-            if _has_key(message, topic, key):
+            if message.is_sound and message.topic == topic and message.has_key(key):
                 found.append(message)
                 size += len(message.body or b"")
             if size > QUERY_BYTES_MAX:
@@ -291,7 +382,7 @@ class Snapshot:
                     f"{topic!r}, key {key!r}: more than {QUERY_BYTES_MAX} bytes of bodies; "
                     "ask for fewer with count_max, or scan with keys=, which brings them in batches"
                 )
-        return found
+        return sorted(found + [one for one in own if one not in found], key=attrgetter("physical_offset"))
 
     def _store(self, broker: str | None) -> StoreExtent:
         if broker is None and len(self.stores) == 1:
@@ -301,39 +392,27 @@ class Snapshot:
                 return store
         raise Rejected(f"broker={broker!r}: name one of {', '.join(store.broker_name for store in self.stores)}")
 
-    def _messages_at(self, store: StoreExtent, offsets: list[int]) -> list[StoredMessage]:
-        request = ScanRequest(columns=tuple(COLUMNS), on_corrupt_record="null")
+    def _record_at(self, store: StoreExtent, offset: int) -> StoredMessage:
+        """The record that begins at an offset, its body sound or not.  Raises DataLost, Corrupt."""
         with store.view(self._access) as view:
-            for offset in offsets:
-                if not store.log_start <= offset < store.log_end or view.file_number(offset) is None:
-                    held = (store.log_start, store.log_end)
-                    raise DataLost("commitlog", (offset, offset + 1), held, store.path, "no record begins there")
-            page, position = view.window(offsets[0], 2**31 - 1)
-            starts = np.array([position], np.int64)
-            located = locate(page, starts)
-            place = np.array(offsets, np.int64)
-            reasons = judge_place(located, place)
-            if located.sound.any():
-                judge_crcs(located, reasons)
+            if not store.log_start <= offset < store.log_end or view.file_number(offset) is None:
+                held = (store.log_start, store.log_end)
+                raise DataLost("commitlog", (offset, offset + 1), held, store.path, "no record begins there")
+            page, position = view.window(offset, 2**31 - 1)
+            located = locate(page, np.array([position], np.int64))
+            reasons = judge_place(located, np.array([offset], np.int64))
             if reasons[0] != Reason.SOUND:
-                found = corrupt_at(view.files, offsets[0], TEXT[Reason(int(reasons[0]))])
-                raise NoRecord(*found.args) if reasons[0] == Reason.NOT_WHOLE else found
-            rows = _rows_at(located, place, reasons)
-            return messages_of(Decoder(request, store.broker_name).records(rows))
+                failed = corrupt_at(view.files, offset, TEXT[Reason(int(reasons[0]))])
+                raise NoRecord(*failed.args) if reasons[0] == Reason.NOT_WHOLE else failed
+            size = int(located.total_size[0])
+            return StoredMessage(page[position : position + size].tobytes(), 0, size, offset, store.broker_name)
 
 
-def _rows_at(located: Any, offsets: Any, reasons: Any) -> Rows:
-    topic = located.page[located.topic_at[0] : located.topic_at[0] + located.topic_size[0]].tobytes()
-    name = topic.decode("utf-8", "replace")
-    return Rows(
-        located, name, located.head("queue_id").astype(np.int32), located.head("queue_offset").astype(np.int64),
-        offsets, located.total_size.astype(np.int32), reasons,
-    )  # fmt: skip
-
-
-def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
-    keys = (message.keys or "").split(" ")
-    return message.topic == topic and (key in keys or message.properties.get("UNIQ_KEY") == key)
+def _sound(store: StoreExtent, message: StoredMessage) -> StoredMessage:
+    """The message itself; its body may be one that cannot be unpacked.  Raises Corrupt."""
+    if not message.is_sound:
+        raise corrupt_at(store.log_files, message.physical_offset, message.corrupt_reason or "")
+    return message
 
 
 def _queue_of(store: StoreExtent, topic: str, queue_id: int) -> QueueExtent:

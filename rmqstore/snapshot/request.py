@@ -1,11 +1,14 @@
 """What a scan is asked for: small frozen values that travel to a Spark worker as they are."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+from rmqstore import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
+from rmqstore.formats.message_id import offset_of_id
 from rmqstore.formats.wanted_words import tag_words
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
@@ -15,11 +18,15 @@ BATCH_BYTES = 8 * 1024 * 1024
 # A task costs Spark 50 ms and more, and so many bytes a few hundred: 128 MiB were a quarter slower on two cores.
 SPLIT_BYTES = 256 * 1024 * 1024
 
-_WORDS = {
-    "scan_mode": ("auto", "queue", "commitlog"),
-    "on_corrupt_record": ("fail", "skip", "null"),
-    "verify_crc": ("auto", "always", "never"),
-    "access": ("auto", "mmap", "pread"),
+ScanMode = Literal["auto", "queue", "commitlog"]
+OnCorruptRecord = Literal["fail", "skip", "null"]
+VerifyCrc = Literal["auto", "always", "never"]
+Access = Literal["auto", "mmap", "pread"]
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "scan_mode": get_args(ScanMode),
+    "on_corrupt_record": get_args(OnCorruptRecord),
+    "verify_crc": get_args(VerifyCrc),
+    "access": get_args(Access),
 }
 
 
@@ -34,10 +41,21 @@ def key_list(text: str) -> tuple[str, ...]:
     return keys
 
 
-def _strings(name: str, given: object, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
-    """A field that may come as a text, as any collection of strings, or as None for any."""
-    if isinstance(given, str):
-        return parse(given)
+# Strings of which one is enough: a text, `a || b`, any collection of strings, or None for any.
+AnyOf = str | Iterable[str] | None
+
+
+def wanted_tags(given: AnyOf) -> tuple[str, ...]:
+    """Tags however they are given; the empty tuple for any.  Raises Rejected."""
+    return tag_words(given) if isinstance(given, str) else _strings("tags", given)
+
+
+def wanted_keys(given: AnyOf) -> tuple[str, ...]:
+    """Keys and message ids however they are given; the empty tuple for any.  Raises Rejected."""
+    return key_list(given) if isinstance(given, str) else _strings("keys", given)
+
+
+def _strings(name: str, given: object) -> tuple[str, ...]:
     values = () if given is None else tuple(given) if isinstance(given, Iterable) else (given,)
     for value in values:
         if not isinstance(value, str):
@@ -49,8 +67,8 @@ def _strings(name: str, given: object, parse: Callable[[str], tuple[str, ...]]) 
 class ScanRequest:
     """How rows are made; which rows is the business of a split.
 
-    `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS and UNIQ_KEY;
-    both may be given as a text, `paid || sent`, or as any collection of strings.
+    `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS, UNIQ_KEY and the
+    offset message id; both may be given as a text, `paid || sent`, or as any collection of strings.
     `verify_crc` "auto" checks CRCs (of bodies, and of whole records that have one) where a crash can have torn the log,
     as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear behind
     the body.
@@ -62,26 +80,32 @@ class ScanRequest:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    scan_mode: str = "auto"
-    on_corrupt_record: str = "fail"
+    scan_mode: ScanMode = "auto"
+    on_corrupt_record: OnCorruptRecord = "fail"
     fail_on_data_loss: bool = True
-    verify_crc: str = "auto"
+    verify_crc: VerifyCrc = "auto"
     decompress: bool = True
     body_bytes_max: int = BODY_BYTES_MAX
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
-    access: str = "auto"
+    access: Access = "auto"
 
     def __post_init__(self) -> None:
         resolve_columns(self.columns)
-        for name, parse in (("tags", tag_words), ("keys", key_list)):
-            object.__setattr__(self, name, _strings(name, getattr(self, name), parse))
+        object.__setattr__(self, "tags", wanted_tags(self.tags))
+        object.__setattr__(self, "keys", wanted_keys(self.keys))
         for field, words in _WORDS.items():
-            if getattr(self, field) not in words:
-                raise Rejected(f"{field}={getattr(self, field)!r}: one of {', '.join(words)}")
+            arguments.word(field, getattr(self, field), words)
         for field in ("body_bytes_max", "batch_rows", "batch_bytes"):
-            if getattr(self, field) < 1:
-                raise Rejected(f"{field}={getattr(self, field)}: at least 1")
+            arguments.integer(field, getattr(self, field), 1)
+        for field in ("fail_on_data_loss", "decompress"):
+            arguments.flag(field, getattr(self, field))
+
+    @property
+    def offset_ids(self) -> dict[str, int]:
+        """The keys that have the form of an offset message id, in upper case, and the physical offsets they name."""
+        named = ((key.upper(), offset_of_id(key)) for key in self.keys)
+        return {key: offset for key, offset in named if offset is not None}
 
     @property
     def needs_entries_only(self) -> bool:

@@ -118,11 +118,10 @@ class _SplitReader:
             for span in spans:
                 by_key.setdefault(span[:2], []).append(span)
             for key in sorted(by_key):
-                own = by_key[key]
-                yield from self._unmatched(own, count)
-                if self._request.fail_on_data_loss:
-                    queue = open_queue(self._split.path, *own[0][:3])
-                    count.require_all(queue, own, self._request.on_corrupt_record == "fail")
+                yield from self._unmatched(by_key[key], count)
+            for own in by_key.values() if self._request.fail_on_data_loss else ():  # damage is told before loss
+                queue = open_queue(self._split.path, *own[0][:3])
+                count.require_all(queue, own, self._request.on_corrupt_record == "fail")
 
     def _is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""

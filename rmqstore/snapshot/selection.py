@@ -3,8 +3,9 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from rmqstore.arguments import milliseconds
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot import broker_config
@@ -17,7 +18,9 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 # (broker name, topic, queue id)
 Place = tuple[str, str, int]
-Wanted = str | Mapping[str, Any]
+OffsetWord = Literal["earliest", "latest"]
+Wanted = OffsetWord | int | Mapping[str, Any]
+WantedTime = int | Mapping[str, Any]
 
 
 def selected_queues(
@@ -111,14 +114,16 @@ def _integer(value: object, what: str) -> int:
 
 
 class Bounds:
-    """Offsets or times wished for by topic, broker and queue: the offset JSON, a word, or one number for all.
+    """Offsets or times (ms) wished for by topic, broker and queue: the offset JSON, a word, or one number for all.
 
     Shapes: "latest"; {"t": "latest"}; {"t": {"0": 12}} (one store); {"t": {"broker-a": {"0": 12}}}.  What is not named
     is None.  Raises Rejected for other shapes, and for topics or queues that are not part of the selection.
     """
 
-    def __init__(self, wanted: Wanted | int | None, what: str, places: Sequence[Place]) -> None:
-        self._what = what
+    def __init__(
+        self, wanted: Wanted | str | None, what: str, places: Sequence[Place], *, are_times: bool = False
+    ) -> None:
+        self._what, self._are_times = what, are_times
         self._all = None if wanted is None or isinstance(wanted, Mapping) else self._value(wanted)
         self._by_place: dict[Place, int] = {}
         if isinstance(wanted, Mapping):
@@ -160,7 +165,11 @@ class Bounds:
     def _value(self, value: object) -> int:
         if isinstance(value, str) and value.strip().lower() in _WORDS:
             return _WORDS[value.strip().lower()]
-        return _integer(value, self._what)
+        if not self._are_times:
+            return _integer(value, self._what)
+        if hasattr(value, "timestamp") or isinstance(value, float):
+            milliseconds(self._what, value)  # says what is wanted
+        return _integer(value, self._what)  # any time: ISO texts of options reach back to 1970
 
 
 def in_bounds(store: StoreExtent, queue: QueueExtent, start: int, end: int, fail: bool) -> QueueRange:

@@ -57,6 +57,12 @@ class Split:
     deleted_before: tuple[tuple[str, int], ...] = ()
     known: tuple[tuple[int, int], ...] = ()
 
+    def __repr__(self) -> str:
+        """One line: a split may have hundreds of queues."""
+        count = sum(end - start for _, _, _, start, end in self.spans)
+        part = "" if self.log_range is None else f", log [{self.log_range[0]}, {self.log_range[1]})"
+        return f"<Split {self.path!r}, {len(self.spans)} ranges of {count} messages{part}>"
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
         fields = [getattr(self, name) for name in self.__slots__]

@@ -24,6 +24,7 @@ from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.missing_log import require_log
 from rmqstore.snapshot.queue_files import SIMPLE, open_queue
 from rmqstore.snapshot.reader import Paths, Snapshot, open_snapshot
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.survey import survey
 from rmqstore.snapshot.undispatched import QueueKey, QueueRun, is_multi_dispatch, runs_by_queue
@@ -44,7 +45,7 @@ _VANISHED = (DataLost, FileNotFoundError)
 _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue")
 
 
-def without_missing_files(snapshot: Snapshot, access: str) -> Snapshot:
+def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
     """The snapshot for a plan that goes on behind commitlog files that are missing between others."""
     stores = [
         replace(store, damage=tuple(one for one in store.damage if _holder(store.log_files, one.offset)))
@@ -56,7 +57,7 @@ def without_missing_files(snapshot: Snapshot, access: str) -> Snapshot:
 class StreamEnds:
     """Snapshots of the same stores, one after the other; not for several threads at once.  Holds no files open."""
 
-    def __init__(self, paths: Paths, access: str = "auto") -> None:
+    def __init__(self, paths: Paths, access: Access = "auto") -> None:
         self._paths = paths
         self._access = access
         self._watches: list[_Watch] = []
@@ -106,7 +107,7 @@ class _State:
 class _Watch:
     """One store: the last look at it, and where the next one reads on."""
 
-    def __init__(self, store: StoreExtent, access: str) -> None:
+    def __init__(self, store: StoreExtent, access: Access) -> None:
         self._access = access
         self._store = store
         self._state: _State | None = None  # None: nothing is known yet that a later look could build on

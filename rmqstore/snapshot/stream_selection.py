@@ -39,7 +39,7 @@ class StreamSelection:
         starts = {(span.broker, span.topic, span.queue_id): span.start for span in ranges}
         ends = {(span.broker, span.topic, span.queue_id): span.end for span in ranges}
         offsets = Bounds(start, "start", list(starts))
-        times = Bounds(start_time, "start time", list(starts))
+        times = Bounds(start_time, "start time", list(starts), are_times=True)
         named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
         return {place: starts[place] if place in named else ends[place] for place in starts}
 

@@ -27,6 +27,7 @@ from rmqstore.snapshot.queue_files import (
     holds_message,
     is_valid_entry,
 )
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.torn_end import LastWords, claim_of, was_stored
 from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
@@ -56,7 +57,7 @@ def batch_start(root: str) -> int:
 
 
 def survey(
-    path: str, broker_name: str | None = None, access: str = "auto", extra_logs: tuple[str, ...] = ()
+    path: str, broker_name: str | None = None, access: Access = "auto", extra_logs: tuple[str, ...] = ()
 ) -> StoreExtent:
     """What the store at `path` holds now; `extra_logs` are commitlog directories elsewhere that belong to it.
 
@@ -80,7 +81,7 @@ def survey(
     raise StoreChanging(root, changed)
 
 
-def _look(before: Footprint, broker_name: str | None, access: str) -> StoreExtent:
+def _look(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:
     """What a store holds that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     root, log_files = before.root, before.log_files
     extents.refuse_unread_layouts(root, log_files)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from rmqstore.snapshot.arrow_schema import schema_of
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.range_pruning import RowConditions, prune_ranges
-from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.request import Access, QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
 from rmqstore.snapshot.splits import plan_splits
 
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def messages_of_topics(
-    store: StoreExtent, topics: Sequence[str], columns: Sequence[str], access: str,
+    store: StoreExtent, topics: Sequence[str], columns: Sequence[str], access: Access,
     conditions: RowConditions | None = None,
 ) -> pa.Table:  # fmt: skip
     """The sound messages of some topics, of those ranges that may fulfil the conditions; no row without the topics.

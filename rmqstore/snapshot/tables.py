@@ -24,7 +24,7 @@ delayed: one row a message that waits; kind is level (SCHEDULE_TOPIC_XXXX behind
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.file_rows import file_rows
 from rmqstore.snapshot.queue_files import holds_message
 from rmqstore.snapshot.queue_span_times import queue_span_times
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.time_lookup import QueueTimes
 from rmqstore.snapshot.transaction_rows import transaction_rows
 from rmqstore.snapshot.undispatched import QueueKey
@@ -51,6 +52,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TEXT, _I32, _I64, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _ENTRIES_AT_ONCE = 256 * 1024
 
+TableName = Literal["queues", "topics", "groups", "files", "transactions", "delayed"]
 SCHEMAS: dict[str, pa.Schema] = {
     "queues": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("queueType", _TEXT), ("minOffset", _I64),
@@ -109,7 +111,7 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
 
 
 def make_table(
-    stores: Sequence[StoreExtent], name: str, columns: Sequence[str] | str | None, access: str, now_ms: int
+    stores: Sequence[StoreExtent], name: str, columns: Sequence[str] | str | None, access: Access, now_ms: int
 ) -> pa.Table:
     """The table `name` of all stores, with the columns of `table_schema`.  `now_ms` is when a delayed message is due.
 
@@ -188,7 +190,7 @@ def _topics(store: StoreExtent, _: str, __: int, ___: frozenset[str]) -> Columns
     }
 
 
-def _groups(store: StoreExtent, access: str, _: int, wanted: frozenset[str]) -> Columns:
+def _groups(store: StoreExtent, access: Access, _: int, wanted: frozenset[str]) -> Columns:
     offsets = broker_config.consumer_offsets(store.path)
     light: dict[tuple[str, str], dict[int, int]] = broker_config.load(
         store.path, "lmqConsumerOffset.json", broker_json.consumer_offsets, {}
@@ -211,7 +213,7 @@ def _groups(store: StoreExtent, access: str, _: int, wanted: frozenset[str]) -> 
     }
 
 
-def _lags_ms(store: StoreExtent, access: str, places: Sequence[tuple[QueueExtent | None, int]]) -> list[int | None]:
+def _lags_ms(store: StoreExtent, access: Access, places: Sequence[tuple[QueueExtent | None, int]]) -> list[int | None]:
     """From the store time of the message at each queue offset to that of the newest in its queue; 0 where none waits,
     None where either cannot be read.
     """
@@ -233,7 +235,7 @@ def _lags_ms(store: StoreExtent, access: str, places: Sequence[tuple[QueueExtent
     return lags
 
 
-_MAKERS: dict[str, Callable[[StoreExtent, str, int, frozenset[str]], Columns]] = {
+_MAKERS: dict[str, Callable[[StoreExtent, Access, int, frozenset[str]], Columns]] = {
     "queues": _queues,
     "topics": _topics,
     "groups": _groups,

@@ -1,6 +1,8 @@
 """Which queue offset belongs to a time: RocketMQ's answers, those of 5.x (lower, upper) and that of 4.9 (nearest)."""
 
-from rmqstore.errors import Rejected
+from typing import Literal, get_args
+
+from rmqstore.arguments import word
 from rmqstore.formats import message
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.snapshot.entry_runs import EntryReader
@@ -9,21 +11,21 @@ from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import BATCH
 from rmqstore.snapshot.splits import Split
 
-BOUNDARIES = ("lower", "upper", "nearest")
+Boundary = Literal["lower", "upper", "nearest"]
+BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 # Entries read at once where the next message with a record is looked for.
 _BLOCK_ENTRIES = 1024
 _TIME_REACH = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
 
 
-def offset_at(store: StoreExtent, queue: QueueExtent, timestamp_ms: int, boundary: str) -> int:
+def offset_at(store: StoreExtent, queue: QueueExtent, timestamp_ms: int, boundary: Boundary) -> int:
     """The queue offset for a store time in ms.
 
     "lower": the first message with storeTimestamp ≥ the time, the queue's end if there is none.  "upper": the last with
     storeTimestamp ≤ the time, the queue's start if there is none.  "nearest": what 4.9 answers, which first chooses a
     queue file by its modification time.  Raises Rejected for another word.
     """
-    if boundary not in BOUNDARIES:
-        raise Rejected(f"boundary={boundary!r}: one of {', '.join(BOUNDARIES)}")
+    word("boundary", boundary, BOUNDARIES)
     with store.view("auto") as view:
         times = QueueTimes(store, queue, view)
         if boundary == "nearest":

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.range_pruning import Interval, RowConditions
+from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
 _CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
@@ -20,7 +21,7 @@ _HALF_COLUMNS = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimesta
 _COMMIT_COLUMNS = ("queueOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
 
 
-def transaction_rows(store: StoreExtent, access: str) -> dict[str, Any]:
+def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     """The columns of the table `transactions`, one row a transaction, in the order of their half messages.
 
     A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
@@ -77,7 +78,7 @@ def _transactions(half: pa.Table, group: pa.ChunkedArray, times: Ints) -> tuple[
     return numbers, firsts
 
 
-def _op_times(store: StoreExtent, access: str, half: pa.Table) -> Ints:
+def _op_times(store: StoreExtent, access: Access, half: pa.Table) -> Ints:
     """When an op message first named each half message, in us; the highest number where none does."""
     ops = messages_of_topics(store, [names.OP_HALF_TOPIC], ("tags", "body", "storeTimestamp"), access)
     ops = ops.filter(pc.fill_null(pc.equal(ops["tags"], _OP_TAG), False))
@@ -90,7 +91,7 @@ def _op_times(store: StoreExtent, access: str, half: pa.Table) -> Ints:
     return _at_keys(int64s(half["queueOffset"], -1), offsets, times)
 
 
-def _commits(store: StoreExtent, access: str, half: pa.Table, topics: pa.ChunkedArray) -> tuple[Ints, Ints]:
+def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.ChunkedArray) -> tuple[Ints, Ints]:
     """Queue offset and store time in us of the message that commits each half message; the highest number where there
     is none.  Looks at the part of the log behind the oldest half message, in the topics that they name.
     """
@@ -107,7 +108,7 @@ def _commits(store: StoreExtent, access: str, half: pa.Table, topics: pa.Chunked
     )
 
 
-def _given_up(store: StoreExtent, access: str) -> pa.ChunkedArray:
+def _given_up(store: StoreExtent, access: Access) -> pa.ChunkedArray:
     return messages_of_topics(store, [names.TRANSACTION_CHECK_TOPIC], ("msgId",), access)["msgId"]
 
 

@@ -14,7 +14,7 @@ from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message
 from tests.bench.figures import Figure, table
 from tests.broker.open_log import Opened

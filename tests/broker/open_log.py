@@ -6,7 +6,7 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 
@@ -27,6 +27,9 @@ class OpenLog:
 
     def admit(self, message: Message) -> Message | PutStatus:
         return PutStatus.MESSAGE_ILLEGAL if message.topic in self.refused else message
+
+    def why_not(self, message: Message) -> str:
+        return f"topic={message.topic!r}"
 
     def put(self, message: Message) -> PutResult:
         if message.topic in self.failing:

@@ -10,7 +10,7 @@ from rmqstore.broker.retry import Retries
 from rmqstore.errors import Rejected
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import SubscriptionGroup
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import Opened
 from tests.broker.test_transactions import differences, open_broker_store

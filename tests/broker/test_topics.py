@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.topics import Topics
+from rmqstore.broker.topics import GROWN_QUEUE_NUMS_MAX, Topics
 from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
+from rmqstore.formats import names
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
@@ -105,9 +106,20 @@ def test_no_topic_of_a_wrong_name_is_made(topic: str) -> None:
 
 def test_no_topic_has_more_queues_than_there_are_numbers() -> None:
     topics = topics_on(MemoryDisk())
-    assert answer(topics, "orders", 2**31 - 1) is ILLEGAL
-    assert answer(topics, "orders", 2**31 - 2) is None
-    assert queue_nums(topics, "orders") == (2**31 - 1, 2**31 - 1)
+    assert answer(topics, names.SCHEDULE_TOPIC, 2**31 - 1) is ILLEGAL
+    assert answer(topics, names.SCHEDULE_TOPIC, 2**31 - 2) is None
+    assert queue_nums(topics, names.SCHEDULE_TOPIC) == (2**31 - 1, 2**31 - 1)
+
+
+def test_a_message_gives_its_topic_no_queues_by_the_hundred_thousand_but_a_caller_may() -> None:
+    topics = topics_on(MemoryDisk())
+    assert answer(topics, "orders", GROWN_QUEUE_NUMS_MAX - 1) is None
+    for queue_id in (GROWN_QUEUE_NUMS_MAX, 1_000_000):
+        assert answer(topics, "orders", queue_id) is ILLEGAL
+        assert f"queue_id={queue_id}: topic 'orders' has 65536 queues" in topics.why_not("orders", queue_id)
+    assert queue_nums(topics, "orders") == (GROWN_QUEUE_NUMS_MAX, GROWN_QUEUE_NUMS_MAX)
+    topics.put(TopicConfig("orders", 1_000_001, 1_000_001))
+    assert answer(topics, "orders", 1_000_000) is None
 
 
 @pytest.mark.parametrize(

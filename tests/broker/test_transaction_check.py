@@ -21,7 +21,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.formats import names
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk

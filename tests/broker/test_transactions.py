@@ -28,7 +28,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import names, sys_flag
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk
@@ -119,7 +119,8 @@ def test_another_message_is_no_half_message(opened: Opened):
 
 def test_the_topic_may_refuse(opened: Opened):
     opened.log.refused.add("orders")
-    assert opened.transactions.prepare(Message("orders", b"")) == PutResult(PutStatus.MESSAGE_ILLEGAL)
+    refused = PutResult(PutStatus.MESSAGE_ILLEGAL, reason="topic='orders'")
+    assert opened.transactions.prepare(Message("orders", b"")) == refused
     assert opened.transactions.pending() == []
 
 

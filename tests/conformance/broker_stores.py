@@ -10,7 +10,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import RetriedMessage
 from rmqstore.formats import names
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.store import open_store
 from tests.conformance.workload import Json
 from tests.golden.cases import FOLDERS, read_json, unpack

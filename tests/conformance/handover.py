@@ -18,7 +18,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult
 from rmqstore.store import open_store
 from tests.conformance.broker import loose

@@ -44,10 +44,10 @@ ACCEPTED: tuple[Accepted, ...] = (
         {_ILLEGAL: ("queue id -2147483648", "queue id -1", "a batch in queue -1")},
     ),
     Accepted(
-        "The queue id 2147483647",
-        "stored",
-        "`MESSAGE_ILLEGAL`: the topic would have more queues than `topics.json` can say",
-        {_ILLEGAL: ("queue id 2147483647",)},
+        "A queue id of 65536 and more, of a topic that has fewer queues",
+        "its store takes it, behind a broker that refuses it",
+        "`MESSAGE_ILLEGAL`: it is no queue's, and the topic would have to grow to it",
+        {_ILLEGAL: ("queue id 2147483646", "queue id 2147483647")},
     ),
     Accepted(
         "A host `[::ffff:192.0.2.1]:7`",

@@ -9,8 +9,8 @@ from rmqstore.formats.checkpoint import read_checkpoint
 from rmqstore.formats.message import NO_DATA, Blank, Record, read_record
 from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.index_log import COUNT_MAX
-from rmqstore.log.stored_record import StoredMessage
 from rmqstore.store import Store
 from tests.conformance.workload import Json, java_host
 

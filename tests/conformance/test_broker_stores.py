@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.formats import names
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, SUBSCRIPTIONS, Left, changes, key_of, place_of
 from tests.conformance.workload import Json
 from tests.golden.cases import BROKER_CASES, FOLDERS, load_expected, read_json

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.killed_child import told_failure, told_until_killed

@@ -387,12 +387,15 @@ def test_offset_at() -> None:
     assert fetch.offset_at("U", 0, at[4]) == 0
 
 
+NOON_MS = 1_790_000_000_000
+
+
 def test_offset_at_equal_times_and_removed_records() -> None:
     store = FakeStore()
-    for time_ms in (10, 20, 20, 20, 30, 30, 40, 50, 60, 70, 80):
-        store.put(store_timestamp=time_ms)
+    for s in (10, 20, 20, 20, 30, 30, 40, 50, 60, 70, 80):
+        store.put(store_timestamp=NOON_MS + s)
     fetch = store.fetch()
-    assert (fetch.offset_at("T", 0, 20), fetch.offset_at("T", 0, 20, "upper")) == (1, 3)
+    assert (fetch.offset_at("T", 0, NOON_MS + 20), fetch.offset_at("T", 0, NOON_MS + 20, "upper")) == (1, 3)
     store.log.start = LOG_FILE_SIZE
     store.queue.min_offset = 2
     first = next(
@@ -475,11 +478,12 @@ def test_java_s_answers(case: str, tmp_path: Path) -> None:
 
 def _assert_is(message: Any, record: dict[str, Any]) -> None:
     names = {"topic": "topic", "queueId": "queue_id", "queueOffset": "queue_offset", "storeSize": "store_size",
-             "sysFlag": "sys_flag", "flag": "flag", "bodyCrc": "body_crc", "bornTimestamp": "born_timestamp_ms",
+             "flag": "flag", "bodyCrc": "body_crc", "bornTimestamp": "born_timestamp_ms",
              "storeTimestamp": "store_timestamp_ms", "reconsumeTimes": "reconsume_times", "msgId": "offset_msg_id",
              "preparedTransactionOffset": "prepared_transaction_offset", "tags": "tags", "keys": "keys",
              "properties": "properties"}  # fmt: skip
     for theirs, ours in names.items():
         assert getattr(message, ours) == record[theirs], (theirs, record["physicalOffset"])
+    assert message.record.sys_flag == record["sysFlag"]
     assert (message.born_host, message.store_host) == (host(record["bornHost"]), host(record["storeHost"]))
     assert message.corrupt_reason is None

@@ -19,7 +19,7 @@ T  issue        where
 22 3868         here
 25 7902         here, and tests/log/test_dispatch.py: test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch
 31 8660         here, and tests/log/test_queue_table.py: test_t31_asking_creates_nothing
-32 1375         here, and tests/log/test_stored_record.py: test_a_body_that_is_not_what_its_flag_says_is_told
+32 1375         here, and tests/formats/test_stored_message.py: test_a_body_that_is_not_what_its_flag_says_is_told
 33 1637         here, and tests/log/test_queue_table.py: test_t33_names_that_lead_out_of_the_store_get_no_queue
 40 7576         here, and tests/files/test_store_lock.py: test_a_lock_file_left_behind_is_no_lock
 41 1100         here, and tests/files/test_file_sequence.py: test_a_real_store_of_many_files_opens_few

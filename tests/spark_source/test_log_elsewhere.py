@@ -79,7 +79,7 @@ def test_a_log_inside_of_a_store_is_no_place_for_a_progress_file(split: tuple[st
     more = {"subscribe": "T", "progressFile": f"{split[1]}/progress.json"}
     source = RmqStoreDataSource({"path": split[0], "storePathCommitLog": split[1]} | more)
     with pytest.raises(Rejected, match="progressFile"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
 
 
 def test_with_several_stores_each_log_stands_behind_its_own(split: tuple[str, str]) -> None:

@@ -5,12 +5,13 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import StoreConfig
-from rmqstore.errors import DurabilityLost, NotNow, StoreClosed
+from rmqstore.errors import DurabilityLost, NotNow, StoreClosed, WrongType
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store, open_store
@@ -210,11 +211,14 @@ def test_an_opening_that_is_interrupted_anywhere_leaves_the_store_free(tmp_path:
     assert sweep(check, step=41, is_real=True) > 40
 
 
-def test_a_truth_value_for_a_queue_id_is_a_number(tmp_path: Path) -> None:
-    """As for Python; its queue is found by whoever reads."""
+def test_a_truth_value_is_no_queue_id_and_another_integer_is_one(tmp_path: Path) -> None:
+    """A directory of any other name than a number is found by nobody who reads."""
     with open_store(str(tmp_path / "s"), SYNC) as store:
-        for queue_id in (True, 1, False, 0):
-            assert store.put(Message("alpha", b"%d" % queue_id, queue_id=queue_id)).is_stored
+        for queue_id in (True, False):
+            with pytest.raises(WrongType, match="queue_id="):
+                store.put(Message("alpha", b"", queue_id=queue_id))
+        for number in (np.int64(1), 1, np.int32(0), 0):
+            assert store.put(Message("alpha", b"%d" % number, queue_id=number)).is_stored  # type: ignore[arg-type]
         store.flush()
     assert sorted(path.name for path in (tmp_path / "s" / "consumequeue" / "alpha").iterdir()) == ["0", "1"]
     with open_store(str(tmp_path / "s"), SYNC) as again:

@@ -12,7 +12,7 @@ from rmqstore.formats.host import encode_host
 from rmqstore.formats.message import Record, encode_record
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.properties import encode_properties
-from rmqstore.log.stored_record import StoredMessage
+from rmqstore.formats.stored_message import StoredMessage
 from tests.formats.records import make_record
 
 PLACE = 4711

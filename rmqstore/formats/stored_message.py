@@ -1,9 +1,12 @@
-"""A message as it was read back from the log: a view of its record that decodes what is asked for, when it is asked."""
+"""A message as it was read back from a log: a view of its record that decodes what is asked for, when it is asked.
+
+The one type of all single messages: of an open store's reads, of consumers, and of a snapshot's look-ups.
+"""
 
 import datetime
 from typing import Any
 
-from rmqstore.formats import properties
+from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.compression import BODY_SIZE_MAX, BodyError, decompress
 from rmqstore.formats.host import decode_host
 from rmqstore.formats.java_hash import string_hash
@@ -18,8 +21,7 @@ _UNREADABLE = Record(0, 0, 0, 0, -1, 0, -1, -1, 0, 0, _NO_HOST, 0, _NO_HOST, 0, 
 
 
 class StoredMessage:
-    """The message whose record was read at `physical_offset`; fields are named as the reader's `StoredMessage` has
-    them.
+    """The message whose record was read at `physical_offset`; names as the columns in snake case, times UTC.
 
     Nothing raises for a damaged record: `corrupt_reason` says what is wrong, and `body` is None then; where no record
     stands at all, numbers are -1 or 0 and texts empty.  Keeps the bytes that it was read with, which the messages of
@@ -99,7 +101,7 @@ class StoredMessage:
         record = self.record
         if record is _UNREADABLE:
             return None
-        if masked_crc32(record.body) != record.body_crc:
+        if record.body and masked_crc32(record.body) != record.body_crc:  # of no bytes RocketMQ checks no CRC
             self._reason = "the CRC of the body is wrong"
             return None
         if record.properties.endswith(properties.VALUE_END) and verify_property_crc(self._whole()) is False:
@@ -165,8 +167,11 @@ class StoredMessage:
 
     @property
     def sys_flag(self) -> int:
-        """The bits of formats.sys_flag."""
-        return self.record.sys_flag
+        """The bits of formats.sys_flag that go with `body`: none that tell of a compression.  With `stored_body` goes
+        `record.sys_flag`.
+        """
+        flags = self.record.sys_flag
+        return sys_flag.without_compression(flags) if flags & sys_flag.COMPRESSED else flags
 
     @property
     def born_timestamp_ms(self) -> int:
@@ -232,6 +237,10 @@ class StoredMessage:
     def tags_code(self) -> int:
         """The hash of TAGS."""
         return string_hash(self.tags or "")
+
+    def has_id(self, text: str) -> bool:
+        """Whether `text` is its offset id."""
+        return self.is_whole and self.offset_msg_id == text.upper()
 
     def has_key(self, key: str) -> bool:
         """Whether `key` is its unique key or one of its KEYS."""

@@ -1,0 +1,233 @@
+"""What a caller passes that is not what is wanted: one line that names the field, and nothing is stored."""
+
+import datetime
+import enum
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmqstore import Message, PutStatus, Rejected, StoreConfig, TopicConfig, WrongType
+from rmqstore.store import Store
+from tests.store.test_store import SMALL, opened
+
+NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("topic", {"topic": None}, "text"),
+    ("topic", {"topic": 5}, "text"),
+    ("topic", {"topic": b"orders"}, "text"),
+    ("topic", {"topic": ["orders"]}, "text"),
+    ("body", {"body": "text"}, "bytes, as text.encode()"),
+    ("body", {"body": 5}, "bytes"),
+    ("body", {"body": np.zeros(3)}, "bytes, not an array of other numbers"),
+    ("tags", {"tags": ["a", "b"]}, "text: a message has one tag"),
+    ("tags", {"tags": 5}, "text: a message has one tag"),
+    ("keys", {"keys": 5}, "text with spaces between the keys, or several texts"),
+    ("keys", {"keys": b"k"}, "text with spaces between the keys, or several texts"),
+    ("keys[1]", {"keys": ["k", 2]}, "text"),
+    ("properties", {"properties": None}, "a mapping from names to texts"),
+    ("properties", {"properties": ["a"]}, "a mapping from names to texts"),
+    ("properties['retries']", {"properties": {"retries": 3}}, "text"),
+    ("properties['DELAY']", {"properties": {"DELAY": 3}}, "text"),
+    ("properties['WAIT']", {"properties": {"WAIT": False}}, "text"),
+    ("properties['UNIQ_KEY']", {"properties": {"UNIQ_KEY": b"u"}}, "text"),
+    ("the name 5 in properties", {"properties": {5: "five"}}, "text"),
+    ("queue_id", {"queue_id": True}, "an integer"),
+    ("queue_id", {"queue_id": 9.0}, "an integer"),
+    ("queue_id", {"queue_id": "1"}, "an integer"),
+    ("queue_id", {"queue_id": np.True_}, "an integer"),
+    ("flag", {"flag": None}, "an integer"),
+    ("flag", {"flag": False}, "an integer"),
+    ("sys_flag", {"sys_flag": "0"}, "an integer"),
+    ("reconsume_times", {"reconsume_times": 1.5}, "an integer"),
+    ("prepared_transaction_offset", {"prepared_transaction_offset": True}, "an integer"),
+    ("born_timestamp_ms", {"born_timestamp_ms": NOW}, "milliseconds since the epoch, int(value.timestamp() * 1000)"),
+    ("born_timestamp_ms", {"born_timestamp_ms": time.time()}, "milliseconds since the epoch"),
+    ("born_timestamp_ms", {"born_timestamp_ms": True}, "an integer"),
+    ("born_host", {"born_host": 10911}, "text"),
+    ("born_host", {"born_host": ["h"]}, "text"),
+    ("wait_store_ok", {"wait_store_ok": "false"}, "True or False"),
+]
+PUTS: dict[str, Callable[[Store, Message], object]] = {
+    "put": lambda store, message: store.put(message),
+    "put_batch": lambda store, message: store.put_batch([Message("orders", b"first"), message]),
+    "prepare": lambda store, message: store.transactions.prepare(message),
+    "a batch topic": lambda store, message: store.put_batch([message, message]),
+}
+
+
+@pytest.mark.parametrize("how", PUTS)
+@pytest.mark.parametrize(("field", "fields", "wanted"), WRONG)
+def test_a_field_of_wrong_type_is_named_and_nothing_is_stored(
+    field: str, fields: dict[str, Any], wanted: str, how: str
+) -> None:
+    store = opened()
+    if how == "a batch topic":
+        store.topics.put(TopicConfig("orders", attributes={"queue.type": "BatchCQ"}))
+    with pytest.raises(WrongType) as caught:
+        PUTS[how](store, Message(**({"topic": "orders", "body": b""} | fields)))
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}={caught.value.given}: wanted is {wanted}")
+    assert "\n" not in str(caught.value)
+    assert len(caught.value.given) < 100
+    assert store.put(Message("orders", b"good")).physical_offset == 0
+    assert store.health().is_writable
+    assert {config.write_queue_nums for topic, config in store.topics.all().items() if topic == "orders"} <= {8, 16}
+
+
+def test_a_wrong_type_is_caught_as_python_programs_catch_it() -> None:
+    for kind in (TypeError, ValueError, Rejected):
+        with pytest.raises(kind, match="tags="):
+            opened().put(Message("orders", b"", tags=["a"]))  # type: ignore[arg-type]
+
+
+def test_a_wrong_type_survives_pickling() -> None:
+    error = WrongType("tags", "5 (int)", "text")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.field, str(again)) == (WrongType, "tags", "tags=5 (int): wanted is text")
+
+
+def test_a_large_value_is_not_shown_whole() -> None:
+    with pytest.raises(WrongType) as caught:
+        opened().put(Message("orders", "x" * 4_000_000))  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 150
+
+
+class Tag(str, enum.Enum):  # noqa: UP042
+    """As programs had them before Python had StrEnum: printed, it is `Tag.PAID`."""
+
+    PAID = "paid"
+
+
+def test_what_means_the_same_is_stored_as_what_it_means() -> None:
+    store = opened()
+    same = {
+        "topic": Tag.PAID, "tags": Tag.PAID, "keys": (key for key in (Tag.PAID, "k")), "queue_id": np.int64(3),
+        "flag": np.int32(7), "born_timestamp_ms": np.int64(5), "properties": {"state": Tag.PAID, Tag.PAID: "x"},
+    }  # fmt: skip
+    for body in (bytearray(b"body"), memoryview(b"body"), np.frombuffer(b"body", np.uint8)):
+        assert store.put(Message(**(same | {"body": body}))).status is PutStatus.PUT_OK
+        same["keys"] = [Tag.PAID, "k"]
+    store.flush()
+    for message in store.get("paid", 3, 0).messages:
+        assert (message.tags, message.keys, message.body) == ("paid", "paid k", b"body")
+        assert (message.flag, message.born_timestamp_ms) == (7, 5)
+        assert message.properties["state"] == "paid"
+        assert message.properties["paid"] == "x"
+    assert store.bounds("paid", 3) == (0, 3)
+
+
+def test_a_hook_s_own_error_comes_as_it_is() -> None:
+    def hook(message: Message) -> Message:
+        raise TypeError("of the hook")
+
+    with pytest.raises(TypeError, match="of the hook"):
+        opened(hooks=[hook]).put(Message("orders", b""))
+
+
+def test_a_hook_may_make_a_message_right() -> None:
+    def hook(message: Message) -> Message:
+        return Message(message.topic, message.body.encode())  # type: ignore[attr-defined]
+
+    assert opened(hooks=[hook]).put(Message("orders", "text")).is_stored  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("messages", [Message("orders", b""), "orders", 5, None])
+def test_a_batch_is_several_messages(messages: Any) -> None:
+    with pytest.raises(WrongType, match=r"messages=.*several messages"):
+        opened().put_batch(messages)
+
+
+def test_a_batch_may_come_from_a_generator() -> None:
+    result = opened().put_batch(Message("orders", b"%d" % number) for number in range(3))
+    assert (result.status, result.message_count, len(result.msg_ids)) == (PutStatus.PUT_OK, 3, 3)
+
+
+@pytest.mark.parametrize("message", ["orders", None, 5, {"topic": "orders"}])
+def test_only_a_message_is_put(message: Any) -> None:
+    with pytest.raises(WrongType, match=r"message=.*a rmqstore\.Message"):
+        opened().put(message)
+
+
+SECONDS = 1_795_000_000
+CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
+    ("offset=-5: at least 0", Rejected, lambda store: store.offsets.commit("g", "orders", 0, -5)),
+    ("queue_id=-1: 0 to", Rejected, lambda store: store.offsets.commit("g", "orders", -1, 0)),
+    ("queue_id=True", WrongType, lambda store: store.offsets.commit("g", "orders", True, 0)),
+    ("offset=1.0", WrongType, lambda store: store.offsets.commit("g", "orders", 0, 1.0)),  # type: ignore[arg-type]
+    ("group=5", WrongType, lambda store: store.offsets.commit(5, "orders", 0, 0)),  # type: ignore[arg-type]
+    ("topic=5", WrongType, lambda store: store.get(5, 0, 0)),  # type: ignore[arg-type]
+    ("queue_id='0'", WrongType, lambda store: store.get("orders", "0", 0)),  # type: ignore[arg-type]
+    ("offset=0.0", WrongType, lambda store: store.get("orders", 0, 0.0)),  # type: ignore[arg-type]
+    ("max_count=True", WrongType, lambda store: store.get("orders", 0, 0, True)),
+    ("tags=", WrongType, lambda store: store.get("orders", 0, 0, tags=["a"])),  # type: ignore[arg-type]
+    ("max_bytes='1'", WrongType, lambda store: store.get("orders", 0, 0, max_bytes="1")),  # type: ignore[arg-type]
+    ("key=5", WrongType, lambda store: store.query("orders", 5)),  # type: ignore[arg-type]
+    ("max_count='1'", WrongType, lambda store: store.query("orders", "k", "1")),  # type: ignore[arg-type]
+    ("1795000000 looks like seconds", Rejected, lambda store: store.query("orders", "k", begin_ms=SECONDS)),
+    ("end_ms=", WrongType, lambda store: store.query("orders", "k", end_ms=NOW)),  # type: ignore[arg-type]
+    ("timestamp_ms=", WrongType, lambda store: store.offset_at("orders", 0, NOW)),  # type: ignore[arg-type]
+    ("timestamp_ms=", WrongType, lambda store: store.offset_at("orders", 0, 1.795e9)),  # type: ignore[arg-type]
+    ("write 1795000000000", Rejected, lambda store: store.offset_at("orders", 0, SECONDS)),
+    ("boundary='middle': one of lower, upper", Rejected,
+     lambda store: store.offset_at("orders", 0, 0, "middle")),  # type: ignore[arg-type]
+    ("physical_offset=0.5", WrongType, lambda store: store.message_at(0.5)),  # type: ignore[arg-type]
+    ("topic=5", WrongType, lambda store: store.bounds(5, 0)),  # type: ignore[arg-type]
+    ("topic=5", WrongType, lambda store: store.delete_topic(5)),  # type: ignore[arg-type]
+    ("group=5", WrongType, lambda store: store.consumer(5, "orders")),  # type: ignore[arg-type]
+    ("tags=None", WrongType, lambda store: store.consumer("g", "orders", None)),  # type: ignore[arg-type]
+    ("consume_from='first': one of earliest, latest", Rejected,
+     lambda store: store.consumer("g", "orders", consume_from="first")),  # type: ignore[arg-type]
+    ("max_count=0: at least 1", Rejected, lambda store: store.consumer("g", "orders").poll(0)),
+    ("offset=-1: at least 0", Rejected, lambda store: store.consumer("g", "orders").seek("orders", 0, -1)),
+    ("read_queue_nums='8'", WrongType,
+     lambda store: store.topics.put(TopicConfig("orders", "8")))  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "kind", "call"), CALLS, ids=[line for line, _, _ in CALLS])
+def test_an_argument_that_makes_no_sense_is_named(
+    line: str, kind: type[Rejected], call: Callable[[Store], object]
+) -> None:
+    store = opened()
+    store.put(Message("orders", b""))
+    with pytest.raises(Rejected) as caught:
+        call(store)
+    assert type(caught.value) is kind
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert store.offsets.all() == {}
+
+
+def test_numbers_of_numpy_are_numbers_everywhere() -> None:
+    store = opened()
+    store.put(Message("orders", b""))
+    store.offsets.commit("g", "orders", np.int32(0), np.int64(1))
+    assert store.offsets.all() == {("g", "orders"): {0: 1}}
+    assert type(store.offsets.committed("g", "orders", 0)) is int
+    assert store.message_at(np.int64(0)).body == b""
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"log_file_size": "64"}, "log_file_size='64'"),
+        ({"flush_interval_ms": 0.5}, "flush_interval_ms=0.5"),
+        ({"pool_buffers": True}, "pool_buffers=True"),
+        ({"retention": "no"}, "retention='no'"),
+        ({"store_host": 10911}, "store_host=10911"),
+        ({"log_paths": "/data/log"}, "log_paths='/data/log'"),
+    ],
+)
+def test_a_setting_of_wrong_type_is_named(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(WrongType, match=line):
+        StoreConfig(**changes)
+
+
+def test_a_configuration_is_a_store_config() -> None:
+    with pytest.raises(WrongType, match=r"config=.*StoreConfig"):
+        opened({"flush": "SYNC"})  # type: ignore[arg-type]
+    assert SMALL.flush == "SYNC"
