@@ -284,7 +284,10 @@ class Store:
         child made by fork.  Raises DurabilityLost when that fails: the next opening recovers the store; and NotNow in a
         signal handler that interrupted another call of this store: leave that call first, by SystemExit, say.
         """
-        if self._ownership.is_inherited or self._ownership.has_ended:
+        if self._ownership.is_inherited:
+            return
+        if self._ownership.has_ended:
+            self._ownership.end()
             return
         if is_inside_call_of(self):
             raise NotNow(
@@ -324,7 +327,9 @@ class Store:
     def abandon(self) -> None:
         """Ends the store as a crash would: nothing is made durable any more, and the next opening recovers it."""
         with self._closing:
-            if not (self._ownership.has_ended or self._ownership.is_inherited):
+            if self._ownership.has_ended:
+                self._ownership.end()
+            elif not self._ownership.is_inherited:
                 self._ownership.begin_closing()
                 self._release()
 

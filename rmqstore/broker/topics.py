@@ -23,6 +23,7 @@ from rmqstore.formats.broker_json import (
 )
 from rmqstore.formats.broker_json_text import topics_text
 from rmqstore.formats.record_frame import may_be_stored
+from rmqstore.locks import let_go
 from rmqstore.log.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
@@ -76,7 +77,7 @@ class Topics:
         self._auto_create = auto_create
         self._default_queue_nums = default_queue_nums
         self._retry_queue_nums = retry_queue_nums
-        self._lock = threading.Lock()  # guards what follows; _limits is read without it
+        self._lock = threading.RLock()  # guards what follows; _limits is read without it
         self._configs: dict[str, TopicConfig] = {}
         self._limits: dict[str, int] = {}  # topic -> queue ids below this take messages
         self._batch_topics: set[str] = set()  # read without it too
@@ -205,6 +206,13 @@ class Topics:
 
     def _admit(self, places: Iterable[tuple[str, int]]) -> PutStatus | None:
         """Makes the topics that are missing and may be made."""
+        try:
+            return self._admitted(places)
+        except BaseException:
+            let_go((self._lock,))
+            raise
+
+    def _admitted(self, places: Iterable[tuple[str, int]]) -> PutStatus | None:
         with self._lock:
             made: dict[str, TopicConfig] = {}
             for topic, given in places:

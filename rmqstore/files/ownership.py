@@ -52,7 +52,7 @@ class Ownership:
             self._state, self.refusal = _State.CLOSING, f"{self._path} is closed"
 
     def end(self) -> None:
-        """Gives the lock back; nothing is changed any more."""
+        """Gives the lock back; nothing is changed any more.  Once more ends what an interrupt cut short."""
         if self._state is not _State.INHERITED:
             self.begin_closing()
             self._state = _State.ENDED

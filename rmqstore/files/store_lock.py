@@ -8,9 +8,9 @@ a process does not exclude itself either: so a table of this process is asked be
 
 import errno
 import fcntl
+import io
 import os
 import struct
-import sys
 import threading
 from contextlib import suppress
 from typing import Protocol
@@ -46,15 +46,16 @@ class HeldLock(Protocol):
 class RealLock:
     """A record lock of this process."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, file: io.FileIO) -> None:
         self._path = path
         self._pid = os.getpid()
         self._key = (-1, -1)
-        self._descriptor = descriptor
+        # Of the interpreter's own kind, so that no interrupt comes between its closing and the note of it.
+        self._file = file
 
     def __del__(self) -> None:
-        if hasattr(self, "_descriptor") and not sys.is_finalizing():
-            self.release()
+        if hasattr(self, "_file"):
+            self._file.close()
 
     @classmethod
     def take(cls, path: str) -> "RealLock":
@@ -68,32 +69,33 @@ class RealLock:
             held = None if key is None else _held.get(key)
             if held is not None and held.is_held:
                 raise StoreInUse(path, "this process already writes to the store")
-            taken = cls(path, _opened(path))
+            taken = cls(path, io.FileIO(path, "r+", opener=_opened))
             try:
                 taken._lock()
                 _held[taken._key] = taken
             except BaseException:
-                taken.release()
+                taken._file.close()
                 raise
             return taken
 
     def _lock(self) -> None:
         """Locks what was opened; `_turn` is held."""
+        descriptor = self._file.fileno()
         try:
-            _lock_first_byte(self._descriptor)
+            _lock_first_byte(descriptor)
         except (BlockingIOError, PermissionError):
             raise StoreInUse(self._path, "another process writes to the store") from None
-        status = os.fstat(self._descriptor)
+        status = os.fstat(descriptor)
         self._key = (status.st_dev, status.st_ino)
         if _identity(self._path) != self._key:
             raise StoreInUse(self._path, "the lock file was replaced while it was taken")
-        os.pwrite(self._descriptor, _CONTENT, 0)
-        os.fsync(self._descriptor)
+        os.pwrite(descriptor, _CONTENT, 0)
+        os.fsync(descriptor)
 
     @property
     def is_held(self) -> bool:
         """Whether this process holds it; cheap enough to ask before each write."""
-        return self._descriptor >= 0 and self._pid == os.getpid()
+        return not self._file.closed and self._pid == os.getpid()
 
     def is_in_place(self) -> bool:
         """Whether the path still leads to the file that was locked; two microseconds."""
@@ -105,23 +107,29 @@ class RealLock:
 
     def release(self) -> None:
         """Gives the lock back, also where a child that was made by fork without Python's knowledge has the descriptor
-        still.  In a child the parent's lock stays.
+        still; once more ends what an interrupt cut short.  In a child the parent's lock stays.
         """
         with _turn:
             if self.is_held:
-                if _held.get(self._key) is self:
-                    del _held[self._key]
-                descriptor, self._descriptor = self._descriptor, -1
-                try:
-                    _unlock_first_byte(descriptor)
-                finally:
-                    os.close(descriptor)
+                _unlock_first_byte(self._file.fileno())
+                self._file.close()
+            if _held.get(self._key) is self:
+                del _held[self._key]
 
     def _leave_to_parent(self) -> None:
         """In a child made by fork: the lock is to end with the parent, also when the child lives longer."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._file.close()
+
+
+def _opened(path: str, _: int) -> int:
+    """A descriptor of the lock file, which is made where there is none."""
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        try:
+            return open_regular(path, flags)
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # somebody was quicker
+                return os.open(path, flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
 
 
 def _lock_first_byte(descriptor: int) -> None:
@@ -141,17 +149,6 @@ def _unlock_first_byte(descriptor: int) -> None:
     if hasattr(fcntl, "F_OFD_SETLK"):
         with suppress(OSError):  # a classic lock, where there are no others: closing gives it back
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0))
-
-
-def _opened(path: str) -> int:
-    """A descriptor of the lock file, which is made where there is none."""
-    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
-    while True:
-        try:
-            return open_regular(path, flags)
-        except FileNotFoundError:
-            with suppress(FileExistsError):  # somebody was quicker
-                return os.open(path, flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
