@@ -9,7 +9,6 @@ _LOCK = "rmqstore/files/store_lock.py"
 _OWNERSHIP = "rmqstore/files/ownership.py"
 _LOG = "rmqstore/log/commitlog.py"
 _KINDS = "rmqstore/log/inner_batches.py"
-_COLUMNS = "rmqstore/log/column_values.py"
 _ROOT = "rmqstore/log/store_root.py"
 _T = "tests/log/test_recovery.py"
 
@@ -201,6 +200,14 @@ PLANTS: tuple[Plant, ...] = (
         "        return np.flatnonzero(batch.queued & said), nothing\n",
         "tests/log/test_inner_batches.py::test_a_record_of_a_plain_topic_is_in_its_queue_whatever_it_says_of_batches",
         finding="the record says queue offset 2 of T/0, which is at 1",
+    ),
+    plant(
+        "columns take 0x80, which no plain queue may have",
+        "rmqstore/log/column_values.py",
+        '    is_batch = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0\n',
+        "    is_batch = np.zeros(count, bool)\n",
+        "tests/log/test_columns.py::test_a_row_that_says_to_be_a_batch_is_refused_by_its_number",
+        finding="DID NOT RAISE Rejected",
     ),
     plant(
         "topic join without check: a put",

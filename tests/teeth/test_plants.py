@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.teeth.__main__ import Outcome, _why_not
 from tests.teeth.plant import DoesNotFit, Edit, Plant
 from tests.teeth.plants import PLANTS
 
@@ -42,3 +43,16 @@ def test_a_plant_that_does_not_fit_is_told(edit: Edit) -> None:
 @pytest.mark.parametrize("name", ["tests/files/test_gone.py::test_it", "tests/files/test_filesystem.py::test_gone"])
 def test_a_test_that_is_gone_is_told(name: str) -> None:
     assert list(replace(SYNC, tests=(*SYNC.tests, name)).missing_tests(PROJECT)) == [name]
+
+
+@pytest.mark.parametrize(("outcome", "why"), [
+    (Outcome({"test_it": "assert [] == [True]"}, "", 1.0), ""),
+    (Outcome({}, "", 1.0), "SURVIVES"),
+    (Outcome({"test_it": "NameError: assert [] == [True]"}, "", 1.0), "fails, but not by"),
+    (Outcome({"test_it": "assert [] == [False]"}, "", 1.0), "fails, but not by"),
+    (Outcome({}, "no end after 120 s", 120.0), "no end"),
+    (Outcome({"test_it": "assert [] == [True]"}, "test_it: failed in its fixture", 1.0), "failed in its fixture"),
+], ids=["found", "survives", "breaks by itself", "another harm", "hangs", "error beside"])  # fmt: skip
+def test_only_the_finding_that_is_named_counts(outcome: Outcome, why: str) -> None:
+    said = _why_not(SYNC, outcome)
+    assert said == "" if not why else why in said
