@@ -231,7 +231,7 @@ BY_CRASHES: list[tuple[Plant, StoreConfig, str]] = [
     (queues_not_synced, ASYNC, r"\('orders', 0, \d+\)"),
     (index_not_built_again, SYNC, r"the key 'KEY1' finds \[\]"),
     (closed_before_flushed, ASYNC, "counts as closed, and lacks"),
-    (not_marked_open, ASYNC, "counts as closed, and lacks"),
+    (not_marked_open, ASYNC, f"{LOST}|counts as closed, and lacks"),
     (synced_before_committed, replace(POOL, flush="SYNC"), LOST),
     (first_tear_refused, ASYNC, "not one sound record is in the log"),
     (deletion_not_noted, SYNC, r"\('refunds', 0, 1\)"),
