@@ -22,7 +22,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash soak wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash teeth soak wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -108,6 +108,9 @@ flips: $(READY)  ## turn every bit of a small store over, one at a time: what is
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
 	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_small_disk.py tests/store/test_slips_machine.py $(ARGS)
+
+teeth: $(READY)  ## do the tests notice faults?  Plants each of a list into a copy; ONLY='regex' takes some (minutes)
+	@$(PY) -m tests.teeth --only '$(ONLY)' $(ARGS)
 
 soak: $(READY)  ## streams with random kills and restarts for long; N=200 says how many restarts
 	$(call need,java)

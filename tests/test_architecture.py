@@ -44,6 +44,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.files",
         "rmqstore.clock",
         "rmqstore.config",
+        "rmqstore.locks",
         "rmqstore.message",
         "rmqstore.log",
     },

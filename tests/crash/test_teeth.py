@@ -1,14 +1,21 @@
-"""The sweeps find bugs: each of these is planted into the engine, and a sweep has to catch it."""
+"""The sweeps find bugs: each of these is planted into the engine, and a sweep has to catch it, by its own harm.
+
+What a sweep says is part of each line: a plant that breaks by itself, or does another harm than it is named for, is
+none.  `make teeth` plants many more, into the text, and holds single tests to them.
+"""
 
 import errno
+import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from rmqstore.broker import topic_deletion
 from rmqstore.broker.topic_deletion import TopicDeletion
-from rmqstore.errors import DurabilityLost, StoreError, StoreInUse
+from rmqstore.config import StoreConfig
+from rmqstore.errors import Corrupt, DurabilityLost, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log import opening, recovery, recovery_apply, recovery_scan, recovery_view
@@ -17,6 +24,7 @@ from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.consume_queue import ConsumeQueue
 from rmqstore.log.flush import DerivedFlush
 from rmqstore.log.index_log import IndexLog
+from rmqstore.log.recovery_view import LogView
 from rmqstore.log.watermarks import Watermarks
 from rmqstore.message import Message
 from rmqstore.store import Store
@@ -26,8 +34,9 @@ from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, op
 
 pytestmark = pytest.mark.crash
 
-# What a sweep says when it found something; a TypeError would only say that the plant does not fit the engine any more.
-FOUND = (AssertionError, StoreError, OSError)
+# What a sweep raises when it found something; a TypeError would only say that the plant does not fit any more.
+FOUND = (AssertionError, Corrupt)
+LOST = "was acknowledged and is lost"
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -89,9 +98,21 @@ def no_look_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery._Planner, "_earlier_start", lambda self, scan: None)
 
 
+def queues_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """Recovery does not look whether entries are missing."""
+    patch.setattr(recovery, "covered_start", lambda store, start: start)
+    patch.setattr(recovery, "hole_start", lambda store, tracks, start: start)
+
+
 def from_the_last_file_only(patch: pytest.MonkeyPatch) -> None:
+    """The last one that holds anything."""
     no_look_back(patch)
-    patch.setattr(recovery, "usual_start", lambda log, checkpoint, is_clean: (log.files[-1].start, "the last"))
+
+    def start(log: LogView, checkpoint: object, is_clean: bool) -> tuple[int, str]:
+        used = [file.start for file in log.files if any(log.read(file.start, 8))]
+        return (used or [log.start])[-1], "the last"
+
+    patch.setattr(recovery, "usual_start", start)
 
 
 def crc_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -113,10 +134,13 @@ def any_size_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def checkpoint_first(patch: pytest.MonkeyPatch) -> None:
+    """It speaks of queues that are not on the disk; recovery does not look whether entries are missing."""
+    queues_are_believed(patch)
     real = DerivedFlush.flush
 
     def flush(self: DerivedFlush, whole_index: bool = False) -> None:
-        self._checkpoint.update(logics_timestamp_ms=self._queues.store_ms, physic_timestamp_ms=self._queues.store_ms)
+        if self._queues.store_ms:
+            self._checkpoint.update(logics_timestamp_ms=self._queues.store_ms)
         self._checkpoint.flush()
         real(self, whole_index)
 
@@ -125,7 +149,7 @@ def checkpoint_first(patch: pytest.MonkeyPatch) -> None:
 
 def queues_not_synced(patch: pytest.MonkeyPatch) -> None:
     """And recovery does not look whether entries are missing: either of the two by itself does no harm."""
-    no_look_back(patch)
+    queues_are_believed(patch)
     patch.setattr(ConsumeQueue, "flush", lambda self: None)
 
 
@@ -141,13 +165,14 @@ def index_not_built_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def closed_before_flushed(patch: pytest.MonkeyPatch) -> None:
-    """A store counts as closed before its queues and its end are on the disk."""
+    """A store counts as closed before its log, its queues and its end are on the disk; then they get there."""
+    real = Store._close
 
     def close(self: Store) -> None:
         opening.mark_closed(self._fs, self.path)
-        self.abandon()
+        real(self)
 
-    patch.setattr(Store, "close", close)
+    patch.setattr(Store, "_close", close)
 
 
 def not_marked_open(patch: pytest.MonkeyPatch) -> None:
@@ -158,9 +183,17 @@ def not_marked_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(opening, "mark_open", mark)
 
 
-def commit_after_the_ack(patch: pytest.MonkeyPatch) -> None:
-    """The pool's bytes are called flushed while they are in memory."""
-    patch.setattr(CommitLog, "_write_out", lambda self, start, low, high: self.marks.advance_committed(high))
+def synced_before_committed(patch: pytest.MonkeyPatch) -> None:
+    """The pool's bytes get into the file after the sync that is to make them durable."""
+
+    def lead(self: Watermarks, turn: threading.Lock, commit: Callable[[], object] | None) -> None:
+        low = self.flushed
+        self._sync(low, self.committed)
+        if commit is not None:
+            commit()
+        self._finish(turn, self.committed)
+
+    patch.setattr(Watermarks, "_lead", lead)
 
 
 def deletion_not_noted(patch: pytest.MonkeyPatch) -> None:
@@ -185,47 +218,47 @@ def first_tear_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "is_torn_beginning", lambda log, flushed_ms: False)
 
 
-BY_CRASHES: list[tuple[Plant, object]] = [
-    (skip_sync, SYNC),
-    (ack_before_sync, SYNC),
-    (skip_directory_sync, SYNC),
-    (no_zero_fill, ASYNC),
-    (queues_not_cut, SYNC),
-    (from_the_last_file_only, ASYNC),
-    (crc_ignored, ASYNC),
-    (any_size_counts, SYNC),
-    (checkpoint_first, ASYNC),
-    (queues_not_synced, ASYNC),
-    (index_not_built_again, SYNC),
-    (closed_before_flushed, ASYNC),
-    (not_marked_open, ASYNC),
-    (commit_after_the_ack, POOL),
-    (first_tear_refused, ASYNC),
-    (deletion_not_noted, SYNC),
-    (deletion_noted_afterwards, SYNC),
+BY_CRASHES: list[tuple[Plant, StoreConfig, str]] = [
+    (skip_sync, SYNC, LOST),
+    (ack_before_sync, SYNC, LOST),
+    (skip_directory_sync, SYNC, "there is no commitlog file"),
+    (no_zero_fill, ASYNC, "is out of order, or was refused"),
+    (queues_not_cut, SYNC, "NO_MESSAGE_IN_QUEUE"),
+    (from_the_last_file_only, ASYNC, r"the key 'key\d+' finds \[\]"),
+    (crc_ignored, ASYNC, "has no body"),
+    (any_size_counts, SYNC, "consumequeue/orders/0/0{20}', 100"),
+    (checkpoint_first, ASYNC, r"the key 'key\d+' finds \[\]|\('orders', 0, \d+\)"),
+    (queues_not_synced, ASYNC, r"\('orders', 0, \d+\)"),
+    (index_not_built_again, SYNC, r"the key 'KEY1' finds \[\]"),
+    (closed_before_flushed, ASYNC, "counts as closed, and lacks"),
+    (not_marked_open, ASYNC, f"{LOST}|counts as closed, and lacks"),
+    (synced_before_committed, replace(POOL, flush="SYNC"), LOST),
+    (first_tear_refused, ASYNC, "not one sound record is in the log"),
+    (deletion_not_noted, SYNC, r"\('refunds', 0, 1\)"),
+    (deletion_noted_afterwards, SYNC, r"\('refunds', 0, 1\)"),
 ]
-BY_FAILURES: list[tuple[Plant, object, int | str, bool]] = [
-    (sync_again, SYNC, errno.EIO, False),
-    (flushed_though_it_failed, SYNC, errno.EIO, True),
-    (puts_after_the_latch, SYNC, errno.EIO, False),
-    (not_written_again, SYNC, errno.EIO, False),
-    (torn_end_taken, POOL, "short", True),
+BY_FAILURES: list[tuple[Plant, StoreConfig, int | str, bool, str]] = [
+    (sync_again, SYNC, errno.EIO, False, r"\('orders', 0, 0, -1\)"),
+    (flushed_though_it_failed, SYNC, errno.EIO, True, LOST),
+    (puts_after_the_latch, SYNC, errno.EIO, False, "a put was taken after durability was lost"),
+    (not_written_again, SYNC, errno.EIO, False, "no data; the next sound record is at"),
+    (torn_end_taken, POOL, "short", True, "other properties"),
 ]
 
 
-@pytest.mark.parametrize(("plant", "config"), BY_CRASHES, ids=lambda value: getattr(value, "__name__", ""))
-def test_crashes_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config):
+@pytest.mark.parametrize(("plant", "config", "finding"), BY_CRASHES, ids=lambda value: getattr(value, "__name__", ""))
+def test_crashes_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config: StoreConfig, finding: str):
     plant(monkeypatch)
-    with pytest.raises(FOUND):
+    with pytest.raises(FOUND, match=finding):
         sweep_crashes(config, rounds=6)
 
 
 @pytest.mark.parametrize(
-    ("plant", "config", "error", "forever"), BY_FAILURES, ids=lambda value: getattr(value, "__name__", "")
+    ("plant", "config", "error", "forever", "finding"), BY_FAILURES, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_failures_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config, error, forever):
+def test_failures_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config, error, forever, finding: str):
     plant(monkeypatch)
-    with pytest.raises(FOUND):
+    with pytest.raises(FOUND, match=finding):
         sweep_failures(config, error, forever)
 
 

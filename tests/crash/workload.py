@@ -306,7 +306,7 @@ def stored_bodies(store: Store, ledger: Ledger) -> list[bytes]:
             for message in answer.messages:
                 assert message.queue_offset == offset, (topic, queue_id, offset, message.queue_offset)
                 assert message.is_whole, message.corrupt_reason
-                assert message.body is not None
+                assert message.body is not None, f"{topic}/{queue_id} @ {offset} has no body"
                 sent = by_body.get(message.body)
                 assert sent is not None, f"{message.body[:20]!r} was never put"
                 assert (sent.topic, sent.queue_id) == (message.topic, message.queue_id) == (topic, queue_id)
@@ -364,11 +364,14 @@ def check_disk(
 ) -> list[bytes]:
     """Opens what a crash left and checks it all; the disk is changed.  Returns the bodies that were there.
 
-    Thorough is: against a rebuild, a second recovery, and going on after it.
+    Thorough is: against a rebuild, a second recovery, and going on after it.  A store that counts as closed cleanly has
+    nothing to recover and lacks nothing, synced or not when it was put.
     """
     was_clean = not disk.exists(f"{ROOT}/abort")
+    if was_clean and ledger.sent:
+        check_closed(disk, config)
     store = open_again(disk, config)
-    bodies = check(store, ledger, is_power_cut=is_power_cut)
+    bodies = check(store, ledger, is_power_cut=is_power_cut and not was_clean)
     check_sizes(disk, config)
     if thorough:
         check_rebuild(disk.image(), config)
@@ -376,6 +379,13 @@ def check_disk(
         check_nothing_comes_back(disk, config, ledger, bodies)
         check_going_on(store, disk, config, ledger, bodies)
     return bodies
+
+
+def check_closed(disk: MemoryDisk, config: StoreConfig) -> None:
+    """Without the mark of being open all is on the disk: nobody has anything to recover, a broker neither."""
+    plan = plan_recovery(disk, ROOT, config)
+    assert plan.is_clean_exit
+    assert plan.changes_nothing, "counts as closed, and lacks:\n" + "\n".join(plan.lines())
 
 
 def open_again(disk: FileSystem, config: StoreConfig) -> Store:

@@ -116,6 +116,46 @@ def test_a_short_write_and_then_no_room_is_an_error(tmp_path) -> None:
         file.write(90, bytes(50))
 
 
+def test_a_sync_asks_the_system_for_that_very_file(tmp_path, monkeypatch) -> None:
+    """No test without a power cut can tell by the bytes: the page cache has them either way."""
+    asked = []
+
+    def sync(descriptor):
+        asked.append(os.path.samestat(os.fstat(descriptor), os.stat(tmp_path / "file")))
+
+    file = made(tmp_path, 10)
+    monkeypatch.setattr("rmqstore.files.filesystem._sync_data", sync)
+    file.write(0, b"x")
+    assert asked == []
+    file.sync()
+    assert asked == [True]
+
+
+def test_a_new_file_is_synced_before_anybody_has_it(tmp_path, monkeypatch) -> None:
+    sizes = []
+    monkeypatch.setattr(
+        "rmqstore.files.filesystem._sync_data", lambda descriptor: sizes.append(os.fstat(descriptor).st_size)
+    )
+    made(tmp_path, 4096)
+    assert sizes == [4096]
+
+
+def test_a_sync_of_a_directory_asks_the_system_for_that_very_directory(tmp_path, monkeypatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    asked = []
+
+    def sync(descriptor):
+        asked.extend(
+            path for path in (tmp_path, *tmp_path.rglob("*")) if os.path.samestat(os.fstat(descriptor), os.stat(path))
+        )
+
+    monkeypatch.setattr(os, "fsync", sync)
+    FS.sync_directory(str(tmp_path / "a"))
+    assert asked == [tmp_path / "a"]
+    FS.make_directories(str(tmp_path / "a" / "b" / "c"))
+    assert asked == [tmp_path / "a", tmp_path / "a", tmp_path / "a" / "b"]
+
+
 def test_a_write_behind_the_end_grows_the_file(tmp_path) -> None:
     file = made(tmp_path)
     file.write(5, b"x")

@@ -166,11 +166,12 @@ from rmqstore.files.store_lock import RealLock
 held = RealLock.take(sys.argv[1])
 child = os.fork()
 if child == 0:
+    is_held = held.is_held
     held.release()
     try:
         RealLock.take(sys.argv[1])
     except StoreInUse as refused:
-        print(held.is_held, refused.reason, flush=True)
+        print(is_held, refused.reason, flush=True)
     os._exit(0)
 os.waitpid(child, 0)
 print(held.is_held, flush=True)
@@ -206,4 +207,35 @@ def test_the_error_says_what_to_do(path) -> None:
         FS.lock(path)
     assert caught.value.path == path
     assert "open_snapshot" in str(caught.value)
+    held.release()
+
+
+def test_a_lock_file_that_is_replaced_while_it_is_locked_is_none(path, monkeypatch) -> None:
+    """Another program may have the one that stands there now."""
+    really = fcntl.fcntl
+
+    def replaced_before(descriptor, *more) -> None:
+        os.rename(path, path + ".moved")
+        with open(path, "w"):
+            pass
+        really(descriptor, *more)
+
+    monkeypatch.setattr(fcntl, "fcntl", replaced_before)
+    with pytest.raises(StoreInUse, match="replaced while it was taken"):
+        FS.lock(path)
+    monkeypatch.undo()
+    FS.lock(path).release()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "moved back"])
+def test_a_lock_knows_whether_its_file_still_stands_there(path, how: str) -> None:
+    held = FS.lock(path)
+    assert held.is_in_place()
+    os.rename(path, path + ".moved")
+    if how == "replaced":
+        with open(path, "w"):
+            pass
+    if how == "moved back":
+        os.rename(path + ".moved", path)
+    assert held.is_in_place() is (how == "moved back")
     held.release()

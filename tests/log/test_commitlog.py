@@ -111,6 +111,38 @@ def test_a_sync_commits_first() -> None:
     assert (log.marks.committed, log.marks.flushed) == (1000, 1000)
 
 
+def test_what_comes_into_the_pool_between_commit_and_sync_is_not_called_flushed() -> None:
+    """It is in memory only: the put that waits for it needs a commit and a sync of its own."""
+    disk = MemoryDisk()
+    log = new_log(disk, TransientPool(2, FILE_SIZE))
+    append(log, 100)
+    commit, sync = log.commit, log.files.sync
+
+    def commit_then_put() -> None:
+        commit()
+        append(log, 50)
+
+    def checked_sync(low: int, high: int) -> None:
+        assert high <= log.marks.committed, f"a sync of bytes up to {high} that no file has"
+        sync(low, high)
+
+    log.files.sync = checked_sync  # type: ignore[method-assign]
+    log.commit = commit_then_put  # type: ignore[method-assign, assignment]
+    assert log.sync_to(100, 1.0)
+    assert log.marks.flushed == 100
+    log.commit = commit  # type: ignore[method-assign]
+    assert log.sync_to(150, 1.0)
+    assert disk.crash("lost").image()["/s/commitlog/00000000000000000000"].count(b"x") == 150
+
+
+def test_a_commit_comes_before_the_sync_of_its_bytes() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, TransientPool(2, FILE_SIZE))
+    append(log, 1000)
+    assert log.sync_to(1000, 1.0)
+    assert disk.crash("lost").image()["/s/commitlog/00000000000000000000"].count(b"x") == 1000
+
+
 def test_full_buffers_come_back_and_their_blanks_are_clean() -> None:
     pool = TransientPool(2, FILE_SIZE)
     log = new_log(MemoryDisk(), pool)

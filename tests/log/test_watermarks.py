@@ -142,3 +142,20 @@ def test_the_commit_comes_before_the_sync() -> None:
 
     assert marks.sync_to(7, 1.0, commit)
     assert order == ["commit", "sync 0-7"]
+
+
+def test_what_is_put_between_the_commit_and_the_sync_is_not_called_flushed() -> None:
+    """With a write pool it is in memory only, and no sync reaches it."""
+
+    def sync(low: int, high: int) -> None:
+        assert (low, high) == (0, 7), "bytes are synced that no file has"
+
+    marks = Watermarks(0, sync)
+    marks.appended = 7
+
+    def commit_then_put() -> None:
+        marks.advance_committed(7)
+        marks.appended = 12
+
+    assert marks.sync_to(7, 1.0, commit_then_put)
+    assert marks.flushed == 7

@@ -135,7 +135,8 @@ def test_a_fork_in_the_middle_of_a_put_lets_only_the_parent_go_on(tmp_path: Path
         return message
 
     with open_store(str(tmp_path / "s"), SYNC, hooks=[hook]) as store:
-        assert store.put(Message("alpha", b"parent", tags="fork")).queue_offset == 0
+        assert store.put(Message("alpha", b"first")).is_stored  # so that there is a file to write to
+        assert store.put(Message("alpha", b"parent", tags="fork")).queue_offset == 1
     assert said == ["refused"]
 
 

@@ -1,0 +1,67 @@
+"""The mark of being open: there before anything is changed, gone only when all is on the disk, and what it notes."""
+
+import pytest
+
+from rmqstore.files.filesystem import join
+from rmqstore.log.opening import mark_closed, mark_open, mark_unsynced
+from rmqstore.message import Message
+from rmqstore.store import Store
+from tests.crash.disks import MemoryDisk, Operation, WatchedDisk
+from tests.crash.workload import ASYNC, ROOT, SYNC, open_again
+
+ABORT = join(ROOT, "abort")
+
+
+def new_disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_directories(ROOT)
+    return disk
+
+
+def test_the_mark_is_durable_before_anything_else_happens() -> None:
+    disk = new_disk()
+    mark_open(disk, ROOT)
+    assert disk.crash("lost").exists(ABORT)
+    mark_closed(disk, ROOT)
+    assert not disk.crash("lost").exists(ABORT)
+    mark_closed(disk, ROOT)  # once more does nothing
+
+
+def test_the_mark_of_a_store_that_was_not_closed_is_made_durable_anew() -> None:
+    """Whoever made it may have been killed before its name was on the disk."""
+    disk = new_disk()
+    disk.create(ABORT, 0)
+    mark_open(disk, ROOT)
+    assert disk.crash("lost").exists(ABORT)
+
+
+def test_the_lowest_place_that_may_be_in_memory_only_stays_noted() -> None:
+    disk = new_disk()
+    mark_open(disk, ROOT)
+    for offset in (500, 200, 900):
+        mark_unsynced(disk, ROOT, offset)
+    assert disk.image()[ABORT].startswith(b"unsynced from 200\n")
+
+
+class _AtClose(WatchedDisk):
+    """Keeps what a power cut would leave at the moment when the mark is taken away."""
+
+    left: MemoryDisk | None = None
+
+    def before(self, operation: Operation) -> None:
+        if (operation.verb, operation.path) == ("remove", ABORT) and self.left is None:
+            assert isinstance(self.inner, MemoryDisk)
+            self.left = self.inner.crash("lost")
+
+
+@pytest.mark.parametrize("config", [SYNC, ASYNC], ids=["SYNC", "ASYNC"])
+def test_the_mark_goes_when_all_is_on_the_disk(config) -> None:
+    """A broker that finds none takes the queues as they are."""
+    disk = _AtClose(MemoryDisk())
+    store: Store = open_again(disk, config)
+    for number in range(9):
+        store.put(Message("orders", b"%d" % number, keys=f"key{number}", queue_id=number % 2))
+    store.close()
+    assert disk.left is not None
+    at_the_end = disk.inner.image()  # type: ignore[attr-defined]
+    assert disk.left.image() == at_the_end | {ABORT: disk.left.image()[ABORT]}
