@@ -171,6 +171,15 @@ class Corrupt(StoreError):
         )
 
 
+class TooLarge(Corrupt):
+    """A file of JSON with more in it than is read: it may be sound, so nothing takes its place, and nothing is made of
+    it.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; take out of it what nobody needs, or move it away to go on without"
+
+
 class NoRecord(Corrupt):
     """No record begins where one was asked for by its place: the place is wrong, or the log is damaged there."""
 

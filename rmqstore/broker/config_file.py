@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rmqstore.clock import Clock
-from rmqstore.errors import Corrupt, StoreClosed
+from rmqstore.errors import Corrupt, StoreClosed, TooLarge
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.replace import replace_file
 from rmqstore.formats import broker_json
@@ -43,8 +43,8 @@ class ConfigFile(Generic[Content]):
     def load(self) -> tuple[Content | None, list[str]]:
         """The content, None where neither the file nor its .bak can be used, and what is to be said about that.
 
-        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises OSError only as the disk
-        fails to read what is there.
+        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises TooLarge, lest what may
+        be sound is written over, and OSError as the disk fails to read what is there.
         """
         self._is_known = True
         content, reason = self._read(self.path)
@@ -87,6 +87,8 @@ class ConfigFile(Generic[Content]):
             return None, "is empty"
         try:
             return self._parse(broker_json.parse(data)), ""
+        except TooLarge as large:
+            raise TooLarge(path, 0, large.reason) from None
         except Corrupt as damage:
             return None, f"cannot be read ({damage.reason})"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.formats.java_text import java_text
 
 # A broker with 100,000 topics writes about 30 MB, and 900,000 members.
@@ -107,14 +107,14 @@ def parse(text: str | bytes) -> Any:
     """The value that `text` says: dict (keys are always text), list, str, int, float, bool, None.
 
     Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities, beyond TEXT_SIZE_MAX,
-    MEMBER_COUNT_MAX (colons are counted) and DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as U+FFFD; the last
-    of equal keys wins.
+    MEMBER_COUNT_MAX (colons are counted; both TooLarge) and DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as
+    U+FFFD; the last of equal keys wins.
     """
     if len(text) > TEXT_SIZE_MAX:
-        raise Corrupt("", 0, f"{len(text)} bytes of JSON, at most {TEXT_SIZE_MAX} are read")
+        raise TooLarge("", 0, f"more than {TEXT_SIZE_MAX} bytes of JSON, which is the most that is read")
     members = text.count(":") if isinstance(text, str) else text.count(b":")
     if members > MEMBER_COUNT_MAX:
-        raise Corrupt("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
+        raise TooLarge("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
     plain = text if isinstance(text, str) else java_text(text)
     try:
         value = json.loads(_quote_keys(plain), strict=False, parse_constant=_finite, parse_float=_finite)

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
@@ -21,7 +20,7 @@ from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
 from rmqstore.log.recovery_queue_view import QueueKey, QueueView
 from rmqstore.log.store_root import begins_as_log, require_store
 
-_CONFIG_SIZE_MAX = 64 * 1024 * 1024
+_CONFIG_SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 # Directories of a store root that hold files with numbers for names and are no commitlog.
 _OTHER_DIRECTORIES = frozenset(
     ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
@@ -277,8 +276,12 @@ def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None,
         data = _small_file(disk, join(root, "config", name), _CONFIG_SIZE_MAX)
         if data is None or not data.strip():
             continue
-        with suppress(Corrupt, ValueError):
+        try:
             topics = broker_json.topic_configs(broker_json.parse(data))
-            batch_topics = frozenset(each for each, topic in topics.items() if topic.has_batch_queues)
-            return None if name.endswith(".bak") else frozenset(topics), batch_topics
+        except TooLarge as large:
+            raise TooLarge(join(root, "config", name), 0, large.reason) from None
+        except (Corrupt, ValueError):
+            continue
+        batch_topics = frozenset(each for each, topic in topics.items() if topic.has_batch_queues)
+        return None if name.endswith(".bak") else frozenset(topics), batch_topics
     return None, frozenset()

@@ -5,25 +5,28 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.files import reading
 from rmqstore.formats import broker_json
 from rmqstore.formats.deleted_topics import DELETED_TOPICS_FILE, DeletedTopics, read_deleted_topics
 
-_SIZE_MAX = 64 * 1024 * 1024
+_SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
 
 
 def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:
     """config/<name> in the given shape; its .bak where it is missing, empty or torn; `empty` where neither can be
-    read.
+    read.  Raises TooLarge, as what may be sound is neither passed over nor replaced.
     """
     for candidate in (name, f"{name}.bak"):
-        data = reading.read_small_file(reading.join(root, "config", candidate), _SIZE_MAX)
+        path = reading.join(root, "config", candidate)
+        data = reading.read_small_file(path, _SIZE_MAX)
         if not data or not data.strip():
             continue
         try:
             return shape(broker_json.parse(data))
+        except TooLarge as large:
+            raise TooLarge(path, 0, large.reason) from None
         except Corrupt:
             continue
     return empty

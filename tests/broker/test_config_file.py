@@ -3,14 +3,19 @@
 import errno
 import json
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore.broker.config_file import ConfigFile, DelayOffsetsFile
 from rmqstore.clock import ManualClock
-from rmqstore.errors import Corrupt, NotAStore
+from rmqstore.errors import Corrupt, NotAStore, TooLarge
 from rmqstore.files.filesystem import FileSystem
+from rmqstore.message import Message
+from rmqstore.snapshot import Snapshot, open_snapshot
+from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 
 PATH = "/store/config/topics.json"
@@ -50,6 +55,27 @@ def test_a_torn_file_gives_way_to_its_bak(torn: bytes) -> None:
     content, (warning,) = config_file(scene(torn, OLD)).load()
     assert content == OLD
     assert f"{BAK} is used" in warning
+
+
+@pytest.mark.parametrize(
+    ("name", "look"), [("consumerOffset.json", Snapshot.consumer_offsets), ("topics.json", Snapshot.topics)]
+)
+def test_a_file_that_is_too_large_to_read_is_never_taken_for_an_empty_one(
+    tmp_path: Path, name: str, look: Callable[[Snapshot], object]
+) -> None:
+    """It may be sound: the next save would write over it."""
+    with open_store(tmp_path / "store", workers=False) as store:
+        store.put(Message("T", b"body"))
+    config = tmp_path / "store" / "config" / name
+    config.write_bytes(b'{"offsetTable":{' + b",".join(b'"g%d@T":{0:1}' % n for n in range(800_000)) + b"}}")
+    held = config.read_bytes()
+    with pytest.raises(TooLarge, match=f"{name}: .* members, at most .*; take out of it what nobody needs"):
+        open_store(tmp_path / "store")
+    assert config.read_bytes() == held
+    snapshot = open_snapshot(tmp_path / "store")
+    assert snapshot.scan(["T"]).read_all().num_rows == 1
+    with pytest.raises(TooLarge, match=name):
+        look(snapshot)
 
 
 @pytest.mark.parametrize(
