@@ -153,7 +153,8 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
     children = reading.list_names(root)
     refuse_ledgers(root, log_files)
     known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
-    if not log_files and not known.intersection(children):
+    just_opened = {names.LOCK_FILE, names.ABORT_FILE}  # by a writer who has put nothing yet
+    if not log_files and not known.intersection(children) and not just_opened.issubset(children):
         nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]
         hint = f"did you mean {reading.join(root, nested[0])}?" if nested else names.LOG_WANTED
         raise NotAStore(root, f"holds no RocketMQ store; {hint}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import NotAStore, Snapshot, UnsupportedLayout
+from rmqstore import NotAStore, Snapshot, StoreConfig, UnsupportedLayout, open_store
 from rmqstore.errors import StoreError
 from rmqstore.formats.names import format_start
 from tests.golden.cases import FOLDERS
@@ -261,3 +261,10 @@ def test_the_broker_s_name_is_in_the_older_topics_too(tmp_path: Path, text: str 
     if text is not None:
         (root / "config" / "topics.json").write_text(text)
     assert rmqstore.open_snapshot(root).stores[0].broker_name == "broker-a"
+
+
+def test_a_store_that_was_just_opened_is_an_empty_one(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False) as store:
+        assert rmqstore.open_snapshot(tmp_path / "store").queues().num_rows == 0
+        store.abandon()
+    assert rmqstore.open_snapshot(tmp_path / "store").queues().num_rows == 0
