@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Bytes, Ints, Mask, gather
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, gather
 
 _MAGIC_BYTES = message.MAGIC_V1.to_bytes(4, "big", signed=True)
 _MAGIC_BYTES_V2_LAST = message.MAGIC_V2.to_bytes(4, "big", signed=True)[3]
@@ -13,6 +13,9 @@ _PAIR = np.dtype("<u2")
 _FIRST_TWO, _MIDDLE_TWO = (int.from_bytes(_MAGIC_BYTES[at : at + 2], "little") for at in (0, 1))
 _WORD_SIZE = 8
 _BLOCK_COUNT = 64 * 1024
+
+# Why a record does not count of which `lacks_end` is true.
+NO_END = "its last bytes were not written"
 
 
 def magic_positions(page: Bytes, start: int) -> Ints:
@@ -108,3 +111,16 @@ def _searched(page: Bytes, position: int) -> Ints:
             break
         at = following
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+
+def lacks_end(located: Located) -> bool:
+    """Whether the last of some records ends in a byte that was never written, though its body and sizes are right.
+
+    No CRC covers properties and topic.  Neither has a reason to end in a NUL: properties end in 0x02, or in their last
+    value where brokers 4.9.1 to 5.1 wrote them.  It counts for the last record of a log alone.
+    """
+    if not located.sound[-1]:
+        return False
+    if located.properties_size[-1]:
+        return not located.page[int(located.properties_at[-1] + located.properties_size[-1]) - 1]
+    return bool(located.topic_size[-1]) and not located.page[int(located.topic_at[-1] + located.topic_size[-1]) - 1]

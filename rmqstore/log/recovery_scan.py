@@ -7,7 +7,7 @@ import numpy as np
 
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
-from rmqstore.formats.record_chain import magic_positions
+from rmqstore.formats.record_chain import NO_END, lacks_end, magic_positions
 from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.log.record_batch import WINDOW_SIZE, CrcChecks, RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile
@@ -115,8 +115,8 @@ def scan_log(
     ):
         if isinstance(item, message.Torn):
             torn = item
-            if held is not None and rules.may_be_torn and lacks_end(held):
-                torn = message.Torn(int(held.offsets[-1]), "its last bytes were not written")
+            if held is not None and rules.may_be_torn and lacks_end(held.located):
+                torn = message.Torn(int(held.offsets[-1]), NO_END)
                 held = _without_last(held)
             give(held)
             return _end_at(log, torn, rules, count), count
@@ -130,18 +130,6 @@ def scan_log(
     if rules.stop is not None:
         return _end_at(log, message.Torn(rules.stop, rules.stop_reason), rules, count), count
     return LogEnd(last_end, _FULL), count
-
-
-def lacks_end(batch: RecordBatch) -> bool:
-    """Whether the last record of a batch ends in a byte that was never written, though its body and sizes are right.
-
-    No CRC covers properties and topic.  Neither has a reason to end in a NUL: properties end in 0x02, or in their last
-    value where brokers 4.9.1 to 5.1 wrote them.
-    """
-    located = batch.located
-    if located.properties_size[-1]:
-        return not located.page[located.starts[-1] + located.total_size[-1] - 1]
-    return bool(located.topic_size[-1]) and not located.page[located.topic_at[-1] + located.topic_size[-1] - 1]
 
 
 def _without_last(batch: RecordBatch) -> RecordBatch | None:

@@ -18,6 +18,7 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message
+from rmqstore.formats.record_chain import lacks_end
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
@@ -275,7 +276,7 @@ class _Growth:
         if self._is_torn:
             return False  # something stands behind what is not whole
         reasons = stretch.reasons.copy()
-        if _ends_in_zeros(stretch):
+        if lacks_end(stretch.located):
             reasons[-1] = Reason.NOT_WHOLE
         bad = np.flatnonzero(reasons != Reason.SOUND)
         if len(bad):
@@ -318,14 +319,6 @@ class _Growth:
             return self._store
         queues = {**self._store.queues, **self._queues}
         return replace(self._store, log_files=files, log_end=end, queues=queues, tail=None)
-
-
-def _ends_in_zeros(stretch: Stretch) -> bool:
-    """Whether the last record has properties whose end is not written: no checksum tells that, and none ends so."""
-    located = stretch.located
-    if not located.sound[-1] or not located.properties_size[-1]:
-        return False
-    return not located.page[int(located.properties_at[-1] + located.properties_size[-1]) - 1]
 
 
 def _known_end(store: StoreExtent) -> int:
