@@ -43,19 +43,24 @@ class HeldLock(Protocol):
         """Gives it back; the file stays.  Does nothing when it is not held here."""
 
 
+class _LockFile(io.FileIO):
+    """An open file of the interpreter's own kind, so that no interrupt comes between its closing and the note of it.
+
+    A store that is let go without `close` gives its lock back without a word, as a crash would.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class RealLock:
     """A record lock of this process."""
 
-    def __init__(self, path: str, file: io.FileIO) -> None:
+    def __init__(self, path: str, file: _LockFile) -> None:
         self._path = path
         self._pid = os.getpid()
         self._key = (-1, -1)
-        # Of the interpreter's own kind, so that no interrupt comes between its closing and the note of it.
         self._file = file
-
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
 
     @classmethod
     def take(cls, path: str) -> "RealLock":
@@ -69,7 +74,7 @@ class RealLock:
             held = None if key is None else _held.get(key)
             if held is not None and held.is_held:
                 raise StoreInUse(path, "this process already writes to the store")
-            taken = cls(path, io.FileIO(path, "r+", opener=_opened))
+            taken = cls(path, _LockFile(path, "r+", opener=_opened))
             try:
                 taken._lock()
                 _held[taken._key] = taken
