@@ -36,13 +36,18 @@ class WalkCount:
     ended_at: int | None = None
     is_damaged: bool = False
     _reached: dict[QueueKey, int] = field(default_factory=dict)
+    _known: dict[QueueKey, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for span, (low, high) in zip(self.split.spans, self.split.known, strict=self.split.has_queues):
+            if low < high:
+                self._known.setdefault(span[:2], []).append((low, high))
 
     def add(self, run: QueueRun, found: Mask, unanswered: Mask, ranges: list[tuple[int, int]]) -> None:
         """Counts the records of a run that are rows; those that are `unanswered` have no entry."""
         rows = np.flatnonzero(unanswered)
         if len(rows):
-            known = [each for span, each in zip(self.split.spans, self.split.known, strict=True) if span[:2] == run.key]
-            self._add_gone(run.key, run.queue_offsets[rows], known)
+            self._add_gone(run.key, run.queue_offsets[rows], self._known.get(run.key, []))
         lows = run.queue_offsets[found]
         if not len(lows) or run.are_inner.any():
             return
@@ -67,9 +72,7 @@ class WalkCount:
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.
         """
         key, room = spans[0][:2], reading.join(self.split.path, "commitlog")
-        for span, (low, high) in zip(self.split.spans, self.split.known, strict=True):
-            if span[:2] != key or low >= high:
-                continue
+        for low, high in self._known.get(key, []):
             first, end = queue.first_slot(), queue.written_end()
             if first > low or end < high:
                 lost = (low, min(first, high)) if first > low else (max(end, low), high)
