@@ -10,7 +10,6 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
-from rmqstore.formats.record_chain import NO_END, lacks_end
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
@@ -100,7 +99,7 @@ def _look(before: Footprint, broker_name: str | None, access: Access) -> StoreEx
         entry_ends = {key: sound_end(queue, view) for key, queue in queues.items()}
         if _first_known(queues, entry_ends, view.start) > view.start:
             start = view.start  # no queue knows the oldest messages: the files that did are lost
-        found = _Search(view, start, queues, entry_ends, abort_present)
+        found = _Search(view, start, queues, entry_ends)
         found.run()
         found.settle_end(LastWords(is_still, checkpoint))
         queue_extents = _queue_extents(queues, entry_ends, found)
@@ -134,7 +133,6 @@ class _Search:
     start: int
     queues: Mapping[QueueKey, QueueFiles]
     entry_ends: Mapping[QueueKey, int]
-    may_be_torn: bool
     log_end: int = 0
     walk_from: int = 0
     known_end: int = 0
@@ -215,16 +213,14 @@ class _Search:
         page, position = self.view.window(offset, message.BLANK.size)
         return isinstance(message.read_record(memoryview(page), position), message.Blank)
 
-    def _walk(self, start: int, stop: int | None = None) -> None:
+    def _walk(self, start: int) -> None:
         """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn
-        tail, and so is a last record that lacks its end, in a store that was not closed.
+        tail.
         """
         self.log_end, self.damage, self.tail, self.census = start, [], None, Census()
         self.newest_ms = 0
         pending: list[Damage] = []
-        unwritten: int | None = None  # where the last record begins, if it lacks its end
-        stop = self.view.end if stop is None else stop
-        limits = WalkLimits(start, stop, crc_from=start, known_end=self.known_end)
+        limits = WalkLimits(start, self.view.end, crc_from=start, known_end=self.known_end)
         for item in walk(self.view, limits):
             if isinstance(item, Break):
                 pending.append(self._damage(item.offset, item.reason))
@@ -240,11 +236,6 @@ class _Search:
                 self.log_end = int(item.offsets[last] + item.located.total_size[last])
                 self.newest_ms = int(item.located.store_timestamp()[last])
                 self._count(item)
-                unwritten = int(item.offsets[last]) if lacks_end(item.located.take(sound[-1:])) else None
-        if unwritten is not None and self.may_be_torn and pending and pending[0].offset == self.log_end:
-            self._walk(start, unwritten)
-            self.tail = self.chain_end = self._damage(unwritten, NO_END)
-            return
         self.chain_end = pending[0] if pending else None
         self.tail = pending[0] if pending and pending[0].reason != message.NO_DATA else None
         self._leave_out_claimed()

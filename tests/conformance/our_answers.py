@@ -116,14 +116,14 @@ def described(found: StoredMessage) -> Json:
     shown = {
         "topic": found.topic, "queueId": found.queue_id, "queueOffset": found.queue_offset,
         "physicalOffset": found.physical_offset, "storeSize": found.store_size, "magic": found.record.magic,
-        "sysFlag": found.sys_flag, "flag": found.flag, "bodyCrc": found.body_crc,
+        "sysFlag": found.record.sys_flag, "flag": found.flag, "bodyCrc": found.body_crc,
         "bornTimestamp": found.born_timestamp_ms, "storeTimestamp": found.store_timestamp_ms,
         "bornHost": java_host(found.born_host), "storeHost": java_host(found.store_host),
         "reconsumeTimes": found.reconsume_times, "preparedTransactionOffset": found.prepared_transaction_offset,
         "msgId": found.offset_msg_id, "tags": found.tags, "keys": found.keys, "body": _base64(found.stored_body),
         "properties": dict(sorted(found.properties.items())), "dispatchTagsCode": found.tags_code,
     }  # fmt: skip
-    return shown | ({"bodyUncompressed": _base64(found.body or b"")} if found.sys_flag & _COMPRESSED else {})
+    return shown | ({"bodyUncompressed": _base64(found.body or b"")} if found.record.sys_flag & _COMPRESSED else {})
 
 
 def _base64(data: bytes) -> str:

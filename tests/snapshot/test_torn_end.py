@@ -214,26 +214,3 @@ def test_what_a_live_writer_has_begun_is_no_damage(tmp_path: Path) -> None:
         with path.open("r+b") as file:
             file.seek(end)
             file.write(bytes(len(begun)))
-
-
-@MODES
-@pytest.mark.parametrize("lost", [1, 3])
-def test_a_last_record_of_a_killed_store_that_lacks_its_end_is_no_message_yet(
-    tmp_path: Path, mode: str, lost: int
-) -> None:
-    """Its body and sizes are right, so that no checksum tells; its keys would be invented.  Recovery drops it, too."""
-    clock = ManualClock(FIRST_MS)
-    with rmqstore.open_store(str(tmp_path), CONFIG, clock=clock, workers=False) as store:
-        for number in range(COUNT):
-            clock.advance(7)
-            last = store.put(Message("T", b"body %d" % number, keys=["some-key"], queue_id=number % 2))
-        store.abandon()
-    path = tmp_path / "commitlog" / format_start(0)
-    end = last.physical_offset + last.size
-    data = bytearray(path.read_bytes())
-    data[end - lost : end] = bytes(lost)
-    path.write_bytes(data)
-    assert bodies(rows(tmp_path, scan_mode=mode)) == sound_bodies(COUNT - 1)
-    with rmqstore.open_store(str(tmp_path), CONFIG, clock=clock, workers=False) as store:
-        assert sum(high - low for low, high in (store.bounds("T", queue) for queue in (0, 1))) == COUNT - 1
-    assert bodies(rows(tmp_path, scan_mode=mode)) == sound_bodies(COUNT - 1)
