@@ -189,7 +189,7 @@ class RecoveryPlan:
         if self.writes_checkpoint:
             yield "checkpoint", f"written anew, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
         for warning in self.warnings:
-            yield "note", warning
+            yield "note", warning.replace(f"{self.root}/", "")
         if self.changes_nothing:
             yield "result", "nothing to do"
 

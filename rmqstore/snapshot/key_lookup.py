@@ -25,6 +25,8 @@ COUNT_MAX = 64
 _TRIES = 4
 # All times, in ms.
 EVER = (0, 2**63 - 1)
+# Of a file that is shorter than one: it knows nothing, and is damaged.
+_NO_HEADER = index.IndexHeader(0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,8 @@ def index_files(store: StoreExtent) -> list[IndexFile]:
             continue
         with opened_index(file) as source:
             data = source.pages(file.size, store.maps_index)
-            header = index.read_header(data)
-            if header is not None:
-                found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
+            header = index.read_header(data) or _NO_HEADER
+            found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
     return found
 
 
@@ -80,6 +81,8 @@ def _is_whole(file: IndexFile, is_mapped: bool) -> bool:
         count = index.put_count(data, file.slot_count)
         if not 1 < count == file.header.index_count:
             return False
+        if not 0 < file.header.begin_timestamp_ms <= file.header.end_timestamp_ms:
+            return False  # a search goes by these times
         ends = tuple(index.item_offset(data, file.slot_count, number) for number in (1, count - 1))
         is_anchored = ends == (file.header.begin_offset, file.header.end_offset)
         return is_anchored and index_table.is_whole(data, file.slot_count)

@@ -38,6 +38,7 @@ _CHECKED_SIZE = 16 * 1024 * 1024
 # The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
 _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
+_NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
 _LOOKS_MAX = 8
 
@@ -186,7 +187,12 @@ class _Search:
     def settle_end(self, words: LastWords) -> None:
         """Calls it damage if what stands at the end was stored; the log then goes on as far as queue entries lead."""
         found = self.chain_end
-        if found is None or (self.tail is None and self.known_end < found.offset):
+        if found is None:
+            if words.is_clean and words.checkpoint is not None and self.known_end >= self.log_end > 0:
+                self.damage.append(self._damage(self.log_end, _NO_FILE))
+                self.walk_from = min(self.walk_from, self.log_end)
+            return
+        if self.tail is None and self.known_end < found.offset:
             return
         claim = claim_of(self.queues, self.entry_ends, self.view, found.offset)
         is_whole = found.reason == TEXT[Reason.PROPERTY_CRC]

@@ -75,6 +75,10 @@ DAMAGE: dict[str, Damage] = {
     "no count": header("index_count", 0),
     "the first place": header("begin_offset", 7),
     "the last place": header("end_offset", 7),
+    "a first time below 0": header("begin_timestamp_ms", -5),
+    "a first time after the last": header("begin_timestamp_ms", 2**62),
+    "a header cut short": lambda data: data.__delitem__(slice(20, None)),
+    "nothing at all but a byte": lambda data: data.__delitem__(slice(1, None)),
     "nothing but zeros": lambda data: data.__setitem__(slice(None), bytes(len(data))),
     "items of zeros": lambda data: data.__setitem__(
         slice(index.file_size(SLOTS, 10), index.file_size(SLOTS, 40)), bytes(30 * index.ITEM.size)

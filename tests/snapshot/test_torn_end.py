@@ -214,3 +214,20 @@ def test_what_a_live_writer_has_begun_is_no_damage(tmp_path: Path) -> None:
         with path.open("r+b") as file:
             file.seek(end)
             file.write(bytes(len(begun)))
+
+
+@MODES
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_newest_log_file_that_is_missing_in_a_closed_store_is_told(tmp_path: Path, mode: str, how: str) -> None:
+    with rmqstore.open_store(str(tmp_path), CONFIG, clock=ManualClock(FIRST_MS), workers=False) as store:
+        for number in range(100):
+            store.put(Message("T", b"body %d" % number, queue_id=number % 2))
+    last = max((tmp_path / "commitlog").iterdir())
+    assert last.name != format_start(0)
+    last.unlink()
+    if how == "empty":
+        last.touch()
+    with pytest.raises(Corrupt, match="is missing or empty, and queue entries point into it"):
+        rows(tmp_path, scan_mode=mode)
+    assert len(rows(tmp_path, scan_mode=mode, on_corrupt_record="skip")) < 100
+    assert any(found.severity == DAMAGE for found in verify(rmqstore.open_snapshot(tmp_path).stores[0]))
