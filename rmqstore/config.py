@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
 from rmqstore import arguments
-from rmqstore.errors import Rejected
+from rmqstore.errors import NotAStore, Rejected
+from rmqstore.files.reading import read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
@@ -175,12 +176,19 @@ def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
     ]  # fmt: skip
 
 
+_TEXT_SIZE_MAX = 1024 * 1024
+
+
 def _read_text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise Rejected(f"{path}: {error.strerror}") from None
+        data = read_small_file(path, _TEXT_SIZE_MAX + 1)
+    except NotAStore as error:
+        raise Rejected(f"{path}: {error.reason.partition(';')[0]}; give a broker's configuration file") from None
+    if data is None:
+        raise Rejected(f"{path}: no such file; give a broker's configuration file")
+    if len(data) > _TEXT_SIZE_MAX:
+        raise Rejected(f"{path}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
+    return data.decode("utf-8", "replace")
 
 
 def _number(text: str) -> int:

@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.locks": set(),
     "rmqstore.worker": {"rmqstore.locks"},
     "rmqstore.message": {"rmqstore.errors"},
-    "rmqstore.config": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats"},
+    "rmqstore.config": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.files", "rmqstore.formats"},
     "rmqstore.files": {"rmqstore.errors", "rmqstore.formats", "rmqstore.clock", "rmqstore.locks"},
     "rmqstore.log": {
         "rmqstore.errors",

@@ -1,5 +1,8 @@
 """Store configuration: presets, Apache's names and units, all mistakes in one message."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from rmqstore.config import StoreConfig
@@ -54,3 +57,13 @@ def test_all_mistakes_are_told_together() -> None:
 def test_a_value_that_cannot_be_read_names_apaches_word() -> None:
     with pytest.raises(Rejected, match="flushDiskType='LATER'"):
         StoreConfig.from_broker_conf("broker.conf", lambda path: "flushDiskType=LATER\n")
+
+
+def test_a_configuration_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, tmp_path / "nothing", Path("/dev/zero")):
+        with pytest.raises(Rejected, match=r"not an ordinary file|no such file"):
+            StoreConfig.from_broker_conf(str(path))
+    (tmp_path / "large").write_bytes(b"#" * 2_000_000)
+    with pytest.raises(Rejected, match="more than 1048576 bytes"):
+        StoreConfig.from_broker_conf(str(tmp_path / "large"))

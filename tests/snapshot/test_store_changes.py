@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import rmqstore
-from rmqstore import Corrupt, DataLost
+from rmqstore import Corrupt, DataLost, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.formats.names import format_start
 from tests.snapshot.small_store import SmallStore, small_store
 
@@ -213,3 +213,17 @@ def test_the_whole_store_may_vanish(tmp_path: Path) -> None:
     root.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
     with pytest.raises(rmqstore.NotAStore, match="does not exist here"):
         stream.read_all()
+
+
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+def test_what_is_left_is_read_when_a_queue_file_went_and_loss_is_taken(tmp_path: Path, mode: str) -> None:
+    config = StoreConfig(queue_file_size=400, preallocate=False)
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        for number in range(60):
+            store.put(Message("T", b"%d" % number, queue_id=0))
+    snapshot = open_snapshot(tmp_path / "store")
+    min((tmp_path / "store" / "consumequeue" / "T" / "0").iterdir()).unlink()
+    with pytest.raises(DataLost):
+        snapshot.scan(["T"], scan_mode=mode).read_all()
+    bodies = snapshot.scan(["T"], scan_mode=mode, fail_on_data_loss=False).read_all()["body"].to_pylist()
+    assert bodies == [b"%d" % number for number in range(20, 60)]
