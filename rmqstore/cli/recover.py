@@ -40,7 +40,7 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     if as_json:
         print_json(plan.as_dict() | {"isApplied": not dry_run})
         return
-    for line in plan.lines():
+    for line in plan.lines(store):
         click.echo(printable(line))
     if not dry_run:
         click.echo("recovered, and closed cleanly")

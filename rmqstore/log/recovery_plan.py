@@ -161,9 +161,10 @@ class RecoveryPlan:
         deleted = {topic: plain(asdict(noted)) for topic, noted in self.deleted_topics}
         return document | {"deletedTopics": deleted, "changesNothing": self.changes_nothing}
 
-    def lines(self) -> list[str]:
-        """The plan for people, no line longer than 80 columns unless a path is."""
-        return [line for fact in self._facts() for line in folded(*fact)]
+    def lines(self, called: str | None = None) -> list[str]:
+        """The plan for people, no line longer than 80 columns unless a path is.  `called`: their name for the store."""
+        first, *others = self._facts()
+        return [line for fact in ((first[0], called or first[1]), *others) for line in folded(*fact)]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "store", self.root

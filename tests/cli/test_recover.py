@@ -24,6 +24,19 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, tmp_path: Path) -
     assert fingerprint(store) == before
 
 
+def test_the_store_is_called_as_it_was_given_and_its_files_by_their_place_in_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the way there is: lines stay within a terminal."""
+    deep = tmp_path / ("a-long-name-of-a-directory" * 4)
+    deep.mkdir()
+    store = unpack("killed-torn", deep)
+    monkeypatch.chdir(store.parent)
+    lines = run("recover", store.name, "--dry-run").stdout.splitlines()
+    assert lines[0].split() == ["store", store.name]
+    assert max(map(len, lines)) <= 80
+
+
 def test_recovered_and_closed_cleanly(run: Run, tmp_path: Path) -> None:
     store = unpack("killed-torn", tmp_path)
     planned = document_of(run("recover", store, "--dry-run", "--json"))
