@@ -166,17 +166,7 @@ def frame_of(message: Message, form: RecordForm, now_ms: int) -> Frame | PutStat
     `now_ms` stands in for a missing born time, the store's own address for a missing born host.  The bits of sysFlag
     that speak of address families follow the addresses.  Raises WrongType, which names the field.
     """
-    if not (  # `has_plain_types`, written out: a call costs 0.04 us more
-        type(message.body) is bytes
-        and type(message.topic) is str
-        and type(message.queue_id)
-        is type(message.flag)
-        is type(message.sys_flag)
-        is type(message.reconsume_times)
-        is type(message.prepared_transaction_offset)
-        is int
-        and type(message.wait_store_ok) is bool
-    ):
+    if not has_plain_types(message):
         message = plain_message(message)
     body: Any = message.body  # None is refused as RocketMQ refuses it, whatever the annotation says
     topic = form.topic_bytes(message.topic)

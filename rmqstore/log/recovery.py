@@ -7,7 +7,7 @@ log.  Either way reading begins earlier where queues or index turn out to lack o
 out as if they were built anew.  Java: DefaultMessageStore.load, CommitLog.recoverNormally and recoverAbnormally.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,12 +19,14 @@ from rmqstore.formats.message_columns import Located
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_batches import BatchScan, BatchTrack, planned_batch_queues
+from rmqstore.log.recovery_claims import Claim, claims
 from rmqstore.log.recovery_deleted import noted_after, without_deleted_topics
 from rmqstore.log.recovery_disk import ReadableDisk
 from rmqstore.log.recovery_extensions import planned_extensions
 from rmqstore.log.recovery_first import NOT_ONE, bytes_without_record, is_torn_beginning
 from rmqstore.log.recovery_index import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery_outcome import (
+    cut_warnings,
     delay_warnings,
     end_warnings,
     files_behind,
@@ -33,7 +35,7 @@ from rmqstore.log.recovery_outcome import (
 )
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
-from rmqstore.log.recovery_queues import QueueScan, QueueTrack
+from rmqstore.log.recovery_queues import Contradiction, QueueScan, QueueTrack
 from rmqstore.log.recovery_scan import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery_seen import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
 from rmqstore.log.recovery_start import (
@@ -84,6 +86,7 @@ class _Scan:
     batches: BatchScan
     seen: Seen
     index_missing: int | None = None
+    claims: list[Claim] = field(default_factory=list)
 
 
 class _Planner:
@@ -158,10 +161,12 @@ class _Planner:
             if scan.batches.claimed:
                 self._store = self._store.with_batch_topics(scan.batches.claimed)
                 continue
-            lies = [found for found in scan.queues.contradictions if found.is_lie]
+            lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
+            lies += [found for found in scan.queues.contradictions if found.is_lie]
             if not lies:
                 return scan
-            rules = replace(rules, stop=lies[0].offset, stop_reason=lies[0].reason)
+            first = min(lies, key=lambda found: found.offset)
+            rules = replace(rules, stop=first.offset, stop_reason=first.reason)
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
         is_whole = start[0] <= self._log.start
@@ -184,7 +189,7 @@ class _Planner:
         end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
         queues.finish()
         batches.finish()
-        return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None)
+        return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None, claims(queues))
 
     def _is_known(self, located: Located, offset: int) -> bool:
         """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
@@ -259,6 +264,10 @@ class _Planner:
             if behind:
                 raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
 
+    def _place(self, offset: int) -> str:
+        file = self._log.file_at(offset)
+        return "commitlog" if file is None else f"{file.path}, byte {offset - file.start}"
+
     def _corrupt(self, offset: int, reason: str) -> Corrupt:
         file = self._log.file_at(offset)
         if file is None:
@@ -277,6 +286,8 @@ class _Planner:
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
         warnings = [*self._warnings, *end_warnings(self._log, scan.end, reason, zeroed)]
+        warnings += cut_warnings(queues, end) if self._clean else []
+        warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))

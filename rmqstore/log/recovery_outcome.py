@@ -100,6 +100,22 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
     return warnings
 
 
+def cut_warnings(queues: Sequence[PlannedQueue], log_end: int) -> list[str]:
+    """What is said of entries that go although the store was closed: messages are missing, or another program left them
+    there, as RocketMQ's recovery does.  One line, however many queues it is about.
+    """
+    cut = [queue for queue in queues if queue.entry_end > (queue.keep or 0) and not queue.next_offset > queue.entry_end]
+    if not cut:
+        return []
+    first, more = cut[0], len(cut) - 1
+    others = f", and of {more} other queue{'s' if more > 1 else ''}" if more else ""
+    said = (
+        f"{first.directory}: entries {first.keep or 0} to {first.entry_end}{others} are dropped though the store was "
+        f"closed: they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
+    )
+    return [said]
+
+
 def end_warnings(log: LogView, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
     """What is said of a log that ends where something stands that is no sound record: `zeroed` is what of it goes."""
     file = log.file_at(end.offset)

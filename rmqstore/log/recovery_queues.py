@@ -206,7 +206,9 @@ class QueueScan:
     def _jump(self, track: QueueTrack, says: int, offset: int) -> None:
         """More than one record goes on from another place than the queue's end."""
         expected = track.next or 0
-        if 0 < says < expected:
+        if 0 < says < expected and self._first_lies(track):
+            self.contradictions.append(Contradiction(track.first_missing or 0, track.key, expected - 1, says - 1, True))
+        elif 0 < says < expected:
             track.again = says + 1  # numbers come a second time: as in RocketMQ, the first one has the place
             return
         if says > expected:
@@ -215,6 +217,10 @@ class QueueScan:
             else:
                 self.contradictions.append(Contradiction(offset, track.key, says, expected, is_lie=False))
         self._start_anew(track, says, offset)  # at 0: the topic was deleted and made again
+
+    def _first_lies(self, track: QueueTrack) -> bool:
+        """Whether all that was met of a queue is one record, in a log that has lost nothing, and not with number 0."""
+        return bool(track.anew) and track.message_count == 1 and self.is_whole and self.store.log.start == 0
 
     def _start_anew(self, track: QueueTrack, says: int, offset: int) -> None:
         if self.compare or track.first_missing is not None:

@@ -69,7 +69,7 @@ def test_any_text_is_tags_or_refused(text: str) -> None:
     "wanted", [None, 0, 10**11, FIRST_MS, {"orders": {"0": FIRST_MS, "1": 0}}, "latest", True, 1.5]
 )
 def test_milliseconds_pass(wanted: Any) -> None:
-    require_ms(wanted)
+    assert require_ms(wanted) is None
 
 
 @pytest.mark.parametrize(

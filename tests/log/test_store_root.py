@@ -508,9 +508,9 @@ def test_what_came_while_the_new_store_was_made_is_not_deleted() -> None:
 def test_a_store_that_is_not_closed_is_a_store() -> None:
     disk = MemoryDisk()
     disk.make_directories("/store")
-    require_room(disk, "/store")
     mark_open(disk, "/store")
-    require_room(disk, "/store")
+    assert require_store(disk, "/store") == ()
+    assert require_room(disk, "/store") is None
 
 
 def test_who_looks_at_an_open_store_leaves_it_its_lock(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""A record that lies about its queue is refused, served as before, or told: never dispatched as it says in silence."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore import Corrupt, Message, StoreConfig, open_store
+from rmqstore.formats.message import FRONT_V4
+from rmqstore.formats.names import format_start
+from rmqstore.store import Store
+
+CONFIG = StoreConfig(
+    log_file_size=65536, queue_file_size=2000, index_slot_count=7, index_item_count=50, preallocate=False
+)
+COUNT = 6
+FIELDS = {"queue_id": 4, "queue_offset": 8}
+
+
+def made(root: Path, queues: int, *, is_closed: bool) -> tuple[list[int], dict[tuple[int, int], bytes]]:
+    """Where the records stand, and what is to be had at which place."""
+    store = open_store(root, CONFIG, workers=False)
+    placed = [store.put(Message("T", b"body %d" % number, queue_id=number % queues)) for number in range(COUNT)]
+    store.flush()
+    store.close() if is_closed else store.abandon()
+    return [result.physical_offset for result in placed], {
+        (number % queues, number // queues): b"body %d" % number for number in range(COUNT)
+    }
+
+
+def by_slot(store: Store) -> dict[tuple[int, int], bytes | None]:
+    return {
+        (queue_id, low + step): message.body
+        for _, queue_id in store.queues()
+        for low in [store.bounds("T", queue_id)[0]]
+        for step, message in enumerate(store.get("T", queue_id, low, 100).messages)
+    }
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    """What an opening may not change when it refuses; the mark of a writer apart."""
+    return {
+        path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name not in ("lock", "abort")
+    }
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("number", [0, 1, COUNT - 2, COUNT - 1])
+def test_no_bit_of_a_record_s_queue_moves_a_message_without_a_word(
+    tmp_path: Path, number: int, is_closed: bool, queues: int
+) -> None:
+    whole, root = tmp_path / "whole", tmp_path / "store"
+    places, wanted = made(whole, queues, is_closed=is_closed)
+    told = 0
+    for field, size in FIELDS.items():
+        for bit in (0, 1, 2, 9, 8 * size - 8):
+            shutil.rmtree(root, ignore_errors=True)
+            shutil.copytree(whole, root)
+            path = root / "commitlog" / format_start(0)
+            data = bytearray(path.read_bytes())
+            data[places[number] + FRONT_V4.offset[field] + size - 1 - bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            before = files(root)
+            try:
+                with open_store(root, CONFIG, workers=False) as store:
+                    found, warnings = by_slot(store), store.warnings
+            except Corrupt:
+                assert files(root) == before
+                told += 1
+            else:
+                assert found == wanted or warnings, (field, bit)
+                told += bool(warnings)
+    assert told > 5
+
+
+def test_a_record_that_moved_is_named_with_the_queue_that_lacks_it(tmp_path: Path) -> None:
+    places, _ = made(tmp_path, 1, is_closed=True)
+    path = tmp_path / "commitlog" / format_start(0)
+    data = bytearray(path.read_bytes())
+    data[places[3] + FRONT_V4.offset["queue_id"] + 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="says that it is of T/1, and queue offset 3 of T/0 points at it") as caught:
+        open_store(tmp_path, CONFIG, workers=False)
+    assert (caught.value.path, caught.value.offset) == (str(path), places[3])
+
+
+def test_entries_that_a_closed_store_loses_are_told(tmp_path: Path) -> None:
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        for number in range(40):
+            store.put(Message("T", bytes(3000), queue_id=number % 2))
+    last = max((tmp_path / "commitlog").iterdir())
+    last.unlink()
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        assert store.bounds("T", 0)[1] < 20
+        (warning,) = store.warnings
+    assert "consumequeue/T/0: entries " in warning
+    assert warning.endswith("of 1 other queue are dropped though the store was closed: they lead nowhere in the log, "
+                            f"which ends at {int(last.name)}; is a commitlog file missing?")  # fmt: skip
