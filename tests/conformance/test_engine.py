@@ -23,7 +23,13 @@ from rmqstore.message import Message
 from rmqstore.store import open_store
 from tests.conformance.features import FEATURES
 from tests.conformance.java import java_put, jvm
-from tests.conformance.kills import compare_recoveries, killed_here, killed_java, plant_unmade_file
+from tests.conformance.kills import (
+    compare_recoveries,
+    killed_here,
+    killed_java,
+    plant_unmade_file,
+    remove_newest_log_file,
+)
 from tests.conformance.relay import Leg, run_relay
 from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
 from tests.conformance.scripts import PART_COUNT, SCRIPTS
@@ -111,12 +117,15 @@ def test_the_scripts_roll_every_kind_of_file(javas_own) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("how", ["puts", "race", "unmade file"])
+@pytest.mark.parametrize("how", ["puts", "race", "unmade file", "no next file"])
 def test_a_killed_store_of_javas_is_recovered(version: str, how: str, seed: str, tmp_path: Path) -> None:
     """A JVM dies among its puts: we recover what a second JVM recovers from a copy, and Java opens ours afterwards."""
     acked = killed_java(version, how, random.Random(f"{seed}/{version}/{how}"), tmp_path / "ours")
     if how == "unmade file":
         plant_unmade_file(tmp_path / "ours")
+    if how == "no next file":
+        acked = remove_newest_log_file(tmp_path / "ours", acked)
+        assert acked
     shutil.copytree(tmp_path / "ours", tmp_path / "javas")
     with jvm(version) as oracle:
         lines = compare_recoveries(oracle, version, tmp_path, acked)
