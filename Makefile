@@ -106,7 +106,7 @@ bench-kafka: $(READY)  ## long: Spark's Kafka source beside ours, same messages,
 mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
 	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
 
-flips: $(READY)  ## turn every bit of a small store over, one at a time: what is noticed, with and without CRC property (half an hour)
+flips: $(READY)  ## turn every bit of a small store over, one at a time: what is noticed, with and without CRC property (minutes)
 	@$(PY) -m tests.mutation.flipped_bits
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
