@@ -9,13 +9,12 @@ from rmqstore import arguments
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.reading import read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
 MIB = 1024 * 1024
-_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Room for everything of a record but its body (RocketMQ: maxMessageSize + 64 KiB).
 RECORD_EXTRA_MAX = 64 * 1024
 
@@ -66,7 +65,7 @@ class StoreConfig:
     preallocation_timeout_ms: int = 5000
     warm_up: bool = False
     lock_memory: bool = False
-    delay_levels: str = _DELAY_LEVELS
+    delay_levels: str = DEFAULT_LEVELS
     open_files_max: int = 512
     auto_create_topics: bool = True
     default_queue_nums: int = 8
@@ -139,12 +138,10 @@ class StoreConfig:
 
     def delay_ms(self) -> tuple[int, ...]:
         """Milliseconds of each delay level; level 1 is the first.  Raises Rejected."""
-        levels = []
-        for piece in self.delay_levels.split():
-            if not re.fullmatch(r"\d+[smhd]", piece):
-                raise Rejected(f"delay_levels: {piece!r} is no number with s, m, h or d")
-            levels.append(int(piece[:-1]) * _UNIT_MS[piece[-1]])
-        return tuple(levels)
+        try:
+            return parse_levels(self.delay_levels)
+        except ValueError as wrong:
+            raise Rejected(f"delay_levels: {wrong}") from None
 
     def host_bytes(self) -> bytes:
         """`store_host` as records carry it.  Raises ValueError."""

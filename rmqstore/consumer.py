@@ -18,13 +18,13 @@ from typing import Literal, Protocol, Self, get_args
 from rmqstore import arguments
 from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names, properties
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, PutResult, PutStatus
 
 Start = Literal["earliest", "latest"]
 STARTS: tuple[str, ...] = get_args(Start)
 
-QueueKey = tuple[str, int]
 
 # How many polls that bring messages go by before new queues are looked for; one that brings none always looks.
 _POLLS_PER_LOOK = 64

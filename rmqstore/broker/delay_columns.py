@@ -16,6 +16,7 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, compare_bytes, locate
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.property_columns import VALUE_END, split_pieces
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc, property_crcs_hold
 from rmqstore.formats.record_frame import (
@@ -26,7 +27,7 @@ from rmqstore.formats.record_frame import (
     RecordForm,
 )
 from rmqstore.log.binary_columns import EMPTY, data_of, offsets_of
-from rmqstore.log.columns import EncodedColumns, QueueKey, scatter
+from rmqstore.log.columns import EncodedColumns, scatter
 from rmqstore.log.fetch import ReadableLog
 from rmqstore.log.record_batch import joined_bytes
 

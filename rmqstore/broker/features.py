@@ -23,6 +23,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
@@ -33,7 +34,6 @@ from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.retention import unconsumed_from
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
-QueueKey = tuple[str, int]
 _HOUR_MS = 3_600_000
 _EVERY_MS = 2**63 - 1
 

@@ -105,7 +105,7 @@ class Topics:
     def find(self, topic: str) -> TopicConfig | None:
         """A topic's configuration."""
         config = self._configs.get(topic)
-        if config is None and topic.startswith(names.LMQ_PREFIX):
+        if config is None and names.is_light_queue(topic):
             return TopicConfig(topic, 1, 1)
         return config
 
@@ -298,7 +298,7 @@ def _widened(config: TopicConfig, queue_nums: int) -> TopicConfig:
 
 def _is_listed(topic: str) -> bool:
     """Whether a topic has a place in the table."""
-    return not topic.startswith(names.LMQ_PREFIX) and names.is_topic_name(topic)
+    return not names.is_light_queue(topic) and names.is_topic_name(topic)
 
 
 def _check(config: TopicConfig) -> None:
@@ -306,7 +306,7 @@ def _check(config: TopicConfig) -> None:
     mistakes = []
     if not names.is_topic_name(text("topic", config.topic)):
         mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
-    if config.topic.startswith(names.LMQ_PREFIX):
+    if names.is_light_queue(config.topic):
         mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
     fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
     numbers = {name: integer(name, getattr(config, name)) for name in fields}

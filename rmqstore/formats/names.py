@@ -2,6 +2,9 @@
 
 import re
 
+# Topic and queue id.
+QueueKey = tuple[str, int]
+
 _START = re.compile(r"[0-9]{20}")
 _INDEX = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"[0-9]{1,10}")
@@ -130,3 +133,8 @@ def is_system_topic(topic: str) -> bool:
     <cluster>_REPLY_TOPIC.  The topics named after the cluster and the broker cannot be told from a user's by name.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(REPLY_SUFFIX)
+
+
+def is_light_queue(topic: str) -> bool:
+    """Whether a queue of this name takes entries of other topics' records (LMQ)."""
+    return topic.startswith(LMQ_PREFIX)

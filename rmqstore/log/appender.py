@@ -17,6 +17,7 @@ from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import BatchFrame, batch_of
 from rmqstore.formats.message_fields import explain
 from rmqstore.formats.message_id import offset_message_id
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
 from rmqstore.locks import let_go
 from rmqstore.log.arrow_rows import ArrowRows, as_table
@@ -33,7 +34,6 @@ from rmqstore.message import Message, PutResult, PutStatus
 if TYPE_CHECKING:
     import pyarrow as pa
 
-QueueKey = tuple[str, int]
 Answer = TypeVar("Answer")
 _UNMOVED: Mapping[QueueKey, int] = {}
 # Longer than this nobody holds the put lock: the clock is wrong (Java: isOSPageCacheBusy, 10,000 s).

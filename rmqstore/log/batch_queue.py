@@ -17,6 +17,7 @@ from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY, is_valid, read_batch_entries
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey
 from rmqstore.log.inner_batches import Rows, units_of
 from rmqstore.log.record_vectors import Records
 
@@ -24,7 +25,6 @@ DIRECTORY = "batchconsumequeue"
 _UNIT = BATCH_QUEUE_ENTRY.size
 _NOTHING = -1
 
-QueueKey = tuple[str, int]
 Units = npt.NDArray[np.void]
 
 

@@ -17,6 +17,7 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc
 from rmqstore.formats.record_frame import (
     PLACE_AT,
@@ -31,7 +32,6 @@ from rmqstore.log.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_col
 from rmqstore.log.known_rows import KnownRows, known_items
 from rmqstore.log.queue_numbers import distinct_queues
 
-QueueKey = tuple[str, int]
 # What one piece may have: Arrow's offsets have 32 bits.
 ENCODED_SIZE_MAX = 2**30
 _BLOCK_SIZE = 64 * 1024 * 1024

@@ -12,10 +12,10 @@ from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.ownership import Ownership
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message
+from rmqstore.formats.names import QueueKey
 from rmqstore.locks import let_go
 from rmqstore.log.watermarks import Watermarks
 
-QueueKey = tuple[str, int]
 _FREE_S = -1.0
 
 

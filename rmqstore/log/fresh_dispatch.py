@@ -15,13 +15,14 @@ from rmqstore.errors import StoreError
 from rmqstore.formats import sys_flag
 from rmqstore.formats.index_table import index_hashes, text_hashes
 from rmqstore.formats.java_text import java_text
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.record_frame import Frame, Said
 from rmqstore.log.fresh_records import FreshRecord, FreshRecords
 from rmqstore.log.index_log import IndexLog
 from rmqstore.log.known_rows import FreshBlock
-from rmqstore.log.queue_table import QueueKey, QueueTable
+from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.record_batch import dispatched_properties, tags_hash
 
 _NAMES = (TAGS.encode(), KEYS.encode(), UNIQUE_KEY.encode())

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from rmqstore.errors import DurabilityLost, Rejected, StoreClosed
 from rmqstore.formats.batch_frames import BatchFrame
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_frame import Frame
 from rmqstore.log.commitlog import CommitLog, NoLogFile
 from rmqstore.message import PutStatus
 
-QueueKey = tuple[str, int]
 # How many are woken at first: with 64 threads 4 give 24 k puts/s, 1 and all at once 20 k.
 _STRANDS = 4
 

@@ -19,6 +19,7 @@ from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces, without_batch_flags
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.message_fields import plain_message
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, RecordForm, has_plain_types, properties_block
 from rmqstore.formats.stored_message import StoredMessage
@@ -26,7 +27,6 @@ from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_vectors import Records
 from rmqstore.message import Message, PutStatus
 
-QueueKey = tuple[str, int]
 Rows = npt.NDArray[np.intp]
 Units = npt.NDArray[np.void]
 BOTH_FLAGS = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH

@@ -14,13 +14,13 @@ import pyarrow as pa
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.index_table import key_hashes, split_keys, text_hashes
 from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.binary_columns import data_of, offsets_of
 from rmqstore.log.column_values import ColumnValues
 from rmqstore.log.record_batch import DISPATCHED_NAMES, prefix_hash
 from rmqstore.log.record_vectors import RecordVectors
 
-QueueKey = tuple[str, int]
 _SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
 
 

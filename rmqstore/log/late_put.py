@@ -15,15 +15,15 @@ from rmqstore.formats.host import decode_host
 from rmqstore.formats.inner_batch import is_misused
 from rmqstore.formats.late_frame import LateFrame, late_frame_of
 from rmqstore.formats.message import Record, read_record
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH, NAME_END, parse_properties
 from rmqstore.formats.record_frame import RecordForm
 from rmqstore.log.columns import EncodedColumns
 from rmqstore.log.inner_batches import inner_batch_of, message_count
-from rmqstore.log.multi_dispatch import LightQueues, is_light_message
+from rmqstore.log.light_puts import LightQueues, is_light_message
 from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.message import Message, PutStatus
 
-QueueKey = tuple[str, int]
 _LISTS_QUEUES = re.compile(re.escape(MULTI_DISPATCH.encode() + NAME_END))
 
 

@@ -10,32 +10,24 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
 from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.batch_queue import BatchQueues
 from rmqstore.log.consume_queue import ConsumeQueue, Entries
 from rmqstore.log.inner_batches import Rows, rows_by_kind
-from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
 from rmqstore.log.queue_extension import QueueExtension
 from rmqstore.log.queue_kinds import PLAIN_ONLY, BatchTopics, QueueKinds
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.record_vectors import Records
+from rmqstore.records.light_queues import light_entries
 
 DIRECTORY = "consumequeue"
-# messageDelayLevel: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-DEFAULT_DELAY_MS = (
-    1_000,
-    5_000,
-    10_000,
-    30_000,
-    *(60_000 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
-)
 _UNIT = QUEUE_ENTRY.size
 _TOPIC_SIZE_MAX = 255
 _EVERYTHING = 2**63 - 1  # as a place in the log: all records are before it
-
-QueueKey = tuple[str, int]
 
 
 class QueueTable:
@@ -236,7 +228,7 @@ class QueueTable:
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = join(self._root, topic, f"{queue_id:d}")  # `d`: True is 1
         queue = ConsumeQueue(self._fs, self._handles, directory, topic, queue_id, self._file_size)
-        if self.kinds.extension and not topic.startswith(names.LMQ_PREFIX):
+        if self.kinds.extension and not names.is_light_queue(topic):
             directory = join(self._extension_root, topic, f"{queue_id:d}")
             queue.extension = QueueExtension(self._fs, self._handles, directory, self.kinds.extension_file_size)
         return queue
@@ -304,7 +296,7 @@ class QueueTable:
 
     def _append_further(self, batch: RecordBatch, touched: list[ConsumeQueue]) -> None:
         """Entries in the further queues that records list."""
-        places = further_entries(batch)
+        places = light_entries(batch)
         codes = batch.tags_codes(self._delay_ms) if places else None
         for (topic, queue_id), (rows, queue_offsets) in places.items():
             queue = self._queue_of(topic, queue_id)

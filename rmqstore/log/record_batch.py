@@ -3,7 +3,6 @@
 Whoever wants to be told of every message implements `Dispatcher`.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,6 +22,7 @@ from rmqstore.formats.properties import DELAY, KEY_SEPARATOR, KEYS, NAME_END, TA
 from rmqstore.formats.property_columns import Pieces, split_pieces
 from rmqstore.formats.record_chain import chain
 from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
+from rmqstore.records.dispatch_rules import is_dispatched, set_delivery_times
 
 WINDOW_SIZE = 4 * 1024 * 1024
 
@@ -30,7 +30,6 @@ _TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TA
 # The properties that queues and index are filled from.
 DISPATCHED_NAMES = frozenset(_NAMES)
 _SEPARATOR = KEY_SEPARATOR.encode()
-_LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")  # Java: Integer.parseInt
 # Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
 _FEW_COUNT = 48
 # Fewer values than this are joined one by one; Arrow's gather has its price.
@@ -88,8 +87,7 @@ class RecordBatch:
     @cached_property
     def queued(self) -> Mask:
         """Which records belong to a consume queue: of no transaction or committed."""
-        kind = self.sys_flags & sys_flag.TRANSACTION_MASK
-        return np.asarray((kind == 0) | (kind == sys_flag.COMMIT))
+        return is_dispatched(self.sys_flags)
 
     @cached_property
     def numbers(self) -> RecordNumbers:
@@ -166,14 +164,8 @@ class RecordBatch:
         topics, numbers = self.topics
         if names.SCHEDULE_TOPIC not in topics:
             return codes
-        starts, sizes = self._found[_DELAY]
-        delayed = (numbers == topics.index(names.SCHEDULE_TOPIC)) & (sizes > 0)
-        for row in np.flatnonzero(delayed).tolist():
-            text = self.pieces.data[starts[row] : starts[row] + sizes[row]].tobytes()
-            level = int(text) if _LEVEL.fullmatch(text) else 0
-            if level > 0:  # Java: CommitLog.checkMessageAndReturnSize, DelayLevel.computeDeliverTimestamp
-                wait_ms = delay_ms[min(level, len(delay_ms)) - 1] if delay_ms else 1000
-                codes[row] = self.store_ms[row] + wait_ms
+        is_delayed = numbers == topics.index(names.SCHEDULE_TOPIC)
+        set_delivery_times(codes, self.pieces, self.store_ms, delay_ms, is_delayed)
         return codes
 
     def index_items(self) -> tuple[Ints, Ints]:

@@ -12,12 +12,13 @@ from rmqstore.files.filesystem import join
 from rmqstore.formats import message
 from rmqstore.formats.inner_batch import inner_batch_rows, numbers_said
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey
 from rmqstore.log.inner_batches import units_of
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queue_rows
 from rmqstore.log.recovery_outcome import has_rest
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_view import StoreView
 
 _FIELDS = ("physical_offset", "size", "base_queue_offset", "message_count")

@@ -7,10 +7,11 @@ it, when the queues are written again by what the log says.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
-from rmqstore.log.multi_dispatch import further_entries
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import QueueScan
+from rmqstore.records.light_queues import light_entries
 
 # Who has more records without entries has lost queues, and these tell nothing.
 _CANDIDATES_MAX = 1024
@@ -104,5 +105,5 @@ def _claim(
         return
     key = record.topics[0][0], int(record.queue_ids[0])
     is_own = key == queue.key and int(record.queue_offsets[0]) == slot
-    if not is_own and queue.key not in further_entries(record):
+    if not is_own and queue.key not in light_entries(record):
         yield Claim(offset, key, queue.key, slot, is_proven)

@@ -7,12 +7,13 @@ import numpy.typing as npt
 
 from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.deleted_topics import without_deleted
 from rmqstore.log.inner_batches import Rows, rows_by_kind
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_view import LogView, StoreView
 
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
@@ -101,7 +102,7 @@ def _belongs_nowhere(store: StoreView, queue: QueueView | None, key: QueueKey, o
 
 def is_deleted_topic(store: StoreView, topic: str) -> bool:
     """Whether a topic is neither in the broker's configuration, where there is one, nor among the queue files."""
-    if store.known_topics is None or topic in store.known_topics or topic.startswith(names.LMQ_PREFIX):
+    if store.known_topics is None or topic in store.known_topics or names.is_light_queue(topic):
         return False  # light queues are in no configuration
     queues = (*store.queues.values(), *store.batch_queues.values())
     return not any(queue.topic == topic and queue.files for queue in queues)

@@ -6,9 +6,10 @@ import numpy as np
 
 from rmqstore.files.filesystem import join
 from rmqstore.formats import names
+from rmqstore.formats.names import QueueKey
 from rmqstore.log.recovery_disk import ReadableFile
 from rmqstore.log.recovery_plan import PlannedFile, PlannedQueue
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import QueueTrack, leading_blanks
 from rmqstore.log.recovery_scan import LogEnd
 from rmqstore.log.recovery_view import LogView, StoreView

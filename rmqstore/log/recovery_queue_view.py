@@ -8,10 +8,9 @@ import numpy.typing as npt
 from rmqstore.formats import batch_queue_entry, names, queue_entry
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk
-
-QueueKey = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class QueueView:
     @property
     def is_multi_dispatch(self) -> bool:
         """Whether it takes entries of other topics' records (LMQ): the log does not say simply which."""
-        return self.topic.startswith(names.LMQ_PREFIX)
+        return names.is_light_queue(self.topic)
 
     @property
     def first(self) -> int:

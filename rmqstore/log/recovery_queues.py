@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
-from rmqstore.log.multi_dispatch import further_entries
 from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queue_rows
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_view import LogView, StoreView
+from rmqstore.records.light_queues import light_entries
 
 # Records that are looked at together: with thousands of queues each look has its price.
 _BLOCK_COUNT = 128 * 1024
@@ -94,7 +95,7 @@ class QueueScan:
             self._blocks.append((numbers[places], batch.queue_offsets[rows], batch.offsets[rows], batch.sizes[rows]))
             self._block_count += len(rows)
         if self.store.kinds.multi_dispatch:
-            for key, listed in further_entries(batch).items():
+            for key, listed in light_entries(batch).items():
                 kept = batch.offsets[listed[0]] >= self.store.deleted_before.get(key[0], 0)
                 places, queue_offsets = (column[kept] for column in listed)
                 if not len(places):

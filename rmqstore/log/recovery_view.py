@@ -12,12 +12,13 @@ from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message import BLANK
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.deleted_topics import load_deleted_topics
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
-from rmqstore.log.recovery_queue_view import QueueKey, QueueView
+from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.store_root import begins_as_log, require_store
 
 _CONFIG_SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1

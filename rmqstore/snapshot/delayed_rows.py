@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 
 from rmqstore.files import reading
 from rmqstore.formats import broker_json, names, properties
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
 from rmqstore.formats.layout import Layout
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
-from rmqstore.snapshot.undispatched import DELAY_MS
 
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
@@ -66,7 +66,7 @@ def _delivery_times(messages: pa.Table) -> Ints:
     entry_ms = int64s(messages["tagsCode"], 0)
     stored_ms = int64s(messages["storeTimestamp"], 0) // 1000
     levels = int64s(whole_numbers(property_of(messages, properties.DELAY)), 0)
-    delays_ms = np.array((0, *DELAY_MS))[np.clip(levels, 0, len(DELAY_MS))]
+    delays_ms = np.array((0, *DEFAULT_DELAY_MS))[np.clip(levels, 0, len(DEFAULT_DELAY_MS))]
     return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + delays_ms)
 
 

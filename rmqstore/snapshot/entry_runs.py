@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.undispatched import FOUND_ENTRY, find_entries
 from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.batch_units import settled, slots_around
 from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView
@@ -18,8 +21,7 @@ from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
-from rmqstore.snapshot.undispatched import FOUND_ENTRY, QueueKey, find_entries
-from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import Break, WalkLimits, walk
 
 _BLOCK_ENTRIES = 64 * 1024
 _NO_SLOT = -2  # beside no slot

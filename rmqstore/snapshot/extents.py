@@ -13,11 +13,11 @@ from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.ledgers import refuse_ledgers
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import QueueFiles
 from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.undispatched import QueueKey
 
 _RECOVERED_FILES = 3
 

@@ -11,6 +11,8 @@ from rmqstore.files.reading import DirectoryEntry
 from rmqstore.formats import index, names
 from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text
+from rmqstore.formats.names import is_light_queue
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent, log_directories
 from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.log_view import LogView
@@ -18,8 +20,7 @@ from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.time_lookup import stored_time
-from rmqstore.snapshot.undispatched import is_multi_dispatch
-from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import WalkLimits, walk
 
 # Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
 _QUEUES_ASKED = 16
@@ -62,7 +63,7 @@ def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:
 def _last_time(store: StoreExtent, view: LogView, start: int, end: int) -> int | None:
     """Store time in ms of the last sound record in [start, end) of the log, where `start` begins one."""
     asked = [queue for queue in store.queues.values() if queue.files.kind == SIMPLE]
-    asked = [queue for queue in asked if not is_multi_dispatch(queue.files.topic)]
+    asked = [queue for queue in asked if not is_light_queue(queue.files.topic)]
     asked.sort(key=lambda queue: queue.entry_start - queue.entry_end)
     for queue in asked[:_QUEUES_ASKED]:
         start = max(start, _entry_before(queue, end))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.undispatched import FOUND_ENTRY
 from rmqstore.formats.message_columns import take_rows
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
 from rmqstore.snapshot.splits import Span
-from rmqstore.snapshot.undispatched import FOUND_ENTRY
 
 # Entries held in memory for all queues together.
 _BUFFER_ENTRIES = 128 * 1024

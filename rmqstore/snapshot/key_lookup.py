@@ -15,10 +15,11 @@ from rmqstore.files.reading import OpenFile, StoredFile
 from rmqstore.formats import index, index_table, java_hash, names, sys_flag
 from rmqstore.formats.message_columns import Mask, equal_bytes
 from rmqstore.formats.property_columns import split_pieces
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.soundness import Reason
-from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import WalkLimits, walk
 
 # What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64

@@ -13,11 +13,11 @@ import numpy as np
 from rmqstore.errors import NotNow
 from rmqstore.formats import java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
+from rmqstore.formats.names import is_light_queue
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.key_lookup import EVER, IndexFile, index_files, is_whole, searched
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
-from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # Found messages nearer than this are read with those between them: a range of its own costs more.
 _GAP_ENTRIES = 64
@@ -89,7 +89,7 @@ def _covered(store: StoreExtent) -> list[_Covered]:
 def _is_indexed(store: StoreExtent, wanted: QueueRange) -> bool:
     """Whether an index has the messages of a queue under the queue's own topic, one item a key at least."""
     queue = store.queues[wanted.topic, wanted.queue_id]
-    return queue.files.kind == SIMPLE and not is_multi_dispatch(wanted.topic)
+    return queue.files.kind == SIMPLE and not is_light_queue(wanted.topic)
 
 
 def _found(store: StoreExtent, covered: Sequence[_Covered], hashes: Sequence[int]) -> Ints:

@@ -7,11 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.directory.undispatched import FOUND_ENTRY, entries_at, missing_rows
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files import reading
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.records.dispatch_rules import is_dispatched, tags_codes
+from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
 from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView, corrupt_at
@@ -19,18 +24,9 @@ from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes, r
 from rmqstore.snapshot.queue_files import QueueFiles, entries_between, open_queue
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
-from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
+from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
-from rmqstore.snapshot.undispatched import (
-    FOUND_ENTRY,
-    QueueKey,
-    QueueRun,
-    entries_at,
-    missing_rows,
-    runs_by_queue,
-    tags_codes,
-)
-from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import Break, WalkLimits, walk
 from rmqstore.snapshot.walk_count import WalkCount
 
 
@@ -142,7 +138,7 @@ def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanReq
 
     Rows that queue entries lead to are flagged by the caller's comparison, so only those behind `walk_from` are kept.
     """
-    bad = (stretch.reasons != Reason.SOUND) & is_dispatched_kind(stretch.located.flags)
+    bad = (stretch.reasons != Reason.SOUND) & is_dispatched(stretch.located.flags)
     bad |= stretch.reasons == Reason.NOT_WHOLE
     nothing = np.zeros(len(bad), bool)
     if not bad.any() or request.on_corrupt_record == "skip":

@@ -3,11 +3,12 @@
 import numpy as np
 
 from rmqstore.formats import message
+from rmqstore.formats.names import is_light_queue
 from rmqstore.formats.properties import parse_properties
+from rmqstore.records.light_queues import LIGHT_QUEUE_ID, light_places
 from rmqstore.snapshot.batch_units import behind, settled
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, is_valid_entry
-from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # So many of the last entries behind a hole are tried one by one before the last good one is looked for by halving.
 _TRIES = 16
@@ -99,7 +100,7 @@ def is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bo
     record = view.whole_record(int(entry["physical_offset"]), int(entry["size"]))
     if record is None:
         return False
-    if is_multi_dispatch(queue.topic):
+    if is_light_queue(queue.topic):
         return _names_light_queue(record, queue.topic, slot)
     wanted = int(entry["base_queue_offset"]) if queue.kind == BATCH else slot
     said = (record.topic, record.queue_id, record.queue_offset)
@@ -108,7 +109,5 @@ def is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bo
 
 def _names_light_queue(record: message.Record, topic: str, slot: int) -> bool:
     """Whether the record was dispatched to a light queue (LMQ) with that queue offset."""
-    properties = parse_properties(record.properties)
-    queues = properties.get("INNER_MULTI_DISPATCH", "").split(",")
-    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
-    return len(queues) == len(offsets) and (topic, str(slot)) in zip(queues, offsets, strict=True)
+    places = light_places(parse_properties(record.properties), record.queue_id)
+    return ((topic, LIGHT_QUEUE_ID), slot) in places

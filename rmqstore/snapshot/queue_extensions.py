@@ -9,9 +9,10 @@ from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats.names import is_light_queue
 from rmqstore.formats.queue_extension import EXTENSION_HEAD, address_to_offset, is_extension_address, read_unit
+from rmqstore.records.dispatch_rules import tags_codes
 from rmqstore.snapshot.queue_files import SIMPLE
-from rmqstore.snapshot.undispatched import is_multi_dispatch, tags_codes
 
 _ROOM = "consumequeue_ext"
 
@@ -23,7 +24,7 @@ def holds_tag_hashes(root: str, span: tuple[str, int, str, int, int]) -> bool:
     and where there are extension files (which may be damaged in their own way).
     """
     topic, queue_id, kind = span[:3]
-    plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_multi_dispatch(topic)
+    plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_light_queue(topic)
     return plain and not reading.exists(reading.join(root, _ROOM, topic, str(queue_id)))
 
 

@@ -1,10 +1,12 @@
 """When the oldest and the newest message of each queue were stored."""
 
+from rmqstore.formats.names import QueueKey
+from rmqstore.records.queue_runs import runs_by_queue
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.time_lookup import stored_time
-from rmqstore.snapshot.undispatched import QueueKey, runs_by_queue
-from rmqstore.snapshot.walk import Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import WalkLimits, walk
 
 Times = tuple[int | None, int | None]
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 from rmqstore.formats import sys_flag
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, locate
+from rmqstore.formats.names import is_light_queue
 from rmqstore.snapshot.log_view import Gathered
 from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes
 from rmqstore.snapshot.queue_files import BATCH
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place, mark
 from rmqstore.snapshot.splits import Span
-from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 Entries = npt.NDArray[np.void]
 
@@ -100,13 +100,13 @@ class RecordCheck:
 
     def _judge_queue(self, located: Located, reasons: Reasons, other: Mask, topics: Ints) -> None:
         """Marks records of another topic, and those that say another place in their queue than their entry does."""
-        if located.topic and located.topic == self._only and not is_multi_dispatch(self._topics[0]):
+        if located.topic and located.topic == self._only and not is_light_queue(self._topics[0]):
             mark(reasons, other, Reason.WRONG_QUEUE)
             return
         sizes = np.where(located.sound, located.topic_size, -1)
         for number in range(len(self._topics)) if len(self._topics) == 1 else np.unique(topics).tolist():
             topic = self._topics[number]
-            if is_multi_dispatch(topic):
+            if is_light_queue(topic):
                 continue  # a light queue's records are of other topics and queues
             own: Mask | slice = slice(None) if len(self._topics) == 1 else topics == number
             same = np.ones(len(topics), bool)

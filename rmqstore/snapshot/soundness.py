@@ -5,7 +5,6 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 
@@ -75,9 +74,3 @@ def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None = None, p
     if properties_too:
         holds = property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
         reasons[rows[~holds & ~wrong]] = Reason.PROPERTY_CRC
-
-
-def is_dispatched_kind(flags: npt.NDArray[np.int32]) -> Mask:
-    """Where a record belongs to a consume queue by its transaction type: none and commit, not prepared or rollback."""
-    kind = flags & sys_flag.TRANSACTION_MASK
-    return np.asarray((kind == 0) | (kind == sys_flag.COMMIT))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqstore.errors import DataLost, Rejected
+from rmqstore.formats.names import is_light_queue
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
-from rmqstore.snapshot.undispatched import is_multi_dispatch
 
 # One task for so many merged queues at most, so that a split stays small to pickle.
 _MERGED_RANGES_MAX = 64
@@ -175,7 +175,7 @@ def _slots_at(store: StoreExtent, span: Span, edges: Sequence[int]) -> list[int]
 
 def _is_walkable(span: Span) -> bool:
     """Whether the log alone tells a queue's messages: light queues and inner batches are addressed by their entries."""
-    return span[2] == SIMPLE and not is_multi_dispatch(span[0])
+    return span[2] == SIMPLE and not is_light_queue(span[0])
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:

@@ -18,7 +18,10 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.files.reading import StoredFile
 from rmqstore.formats import message
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end
+from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
@@ -28,8 +31,7 @@ from rmqstore.snapshot.reader import Paths, Snapshot, open_snapshot
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.survey import survey
-from rmqstore.snapshot.undispatched import QueueKey, QueueRun, is_multi_dispatch, runs_by_queue
-from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+from rmqstore.snapshot.walk import Break, WalkLimits, walk
 
 # Surveys of a live store in a row that see something unsound which is gone at the next.
 _SETTLING_LOOKS = 3
@@ -232,7 +234,7 @@ def _light_queues_grew(store: StoreExtent) -> bool:
     return any(
         open_queue(store.path, *key, queue.files.kind).unbroken_end() != queue.entry_end
         for key, queue in store.queues.items()
-        if is_multi_dispatch(key[0])
+        if is_light_queue(key[0])
     )
 
 
@@ -299,7 +301,7 @@ class _Growth:
     def _grown(self, run: QueueRun, stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self._store.queues.get(run.key)
-        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_multi_dispatch(run.key[0]):
+        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_light_queue(run.key[0]):
             return None
         fresh = run.queue_offsets >= queue.max_offset
         offsets = run.queue_offsets[fresh]

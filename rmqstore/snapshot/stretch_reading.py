@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from rmqstore.formats import java_hash, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
 from rmqstore.snapshot.soundness import Reason
-from rmqstore.snapshot.walk import Stretch
 
 
 class StretchReading:

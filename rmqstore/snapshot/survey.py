@@ -10,7 +10,9 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot import extents
 from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.coverage import Coverage
@@ -30,8 +32,8 @@ from rmqstore.snapshot.queue_files import (
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.torn_end import LastWords, claim_of, was_stored
-from rmqstore.snapshot.undispatched import Census, QueueKey, is_multi_dispatch
-from rmqstore.snapshot.walk import Break, Stretch, WalkLimits, walk
+from rmqstore.snapshot.undispatched import Census
+from rmqstore.snapshot.walk import Break, WalkLimits, walk
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
 _CHECKED_SIZE = 16 * 1024 * 1024
@@ -208,7 +210,7 @@ class _Search:
         for key, queue in self.queues.items():
             for entries in _entries_from(queue, self.start, self.entry_ends[key]):
                 self.known_end = max(self.known_end, int(entries["physical_offset"][-1]))
-                if not is_multi_dispatch(queue.topic):
+                if not is_light_queue(queue.topic):
                     good = _rising(entries)
                     coverage.add(good["physical_offset"].astype(np.int64), good["size"].astype(np.int64))
         return coverage.covered_until(behind, self._is_blank)
@@ -261,7 +263,7 @@ class _Search:
         places = np.array(sorted(lone), np.int64)
         claimed = np.zeros(len(places), bool)
         for key, queue in self.queues.items():
-            if len(places) and not is_multi_dispatch(queue.topic):
+            if len(places) and not is_light_queue(queue.topic):
                 for entries in _entries_from(queue, int(places[0]), self.entry_ends[key]):
                     pointed = entries["physical_offset"].astype(np.int64)
                     at = np.minimum(places.searchsorted(pointed), len(places) - 1)

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from rmqstore.errors import Rejected, UnknownColumn
 from rmqstore.formats import broker_json
-from rmqstore.formats.names import is_system_topic
+from rmqstore.formats.names import QueueKey, is_system_topic
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.arrow_bytes import MILLIS_MAX
 from rmqstore.snapshot.arrow_schema import near_names
@@ -44,7 +44,6 @@ from rmqstore.snapshot.queue_span_times import queue_span_times
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.time_lookup import QueueTimes
 from rmqstore.snapshot.transaction_rows import transaction_rows
-from rmqstore.snapshot.undispatched import QueueKey
 
 Columns = dict[str, Any]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind, holds_message
-from rmqstore.snapshot.undispatched import QueueKey
 
 # As far as storeTimestamp reaches in a record that came from an IPv6 host.
 _HEAD_SIZE = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rmqstore.records.dispatch_rules import is_dispatched
 from rmqstore.snapshot.bodies import unreadable_bodies
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
-from rmqstore.snapshot.soundness import TEXT, Reason, is_dispatched_kind
+from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.stretch_reading import StretchReading
 from rmqstore.snapshot.verify_files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
 from rmqstore.snapshot.verify_index import IndexCheck
@@ -86,5 +87,5 @@ def _newest(reading: StretchReading) -> int:
 
 def _last_dispatched(reading: StretchReading) -> int | None:
     """Store time of the last sound record of a stretch that belongs to a queue; None if none does."""
-    times = reading.located.store_timestamp()[is_dispatched_kind(reading.located.flags)]
+    times = reading.located.store_timestamp()[is_dispatched(reading.located.flags)]
     return int(times[-1]) if len(times) else None

@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 from rmqstore.files import reading
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
@@ -19,7 +21,6 @@ from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles
 from rmqstore.snapshot.rising import END, RisingRows, Rows
 from rmqstore.snapshot.stretch_reading import StretchReading
-from rmqstore.snapshot.undispatched import QueueKey, QueueRun, is_multi_dispatch, runs_by_queue
 
 _BLOCK_MAX = 4096
 _BLOCKS_ROWS = 4_000_000  # rows in the blocks of all queues together
@@ -187,7 +188,7 @@ class QueueCheck:
         nowhere = places < 0
         self._at_entries(queue, numbers[nowhere], "the entry points at no record")
         numbers, entries, places = numbers[~nowhere], entries[~nowhere], places[~nowhere]
-        if is_multi_dispatch(queue.key[0]) and len(places):
+        if is_light_queue(queue.key[0]) and len(places):
             named = _is_dispatched_to(stretch, places, queue.key[0], numbers)
             self._compare_content(queue, numbers[named], entries[named], stretch.rows[places[named]], stretch)
             numbers = numbers[~named]

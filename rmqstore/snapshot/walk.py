@@ -2,49 +2,22 @@
 breaks.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from rmqstore.errors import DataLost
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, gather, locate
+from rmqstore.formats.message_columns import Bytes, gather, locate
 from rmqstore.formats.record_chain import chain, magic_positions
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.log_view import LogView
-from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place
+from rmqstore.snapshot.soundness import Reason, judge_crcs, judge_place
 
 WINDOW_SIZE = 4 * 1024 * 1024
 # Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
 _ZEROS_SIZE = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
-
-    Those of a topic that stand before `deleted_before` are in none of its queues.
-    """
-
-    offsets: Ints
-    located: Located
-    reasons: Reasons
-    deleted_before: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def end(self) -> int:
-        """Where in the log the last record ends."""
-        return int(self.offsets[-1] + self.located.total_size[-1])
-
-    @property
-    def last_sound(self) -> int:
-        """The row of the last sound record; -1 if there is none."""
-        sound = np.flatnonzero(self.reasons == Reason.SOUND)
-        return int(sound[-1]) if len(sound) else -1
-
-    def take(self, rows: Mask) -> "Stretch":
-        """Some of the records."""
-        return Stretch(self.offsets[rows], self.located.take(rows), self.reasons[rows], self.deleted_before)
 
 
 @dataclass(frozen=True, slots=True)

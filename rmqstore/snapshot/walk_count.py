@@ -12,9 +12,10 @@ import numpy as np
 from rmqstore.errors import DataLost
 from rmqstore.files import reading
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.names import QueueKey
+from rmqstore.records.queue_runs import QueueRun
 from rmqstore.snapshot.queue_files import QueueFiles
 from rmqstore.snapshot.splits import Span, Split
-from rmqstore.snapshot.undispatched import QueueKey, QueueRun
 
 _NO_ENTRY = "its entries there are gone since the snapshot was opened"
 _NO_RECORD = "the commitlog holds no record of them any more"

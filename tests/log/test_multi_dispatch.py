@@ -8,9 +8,10 @@ import pytest
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import ABORT_FILE
 from rmqstore.formats.properties import parse_properties
-from rmqstore.log.multi_dispatch import LightQueues, split_names
+from rmqstore.log.light_puts import LightQueues
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.message import Message, PutStatus
+from rmqstore.records.light_queues import split_names
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import STORE_CASES
 from tests.log.queue_kinds_golden import put_again, rebuilt_golden

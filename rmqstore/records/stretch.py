@@ -1,0 +1,37 @@
+"""Records of the log that follow each other, each with what is wrong with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.snapshot.soundness import Reason, Reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
+
+    Those of a topic that stand before `deleted_before` are in none of its queues.
+    """
+
+    offsets: Ints
+    located: Located
+    reasons: Reasons
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """Where in the log the last record ends."""
+        return int(self.offsets[-1] + self.located.total_size[-1])
+
+    @property
+    def last_sound(self) -> int:
+        """The row of the last sound record; -1 if there is none."""
+        sound = np.flatnonzero(self.reasons == Reason.SOUND)
+        return int(sound[-1]) if len(sound) else -1
+
+    def take(self, rows: Mask) -> "Stretch":
+        """Some of the records."""
+        return Stretch(self.offsets[rows], self.located.take(rows), self.reasons[rows], self.deleted_before)
