@@ -29,7 +29,8 @@ from rmqstore.log.appender import Appender, PutHook
 from rmqstore.log.commitlog import CommitLog
 from rmqstore.log.fetch import Fetch
 from rmqstore.log.late_put import claims_to_be_batch
-from rmqstore.log.queue_kinds import QueueKinds, configured_kinds
+from rmqstore.log.opening import configured_kinds
+from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.log.queue_table import QueueTable
 from rmqstore.log.retention import unconsumed_from
 from rmqstore.message import GetResult, Message, PutResult, PutStatus

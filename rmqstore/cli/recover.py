@@ -6,7 +6,7 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
-from rmqstore.log.queue_kinds import configured_kinds
+from rmqstore.log.opening import configured_kinds
 from rmqstore.log.recovery import plan_recovery
 from rmqstore.log.recovery_disk import ReadOnlyDisk
 from rmqstore.log.store_root import found_store

@@ -4,13 +4,16 @@ Java gives its clients whole batches, which they take apart; here any queue offs
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rmqstore.errors import Corrupt
 from rmqstore.formats import message as layouts
+from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.inner_batch import read_pieces, without_batch_flags
+from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.batch_queue import BatchQueue
-from rmqstore.log.inner_batches import taken_apart
 from rmqstore.log.tag_filter import TagFilter
 from rmqstore.message import GetResult, GetStatus
 
@@ -99,3 +102,34 @@ def _batches(
 
 def _can_read(log: ReadableRecords, stored: StoredMessage) -> bool:
     return log.start <= stored.physical_offset and len(stored.stored_record) == stored.store_size
+
+
+def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMessage]:
+    """The messages of an inner batch, `count` of them from queue offset `base` on, each as if it had been stored alone.
+
+    They share the record's place, times and hosts.  A record that is no inner batch, cannot be taken apart, or holds
+    another number of messages, stays one message, and its `corrupt_reason` says why, if it does.
+    """
+    record = stored.record
+    if not sys_flag.is_inner_batch(record.sys_flag) or not stored.is_whole:
+        return [stored]
+    body = stored.body
+    if body is None or (count == 1 and properties.INNER_COUNT not in stored.properties):
+        return [stored]
+    try:
+        pieces = read_pieces(body)
+    except Corrupt:
+        return [stored]
+    if len(pieces) != count:
+        return [stored]
+    flags = without_batch_flags(record.sys_flag)
+    found = []
+    for number, piece in enumerate(pieces):
+        data = layouts.encode_record(
+            replace(
+                record, sys_flag=flags, flag=piece.flag, body=piece.body, properties=piece.properties,
+                body_crc=masked_crc32(piece.body), queue_offset=base + number,
+            )
+        )  # fmt: skip
+        found.append(StoredMessage(data, 0, len(data), stored.physical_offset, stored.broker_name))
+    return found

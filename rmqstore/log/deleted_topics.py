@@ -1,46 +1,9 @@
-"""The note of deleted topics, config/deletedTopics.json: read by whoever plans, written before anything is removed."""
+"""The note of deleted topics is written before anything of them is removed."""
 
-from collections.abc import Mapping
-
-import numpy as np
-
-from rmqstore.errors import Corrupt
-from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.directory.deleted_topics import note_path
+from rmqstore.files.filesystem import FileSystem, directory_of
 from rmqstore.files.replace import replace_file
-from rmqstore.formats.broker_json import TEXT_SIZE_MAX
-from rmqstore.formats.deleted_topics import (
-    DELETED_TOPICS_FILE,
-    DeletedTopic,
-    DeletedTopics,
-    deleted_topics_text,
-    read_deleted_topics,
-)
-from rmqstore.formats.message_columns import Ints
-from rmqstore.log.record_vectors import Records
-from rmqstore.log.recovery_disk import ReadableDisk
-
-
-def note_path(root: str) -> str:
-    """The file."""
-    return join(root, "config", DELETED_TOPICS_FILE)
-
-
-def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, DeletedTopic], list[str]]:
-    """What is noted, and what is to be said about it: of a file that cannot be read nothing is known.  Raises
-    OSError.
-    """
-    path = note_path(root)
-    if not disk.exists(path):
-        return {}, []
-    file = disk.open(path)
-    try:
-        data = file.read(0, min(file.size(), TEXT_SIZE_MAX + 1))
-    finally:
-        file.close()
-    try:
-        return read_deleted_topics(data), []
-    except Corrupt as damage:
-        return {}, [f"{path} cannot be read ({damage.reason}): topics that were deleted may come back"]
+from rmqstore.formats.deleted_topics import DeletedTopics, deleted_topics_text
 
 
 def save_deleted_topics(fs: FileSystem, root: str, topics: DeletedTopics) -> None:
@@ -52,12 +15,3 @@ def save_deleted_topics(fs: FileSystem, root: str, topics: DeletedTopics) -> Non
     elif fs.exists(path):
         fs.remove(path)
         fs.sync_directory(directory_of(path))
-
-
-def without_deleted(batch: Records, rows: Ints, ends: Mapping[str, int]) -> Ints:
-    """`rows` of a batch but those of records that a topic had when it was deleted; `ends` as `honoured` says."""
-    if not ends or int(batch.offsets[0]) >= max(ends.values()):
-        return rows
-    topics, numbers = batch.topics
-    bounds = np.array([ends.get(topic, 0) for topic in topics], np.int64)
-    return rows[batch.offsets[rows] >= bounds[numbers[rows]]]

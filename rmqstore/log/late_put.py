@@ -19,7 +19,7 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH, NAME_END, parse_properties
 from rmqstore.formats.record_frame import RecordForm
 from rmqstore.log.columns import EncodedColumns
-from rmqstore.log.inner_batches import inner_batch_of, message_count
+from rmqstore.log.inner_batch_puts import inner_batch_of, message_count
 from rmqstore.log.light_puts import LightQueues, is_light_message
 from rmqstore.log.queue_kinds import QueueKinds
 from rmqstore.message import Message, PutStatus

@@ -1,7 +1,7 @@
 """From a directory to the parts of a store that can be written to: look, mark it as open, recover."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -107,3 +107,15 @@ def _write_again(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> None:
         position += len(data)
     parts.log.sync(low, position)
     fs.open(join(plan.root, names.ABORT_FILE)).write(0, b" " * _NOTE_SIZE)
+
+
+def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] = lambda _: False) -> QueueKinds:
+    """The kinds that a configuration switches on, and the sizes that it gives their files."""
+    return QueueKinds(
+        multi_dispatch=config.multi_dispatch,
+        light_queue_max=config.light_queue_max,
+        extension=config.queue_extension,
+        extension_file_size=config.extension_file_size,
+        is_batch_topic=is_batch_topic,
+        batch_file_size=config.batch_queue_file_size,
+    )

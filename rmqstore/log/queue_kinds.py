@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.queue_extension import BLANK_SIZE, EXTENSION_HEAD
@@ -61,15 +60,3 @@ class BatchTopics:
     def forget(self, topic: str) -> None:
         """The topic is gone: what comes of that name is as the table says."""
         self._found.discard(topic)
-
-
-def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] = lambda _: False) -> QueueKinds:
-    """The kinds that a configuration switches on, and the sizes that it gives their files."""
-    return QueueKinds(
-        multi_dispatch=config.multi_dispatch,
-        light_queue_max=config.light_queue_max,
-        extension=config.queue_extension,
-        extension_file_size=config.extension_file_size,
-        is_batch_topic=is_batch_topic,
-        batch_file_size=config.batch_queue_file_size,
-    )

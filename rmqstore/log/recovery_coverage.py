@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.deleted_topics import without_deleted
 from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
-from rmqstore.log.deleted_topics import without_deleted
 from rmqstore.log.inner_batches import Rows, rows_by_kind
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json, names
@@ -14,7 +15,6 @@ from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message import BLANK
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.deleted_topics import load_deleted_topics
 from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.record_batch import RecordBatch, read_batches
 from rmqstore.log.recovery_disk import ListedFile, ReadableDisk, ReadableFile
