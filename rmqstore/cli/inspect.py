@@ -23,10 +23,10 @@ from rmqstore.cli.output import (
     width,
     wrapped,
 )
+from rmqstore.directory.index_files import index_files
 from rmqstore.formats.message_id import offset_of_id
 from rmqstore.snapshot.broker_config import consumer_offsets, topics
 from rmqstore.snapshot.extents import Damage, StoreExtent
-from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.queue_span_times import queue_span_times
 
 Document = dict[str, Any]
@@ -128,7 +128,7 @@ def _index_files(store: StoreExtent) -> list[Document]:
             "oldest": iso(moment_of(file.header.begin_timestamp_ms or None)),
             "newest": iso(moment_of(file.header.end_timestamp_ms or None)),
         }
-        for file in index_files(store)
+        for file in index_files(store.path, store.maps_index)
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.directory.index_files import index_files
 from rmqstore.files import reading
 from rmqstore.files.reading import DirectoryEntry
 from rmqstore.formats import index, names
@@ -14,7 +15,6 @@ from rmqstore.formats.java_text import java_text
 from rmqstore.formats.names import is_light_queue
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent, log_directories
-from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import Access
@@ -102,7 +102,7 @@ def _entry_time(queue: QueueExtent, view: LogView, slot: int) -> int | None:
 
 
 def _index_rows(store: StoreExtent) -> Iterator[_Row]:
-    for found in index_files(store):
+    for found in index_files(store.path, store.maps_index):
         header = found.header
         used = index.file_size(found.slot_count, header.index_count) if found.slot_count else 0
         times = (header.begin_timestamp_ms or None, header.end_timestamp_ms or None)

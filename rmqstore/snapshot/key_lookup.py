@@ -1,18 +1,16 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
-import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.directory.index_files import IndexFile, index_files, is_whole, opened_index
 from rmqstore.errors import NotNow
-from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile, StoredFile
-from rmqstore.formats import index, index_table, java_hash, names, sys_flag
+from rmqstore.formats import index, java_hash, sys_flag
 from rmqstore.formats.message_columns import Mask, equal_bytes
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.records.stretch import Stretch
@@ -26,67 +24,6 @@ COUNT_MAX = 64
 _TRIES = 4
 # All times, in ms.
 EVER = (0, 2**63 - 1)
-# Of a file that is shorter than one: it knows nothing, and is damaged.
-_NO_HEADER = index.IndexHeader(0, 0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFile:
-    """One index file with its inferred sizes; `slot_count` 0 for a file that holds nothing."""
-
-    file: StoredFile
-    header: index.IndexHeader
-    slot_count: int
-    item_count: int
-
-
-@contextmanager
-def opened_index(file: StoredFile) -> Iterator[OpenFile]:
-    """An index file, open.  Raises NotNow if it is removed or cut meanwhile: a recovery writes it again, a broker
-    deletes it with its messages.
-    """
-    try:
-        with OpenFile(file.path) as source:
-            yield source
-    except OSError as error:
-        raise NotNow(f"{file.path}: {error.strerror or error}; the index changes just now: ask again") from None
-
-
-def index_files(store: StoreExtent) -> list[IndexFile]:
-    """The index files in order of creation; one that vanishes meanwhile is left out.  Raises NotNow."""
-    found = []
-    for file in reading.list_stored_files(reading.join(store.path, "index"), names.parse_index_name):
-        if not reading.exists(file.path):
-            continue
-        with opened_index(file) as source:
-            data = source.pages(file.size, store.maps_index)
-            header = index.read_header(data) or _NO_HEADER
-            found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
-    return found
-
-
-def is_whole(store: StoreExtent, file: IndexFile) -> bool:
-    """Whether a search of the file finds all that it should, as far as the file tells: header, slots and items agree.
-
-    Looked at once: a file that changes is another one, by its header or its time of change.  Raises NotNow.
-    """
-    return _is_whole(file, store.maps_index)
-
-
-@functools.lru_cache(maxsize=256)
-def _is_whole(file: IndexFile, is_mapped: bool) -> bool:
-    if not file.slot_count:
-        return False
-    with opened_index(file.file) as source:
-        data = source.pages(file.file.size, is_mapped)
-        count = index.put_count(data, file.slot_count)
-        if not 1 < count == file.header.index_count:
-            return False
-        if not 0 < file.header.begin_timestamp_ms <= file.header.end_timestamp_ms:
-            return False  # a search goes by these times
-        ends = tuple(index.item_offset(data, file.slot_count, number) for number in (1, count - 1))
-        is_anchored = ends == (file.header.begin_offset, file.header.end_offset)
-        return is_anchored and index_table.is_whole(data, file.slot_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +69,14 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
 
 
 def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
-    files = index_files(store)
+    files = index_files(store.path, store.maps_index)
     found: list[int] = []
     newer = store.log_end
     has_gap = True  # behind the file looked at: the log that is not indexed yet, or damaged files
     for file in reversed(files):
         if len(found) >= count_max:
             break
-        if not is_whole(store, file):
+        if not is_whole(file, store.maps_index):
             has_gap = True
             continue
         if has_gap:
@@ -167,7 +104,7 @@ def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], o
         offset
         for offset in (older, newer)
         for file in files
-        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(store, file)
+        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(file, store.maps_index)
         if offset in forever.in_index(store, file, file.item_count)
     }
     return [offset for offset in asked.in_log(store, older, newer) if offset not in known]

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rmqstore.directory.index_files import IndexFile, index_files, is_whole
 from rmqstore.errors import NotNow
 from rmqstore.formats import java_hash, message
 from rmqstore.formats.message_columns import Ints, gather
 from rmqstore.formats.names import is_light_queue
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.key_lookup import EVER, IndexFile, index_files, is_whole, searched
+from rmqstore.snapshot.key_lookup import EVER, searched
 from rmqstore.snapshot.queue_files import SIMPLE, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest
 
@@ -76,12 +77,12 @@ def _covered(store: StoreExtent) -> list[_Covered]:
     flushed_ms = store.checkpoint.index_timestamp_ms if store.checkpoint else 0
     is_crashed = store.abort_present and not store.lock_held
     covered = []
-    for file in index_files(store):
+    for file in index_files(store.path, store.maps_index):
         header = file.header
         low, high = max(header.begin_offset, store.log_start), min(header.end_offset, store.walk_from)
         is_cut_off = header.end_offset >= store.log_end  # what was written there later is not indexed
         is_torn = is_crashed and header.end_timestamp_ms > flushed_ms
-        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(store, file):
+        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(file, store.maps_index):
             covered.append(_Covered(file, low, high))
     return covered
 

@@ -4,9 +4,9 @@ RocketMQ keeps its newest commitlog file whatever expires, so a store without an
 are not where they were looked for.  Which of the two, its queues and its index tell.
 """
 
+from rmqstore.directory.index_files import index_files
 from rmqstore.errors import NotAStore
 from rmqstore.snapshot.extents import StoreExtent, find_log_files
-from rmqstore.snapshot.key_lookup import index_files
 from rmqstore.snapshot.queue_files import QueueFiles, holds_message
 
 
@@ -33,7 +33,7 @@ def _witness(store: StoreExtent) -> str | None:
     for key, queue in store.queues.items():
         if _has_entries(queue.files):
             return f"the queue {key[0]}/{key[1]} has entries"
-    if any(file.header.index_count > 1 for file in index_files(store)):
+    if any(file.header.index_count > 1 for file in index_files(store.path, store.maps_index)):
         return "the index has items"
     known = store.checkpoint
     if store.queue_layout != "file" and known is not None and known.physic_timestamp_ms > 0:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.index_files import IndexFile, index_files, opened_index
 from rmqstore.files import reading
 from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
-from rmqstore.snapshot.key_lookup import IndexFile, index_files, opened_index
 from rmqstore.snapshot.rising import END, RisingRows, Rows
 from rmqstore.snapshot.stretch_reading import StretchReading
 
@@ -24,7 +24,7 @@ class IndexCheck:
     def __init__(self, store: StoreExtent) -> None:
         self._store = store
         self._tally = Tally()
-        self._files = _with_sizes(index_files(store))
+        self._files = _with_sizes(index_files(store.path, store.maps_index))
         usable = [file for file in self._files if file.slot_count]
         self._items = [_Items(file, store.log_end) for file in usable]
         self._begin = min((file.header.begin_offset for file in usable), default=END)

@@ -7,9 +7,9 @@ from typing import Self
 import pytest
 
 from rmqstore import Message, Snapshot, StoreConfig, open_snapshot, open_store
+from rmqstore.directory.index_files import index_files
 from rmqstore.files import reading
 from rmqstore.formats import index
-from rmqstore.snapshot.key_lookup import index_files
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,8 @@ def test_a_scan_by_pread_maps_nothing_of_a_store_that_was_opened_otherwise(keyed
 
 
 def test_sizes_of_an_index_file_are_told_alike_by_pread(keyed: Path) -> None:
-    by_pread, by_mmap = (index_files(open_snapshot(keyed, access=how).stores[0]) for how in ("pread", "mmap"))
+    stores = [open_snapshot(keyed, access=how).stores[0] for how in ("pread", "mmap")]
+    by_pread, by_mmap = (index_files(store.path, store.maps_index) for store in stores)
     assert by_pread == by_mmap
     assert len(by_pread) > 1
 

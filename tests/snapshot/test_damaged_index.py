@@ -8,9 +8,10 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_store
+from rmqstore.directory import index_files
 from rmqstore.formats import index, java_hash
 from rmqstore.formats.index_table import is_whole
-from rmqstore.snapshot import key_lookup, key_pruning
+from rmqstore.snapshot import key_pruning
 from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.request import ScanRequest
 from tests.formats.test_index import written
@@ -160,7 +161,7 @@ def slot_zero(data: bytearray) -> None:
 def test_a_file_is_checked_once(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = damaged(made, tmp_path, lambda data: None, ())
     calls: list[int] = []
-    monkeypatch.setattr(key_lookup.index_table, "is_whole", lambda *_: calls.append(1) or True)
+    monkeypatch.setattr(index_files.index_table, "is_whole", lambda *_: calls.append(1) or True)
     for _ in range(3):
         snapshot.query("T", "k1")
     assert len(calls) <= 3

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Corrupt, Message, NotNow, Rejected, StoreConfig, open_snapshot, open_store
+from rmqstore.directory import index_files
 from rmqstore.files import reading
-from rmqstore.snapshot import key_lookup, reader
+from rmqstore.snapshot import reader
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -92,7 +93,7 @@ def test_an_index_file_that_is_removed_meanwhile_hides_no_message(
     newest = max((indexed / "index").iterdir())
     whole = [message.body for message in open_snapshot(indexed).query("orders", "k")]
     assert len(whole) == 25
-    monkeypatch.setattr(key_lookup, "OpenFile", _Vanishing)
+    monkeypatch.setattr(index_files, "OpenFile", _Vanishing)
     for look in ("query", "scan"):
         again = shutil.copytree(indexed, indexed.parent / look)
         snapshot = open_snapshot(again)
@@ -112,7 +113,7 @@ def test_an_index_that_never_holds_still_is_a_typed_error(indexed: Path, monkeyp
         def __init__(self, path: str) -> None:
             raise FileNotFoundError(2, "No such file or directory", path)
 
-    monkeypatch.setattr(key_lookup, "OpenFile", Gone)
+    monkeypatch.setattr(index_files, "OpenFile", Gone)
     with pytest.raises(NotNow, match=r"index/\d{17}: No such file or directory; .* ask again"):
         open_snapshot(indexed).query("orders", "k")
 

@@ -1,0 +1,72 @@
+"""The index files of a store, and whether each is sound."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rmqstore.errors import NotNow
+from rmqstore.files import reading
+from rmqstore.files.reading import OpenFile, StoredFile
+from rmqstore.formats import index, index_table, names
+
+# Of a file that is shorter than one: it knows nothing, and is damaged.
+_NO_HEADER = index.IndexHeader(0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """One index file with its inferred sizes; `slot_count` 0 for a file that holds nothing."""
+
+    file: StoredFile
+    header: index.IndexHeader
+    slot_count: int
+    item_count: int
+
+
+@contextmanager
+def opened_index(file: StoredFile) -> Iterator[OpenFile]:
+    """An index file, open.  Raises NotNow if it is removed or cut meanwhile: a recovery writes it again, a broker
+    deletes it with its messages.
+    """
+    try:
+        with OpenFile(file.path) as source:
+            yield source
+    except OSError as error:
+        raise NotNow(f"{file.path}: {error.strerror or error}; the index changes just now: ask again") from None
+
+
+def index_files(root: str, is_mapped: bool) -> list[IndexFile]:
+    """The index files of a store in order of creation; one that vanishes meanwhile is left out.  Raises NotNow.
+
+    `is_mapped`: they may be mapped into memory.
+    """
+    found = []
+    for file in reading.list_stored_files(reading.join(root, "index"), names.parse_index_name):
+        if not reading.exists(file.path):
+            continue
+        with opened_index(file) as source:
+            data = source.pages(file.size, is_mapped)
+            header = index.read_header(data) or _NO_HEADER
+            found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def is_whole(file: IndexFile, is_mapped: bool) -> bool:
+    """Whether a search of the file finds all that it should, as far as the file tells: header, slots and items agree.
+
+    Looked at once: a file that changes is another one, by its header or its time of change.  Raises NotNow.
+    """
+    if not file.slot_count:
+        return False
+    with opened_index(file.file) as source:
+        data = source.pages(file.file.size, is_mapped)
+        count = index.put_count(data, file.slot_count)
+        if not 1 < count == file.header.index_count:
+            return False
+        if not 0 < file.header.begin_timestamp_ms <= file.header.end_timestamp_ms:
+            return False  # a search goes by these times
+        ends = tuple(index.item_offset(data, file.slot_count, number) for number in (1, count - 1))
+        is_anchored = ends == (file.header.begin_offset, file.header.end_offset)
+        return is_anchored and index_table.is_whole(data, file.slot_count)
