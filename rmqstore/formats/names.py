@@ -4,6 +4,7 @@ import re
 
 _START = re.compile(r"[0-9]{20}")
 _INDEX = re.compile(r"[0-9]{17}")
+_DIRECTORY_SIZE_MAX = 255  # of names in common file systems
 _QUEUE_ID = re.compile(r"[0-9]{1,10}")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -106,6 +107,12 @@ def is_root_file(name: str) -> bool:
 def is_config_name(name: str) -> bool:
     """Whether RocketMQ or this engine keeps something of this name in config/, its .bak and .tmp as well."""
     return name.partition(".")[0] in _CONFIG_FILES
+
+
+def is_directory_name(topic: str) -> bool:
+    """Whether a topic can have a directory of queues: no path, and at most 255 bytes."""
+    is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
+    return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _DIRECTORY_SIZE_MAX
 
 
 def is_topic_name(name: str) -> bool:

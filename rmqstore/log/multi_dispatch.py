@@ -90,7 +90,7 @@ def _is_light(name: str) -> bool:
 def further_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
     """The further queues that records of a batch belong to: rows of the batch and queue offsets, int64[n] twice.
 
-    Left out are names with a slash, those without a number, and records with more offsets than names.
+    Left out are names that can be no directory, those without a number, and records with more offsets than names.
     """
     found: defaultdict[QueueKey, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row in _rows_with_lists(batch):
@@ -126,7 +126,7 @@ def _places(batch: RecordBatch, row: int) -> Iterator[tuple[QueueKey, int]]:
         return
     # Java 5.3.x writes empty pieces for names that are not light, and splitting drops those at the end.
     for name, text in zip(listed, offsets, strict=False):
-        if _OFFSET.fullmatch(text) and "/" not in name:
+        if _OFFSET.fullmatch(text) and names.is_directory_name(name):
             yield (name, LIGHT_QUEUE_ID if _is_light(name) else int(batch.queue_ids[row])), int(text)
 
 
