@@ -90,11 +90,16 @@ def _is_light(name: str) -> bool:
 def further_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
     """The further queues that records of a batch belong to: rows of the batch and queue offsets, int64[n] twice.
 
-    Left out are names that can be no directory, those without a number, and records with more offsets than names.
+    Left out are a record's own queue, names that can be no directory, those without a number, and records with more
+    offsets than names.
     """
     found: defaultdict[QueueKey, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    topics, numbers = batch.topics
     for row in _rows_with_lists(batch):
+        own = topics[int(numbers[row])], int(batch.queue_ids[row])
         for key, queue_offset in _places(batch, row):
+            if key == own:
+                continue  # it has its place there
             rows, offsets = found[key]
             if not rows or rows[-1] != row:
                 rows.append(row)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -222,3 +223,22 @@ def test_no_message_stops_the_store_and_none_is_lost(
         assert {key: found.get(key, []) for key in queues} == queues
         assert caller.has_deleted or {key for key, rows in found.items() if rows} <= set(queues)
         again.close()
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_message_that_lists_the_queue_it_is_put_to_stands_there_once(count: int, is_closed: bool) -> None:
+    """Its number there is said twice: a recovery took the second for a lie, and cut the log."""
+    caller = Caller(replace(SMALL, multi_dispatch=True), {})
+    listed = Message("%LMQ%a", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
+    for message in [listed, *[Message("%LMQ%a", b"")] * 3][-count:] + [listed]:
+        caller.told(caller.store.put(message))
+    if is_closed:
+        caller.store.close()
+    with caller.opened(caller.disk if is_closed else caller.disk.crash("kept")) as again:
+        again.flush()
+        assert again.bounds("%LMQ%a", 0) == (0, count + 1)
+        assert [each.physical_offset for each in again.get("%LMQ%a", 0, 0, 32).messages] == [
+            result.physical_offset for result in caller.acknowledged
+        ]
+        assert not again.warnings
