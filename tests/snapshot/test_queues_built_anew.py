@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import StoreChanging
-from tests.snapshot.small_store import small_store
+from rmqstore import DataLost, Message, StoreChanging, StoreConfig, open_store
+from rmqstore.snapshot import second_look
+from rmqstore.snapshot.entry_runs import EntryReader
+from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.survey import survey
+from tests.snapshot.small_store import FIRST_MS, small_store
 from tests.snapshot.starved_reader import starved
 
 COUNT = 220
@@ -144,3 +148,74 @@ def test_a_store_whose_queues_never_stand_still_is_told(tmp_path: Path, mode: st
         scanned(snapshot, mode, fails)
     recovery.end()
     assert scanned(snapshot, mode, fails) == WHOLE
+
+
+def light_store(root: Path, *, killed: bool) -> tuple[rmqstore.Snapshot, Path]:
+    """A store of ten messages in the light queue %LMQ%a, and the directory of that queue."""
+    store = open_store(root, StoreConfig(multi_dispatch=True, preallocate=False), workers=False)
+    for number in range(10):
+        store.put(Message("T", b"%d" % number, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+    store.flush()
+    if killed:
+        store.abandon()
+    else:
+        store.close()
+    return rmqstore.open_snapshot(root), root / "consumequeue" / "%LMQ%a" / "0"
+
+
+@LOSS
+def test_a_light_queue_that_may_be_on_its_way_is_told(tmp_path: Path, fails: bool) -> None:
+    """No records of the log would bring its messages, so that nobody can say whether they are lost."""
+    snapshot, directory = light_store(tmp_path / "store", killed=True)
+    shutil.rmtree(directory)
+    with pytest.raises(StoreChanging, match="its queue %LMQ%a/0 was deleted, cut or built anew"):
+        snapshot.scan(topics=["%LMQ%a"], fail_on_data_loss=fails).read_all()
+
+
+def test_a_light_queue_of_a_closed_store_is_lost(tmp_path: Path) -> None:
+    snapshot, directory = light_store(tmp_path / "store", killed=False)
+    shutil.rmtree(directory)
+    with pytest.raises(DataLost):
+        snapshot.scan(topics=["%LMQ%a"]).read_all()
+    assert not snapshot.scan(topics=["%LMQ%a"], fail_on_data_loss=False).read_all().num_rows
+
+
+@pytest.mark.parametrize("when", ["before planning", "before reading"])
+def test_times_are_found_beside_a_recovery(tmp_path: Path, when: str) -> None:
+    recovery = Recovery(tmp_path)
+    snapshot = rmqstore.open_snapshot(recovery.root)
+    if when == "before planning":
+        recovery.drop()
+    stream = snapshot.scan(topics=["T"], start_time=FIRST_MS + 100 * 1000)
+    if when == "before reading":
+        recovery.drop()
+    assert stream.read_all().num_rows == COUNT - 100
+
+
+def test_a_table_says_that_files_went(tmp_path: Path) -> None:
+    recovery = Recovery(tmp_path)
+    snapshot = rmqstore.open_snapshot(recovery.root)
+    recovery.drop()
+    with pytest.raises(StoreChanging, match=r"the file .*consumequeue.* went or was cut"):
+        snapshot.table("queues", columns=["topic", "bytes"])
+
+
+def test_a_hole_in_a_queue_that_stands_still_is_a_loss_after_a_few_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no later hole of that queue has the store surveyed again."""
+    store = small_store(400)
+    root = store.write(tmp_path)
+    snapshot = rmqstore.open_snapshot(root)
+    first = min((root / "consumequeue" / "T" / "1").iterdir())
+    data = bytearray(first.read_bytes())
+    for slot in (10, 30):
+        data[slot * 20 : slot * 20 + 20] = bytes(20)
+    first.write_bytes(data)
+    looks = []
+    monkeypatch.setattr(second_look, "survey", lambda *how: looks.append(how) or survey(*how))
+    split = snapshot.plan(snapshot.select(["T"]), ScanRequest(), SplitBudget())[0]
+    reader = EntryReader(split, snapshot.stores[0].view("auto"))
+    holes = [run.holes.tolist() for run in reader.runs(("T", 1, "SimpleCQ", 0, 200), block=20)]
+    assert [found for found in holes if found] == [[10], [30]]
+    assert len(looks) == 2
