@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqstore.errors import DataLost, Rejected, StoreError
+from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.progress_file import ProgressFile
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream_ends import StreamEnds, without_missing_files
@@ -268,11 +268,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.limited(self._limits, self._turn, is_due=is_due)
 
     def _looked(self, ask: Callable[[Snapshot], Answer]) -> Answer:
-        """The answer to what is asked of the store as it is now; a loss counts when it is seen again and again."""
+        """The answer to what is asked of the store as it is now; a loss, and a store that does not come to rest, count
+        when they are seen again and again.
+        """
         for _ in range(_LOOKS_MAX - 1):
             try:
                 return ask(self._ends.look())
-            except DataLost:
+            except (DataLost, StoreChanging):
                 self._ends.forget()
         return ask(self._ends.look())
 

@@ -214,9 +214,17 @@ def is_locked(path: str) -> bool:
         return False
 
 
+_SHRANK = "the file shrank below"
+
+
 def shrunk(path: str, size: int) -> OSError:
     """The error (ESTALE) for a file that ends before the first `size` bytes that it had."""
-    return OSError(errno.ESTALE, f"the file shrank below {size} bytes while it was read", path)
+    return OSError(errno.ESTALE, f"{_SHRANK} {size} bytes while it was read", path)
+
+
+def tells_of_change(reason: str) -> bool:
+    """Whether the words of a system's error are those for a file that its owner deleted, replaced or cut."""
+    return reason.startswith(_SHRANK) or reason in {os.strerror(number) for number in _GONE}
 
 
 class OpenFile:

@@ -166,7 +166,8 @@ class Snapshot:
     ) -> pa.Table:
         """A table beside the messages: queues, topics, groups, files, transactions or delayed; see tables.SCHEMAS.
 
-        `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, DataLost.
+        `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, and
+        StoreChanging where files went since the snapshot was opened.
         """
         return tables.make_table(
             self.stores, name, columns, self._access, int(time.time() * 1000) if now_ms is None else now_ms

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Rejected, UnknownColumn
+from rmqstore.errors import DataLost, Rejected, UnknownColumn
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot import broker_config
@@ -42,6 +42,7 @@ from rmqstore.snapshot.file_rows import file_rows
 from rmqstore.snapshot.queue_files import holds_message
 from rmqstore.snapshot.queue_span_times import queue_span_times
 from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey import changing
 from rmqstore.snapshot.time_lookup import QueueTimes
 from rmqstore.snapshot.transaction_rows import transaction_rows
 from rmqstore.snapshot.undispatched import QueueKey
@@ -115,13 +116,16 @@ def make_table(
 ) -> pa.Table:
     """The table `name` of all stores, with the columns of `table_schema`.  `now_ms` is when a delayed message is due.
 
-    Damaged records are passed over.  Raises as `table_schema`, DataLost if a file vanishes meanwhile.
+    Damaged records are passed over.  Raises as `table_schema`, StoreChanging if a file vanishes meanwhile.
     """
     schema = table_schema(name, columns)
     wanted = frozenset(schema.names)
     parts = []
     for store in stores:
-        made = _MAKERS[name](store, access, now_ms, wanted)
+        try:
+            made = _MAKERS[name](store, access, now_ms, wanted)
+        except (DataLost, FileNotFoundError) as gone:
+            raise changing(store.path, gone) from None
         count = len(next(iter(made.values())))
         made["brokerName"] = [store.broker_name] * count
         parts.append(pa.table([_column(made[field.name], field.type) for field in schema], schema=schema))
