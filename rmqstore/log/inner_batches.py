@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.errors import Corrupt, Rejected
+from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.batch_frames import is_delayed
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
-from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, read_pieces, without_batch_flags
+from rmqstore.formats.inner_batch import COUNT_MAX, Piece, counted_pieces, encode_pieces, without_batch_flags
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.message_fields import plain_message
 from rmqstore.formats.record_crc import masked_crc32
@@ -119,11 +119,8 @@ def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMess
     body = stored.body
     if body is None or (count == 1 and properties.INNER_COUNT not in stored.properties):
         return [stored]
-    try:
-        pieces = read_pieces(body)
-    except Corrupt:
-        return [stored]
-    if len(pieces) != count:
+    pieces = counted_pieces(body, count)
+    if pieces is None:
         return [stored]
     flags = without_batch_flags(record.sys_flag)
     found = []

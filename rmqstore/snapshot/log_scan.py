@@ -166,6 +166,7 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
     located = stretch.located.take(numbers)
     names = text_array(binary_array(located.page, located.topic_at, located.topic_size))
     is_single = pc.all(pc.equal(names, names[0])).as_py()
+    said = record_numbers(located)
     return Rows(
         located,
         names[0].as_py() if is_single else names,
@@ -175,5 +176,5 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
         located.total_size.astype(np.int32),
         stretch.reasons[numbers],
         None if codes is None else codes[numbers],
-        inner_batch_rows(located, record_numbers(located)),
+        np.where(inner_batch_rows(located, said), said.counts, 0),
     )

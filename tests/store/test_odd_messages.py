@@ -231,7 +231,7 @@ def test_a_message_that_lists_the_queue_it_is_put_to_stands_there_once(count: in
     """Its number there is said twice: a recovery took the second for a lie, and cut the log."""
     caller = Caller(replace(SMALL, multi_dispatch=True), {})
     listed = Message("%LMQ%a", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
-    for message in [listed, *[Message("%LMQ%a", b"")] * 3][-count:] + [listed]:
+    for message in (listed, *[Message("%LMQ%a", b"")] * (count - 1), listed):
         caller.told(caller.store.put(message))
     if is_closed:
         caller.store.close()
