@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore import arguments
+from rmqstore.annotations import checked
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
@@ -168,9 +169,8 @@ class Snapshot:
 
         `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, DataLost.
         """
-        return tables.make_table(
-            self.stores, name, columns, self._access, int(time.time() * 1000) if now_ms is None else now_ms
-        )
+        due_ms = int(time.time() * 1000) if now_ms is None else arguments.milliseconds("now_ms", now_ms)
+        return tables.make_table(self.stores, name, columns, self._access, due_ms)
 
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
@@ -207,6 +207,7 @@ class Snapshot:
             {name: pa.array([row[n] for row in rows], kind) for n, (name, kind) in enumerate(kinds.items())}
         )
 
+    @checked
     def select(
         self,
         topics: Sequence[str] | None = None,
@@ -228,7 +229,6 @@ class Snapshot:
         the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
         Raises UnknownTopic, Rejected, also for times that must be seconds, DataLost.
         """
-        arguments.word("missing_time", missing_time, get_args(MissingTime))
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
         starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
@@ -255,6 +255,7 @@ class Snapshot:
             splits += plan_splits(store, prune_by_keys(store, own, request), request, budget)
         return splits
 
+    @checked
     def scan(
         self,
         topics: Sequence[str] | None = None,
@@ -299,6 +300,7 @@ class Snapshot:
         batches = (batch for split in splits for batch in read_split(split, request))
         return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
 
+    @checked
     def message_at(self, place: int | str, broker: str | None = None) -> StoredMessage:
         """The message whose record begins at an offset of the commitlog, or that has an offset message id; an inner
         batch comes as it is stored.  An id is looked for in all stores where no broker is named.
@@ -332,22 +334,25 @@ class Snapshot:
             return None
         return message if message.has_id(text) else None
 
+    @checked
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: time_lookup.Boundary = "lower",
         broker: str | None = None,
     ) -> int:  # fmt: skip
         """The queue offset for a store time; see time_lookup.offset_at."""
-        topic, queue_id = arguments.text("topic", topic), arguments.integer("queue_id", queue_id)
         timestamp_ms, store = arguments.milliseconds("timestamp_ms", timestamp_ms), self._store(broker)
         return time_lookup.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
 
+    @checked
     def index_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 64,
         broker: str | None = None,
     ) -> list[int]:  # fmt: skip
         """Physical offsets by the hash of a key, newest first; see key_lookup.index_offsets."""
+        begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         return key_lookup.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
 
+    @checked
     def query(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
         broker: str | None = None,
@@ -358,7 +363,6 @@ class Snapshot:
         Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
         """
         store = self._store(broker)
-        topic, key = arguments.text("topic", topic), arguments.text("key", key)
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         count_max = arguments.integer("count_max", count_max, 0)
         named, place = None, offset_of_id(key)
