@@ -166,13 +166,14 @@ _TEXT_SIZE_MAX = 1024 * 1024
 
 def _read_text(path: StorePath) -> str:
     try:
-        data = read_small_file(canonical_path(path), _TEXT_SIZE_MAX + 1)
+        whole = canonical_path(path)
+        data = read_small_file(whole, _TEXT_SIZE_MAX + 1)
     except NotAStore as error:
         raise Rejected(f"{error.path}: {error.reason.partition(';')[0]}; give a broker's configuration file") from None
     if data is None:
-        raise Rejected(f"{path}: no such file; give a broker's configuration file")
+        raise Rejected(f"{whole}: no such file; give a broker's configuration file")
     if len(data) > _TEXT_SIZE_MAX:
-        raise Rejected(f"{path}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
+        raise Rejected(f"{whole}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
     return data.decode("utf-8", "replace")
 
 
