@@ -19,6 +19,7 @@ _ADVICE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "look into the system's log: the disk may be failing",
+    errno.ELOOP: "make the symbolic link anew that leads back to itself, or remove it",
     errno.ENOENT: "look at the path: nothing is there",
     errno.ENOTDIR: "look at the path: nothing is there",
 }

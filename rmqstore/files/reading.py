@@ -92,6 +92,8 @@ def canonical_path(path: StorePath) -> str:
 
 
 def _unreadable(path: str, error: OSError) -> NotAStore:
+    # Of a directory it may be one name in it that cannot be looked at.
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else path
     return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from rmqstore.arguments import text
 from rmqstore.errors import Rejected
 from rmqstore.formats.java_hash import string_hash
-from rmqstore.formats.wanted_words import is_listed, listed_tags, refuse_slips
+from rmqstore.formats.wanted_words import is_listed, listed, refuse_slips
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def parse_tags(expression: str) -> TagFilter | None:
     if text("tags", expression) in ("", "*"):
         return None
     if is_listed(expression):
-        tags = frozenset(listed_tags(expression))
+        tags = frozenset(listed(expression))
     else:
         tags = frozenset(piece.strip() for piece in expression.split("||")) - {""}
         refuse_slips(expression, sorted(tags))
