@@ -27,6 +27,7 @@ from rmqstore.snapshot.extents import (
 from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.log_view import corrupt_at
 from rmqstore.snapshot.missing_log import require_log
+from rmqstore.snapshot.own_log import require_own_log
 from rmqstore.snapshot.request import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -72,11 +73,12 @@ def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     {"broker-a": [STORE, LOG]}; in a plain list a path behind the first that holds commitlog files itself belongs to the
     store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
-    a commitlog, UnsupportedLayout; Rejected for two stores of one broker name.
+    a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
     """
     snapshot = look_at(paths, access)
     for store in snapshot.stores:
         require_log(store)
+        require_own_log(store)
     return snapshot
 
 
