@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from rmqstore.arguments import shown
 from rmqstore.errors import NotAStore, next_step
 from rmqstore.files.regular import open_regular
 from rmqstore.formats.names import ROOT_WANTED
@@ -70,7 +71,7 @@ def canonical_path(path: StorePath) -> str:
     try:
         text = os.fsdecode(path)
     except TypeError:
-        raise NotAStore(repr(path), "is no path; give a text, bytes or a pathlib.Path") from None
+        raise NotAStore(shown(path), "is no path; give a text, bytes or a pathlib.Path") from None
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1].lower() != "file":
         raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
@@ -79,6 +80,11 @@ def canonical_path(path: StorePath) -> str:
         raise NotAStore("''", f"is an empty path; {ROOT_WANTED}; the one that you are in is '.'")
     if "\0" in text:
         raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        reason = f"holds {error.object[error.start]!r}, half a character, which no path does; give it as bytes"
+        raise NotAStore(repr(text), reason) from None
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
@@ -86,6 +92,8 @@ def canonical_path(path: StorePath) -> str:
 
 
 def _unreadable(path: str, error: OSError) -> NotAStore:
+    # Of a directory it may be one name in it that cannot be looked at.
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else path
     return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 

@@ -29,6 +29,7 @@ ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds comm
 LOG_WANTED = "give the directory that holds commitlog/"
 
 _I64_MAX = 2**63 - 1
+_START_MAX = 2**62  # so that the end of a file fits 64 bits as well
 _I32_MAX = 2**31 - 1
 
 # Java: MixAll (prefixes) and TopicValidator (the rest), read in 5.3.
@@ -73,7 +74,7 @@ def parse_start(name: str) -> int | None:
     if not _START.fullmatch(name):
         return None
     start = int(name)
-    return start if start <= _I64_MAX else None
+    return start if start <= _START_MAX else None
 
 
 def format_start(start: int) -> str:

@@ -33,6 +33,7 @@ from rmqstore.log.recovery_outcome import (
     nonzero_behind,
     planned_queues,
 )
+from rmqstore.log.recovery_own_log import require_own_log
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import Contradiction, QueueScan, QueueTrack
@@ -118,6 +119,8 @@ class _Planner:
         """Finds where to begin, reads, and begins earlier as long as something older is missed."""
         if not self._log.files:
             return self._plan_without_log()
+        if self._must_refuse:
+            require_own_log(self._store)
         scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
         if self._drops_checkpoint(scan):
             reason = "the checkpoint is later than the newest message: it answers for nothing"

@@ -30,12 +30,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.arguments import text
 from rmqstore.errors import DataLost, Rejected, UnknownColumn
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.arrow_bytes import MILLIS_MAX
-from rmqstore.snapshot.arrow_schema import near_names
+from rmqstore.snapshot.arrow_schema import column_names, near_names
 from rmqstore.snapshot.delayed_rows import delayed_rows
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.file_rows import file_rows
@@ -92,6 +93,7 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
 
     Raises Rejected for an unknown table or doubled columns, UnknownColumn.
     """
+    name = text("table", name, f"one of {', '.join(SCHEMAS)}")
     if name not in SCHEMAS:
         near = near_names(name, SCHEMAS)
         hint = f"did you mean {', '.join(near)}?" if near else f"one of {', '.join(SCHEMAS)}"
@@ -100,9 +102,7 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
     if columns is None:
         dear = _BY_NAME_ONLY.get(name, frozenset())
         return pa.schema([field for field in schema if field.name not in dear])
-    if columns == "*":
-        return schema
-    named = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(columns)
+    named = column_names(columns, schema.names)
     for column in named:
         if column not in schema.names:
             raise UnknownColumn(column, near_names(column, schema.names))
