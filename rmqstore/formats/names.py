@@ -70,7 +70,7 @@ _SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, SYSTEM_PREFIX, "RMQ_SY
 
 
 def parse_start(name: str) -> int | None:
-    """The start byte offset that a file name of 20 digits says; None for any other name and beyond 2**63 - 1."""
+    """The start byte offset that a file name of 20 digits says; None for any other name and beyond 2**62."""
     if not _START.fullmatch(name):
         return None
     start = int(name)
