@@ -28,6 +28,7 @@ _LOOK_SIZE = 64 * 1024
 _PROBES = 16
 # What the system says of a file that its owner deleted or replaced since it was listed.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_UNMAPPABLE = (errno.ENOMEM, errno.ENODEV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +305,25 @@ class OpenFile:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)
 
+    def map_if_possible(self, size: int) -> memoryview | None:
+        """As `map_bytes`; None where the system has no room for the mapping (a limit of the address space), or cannot
+        map files of this file system.
+        """
+        try:
+            return self.map_bytes(size)
+        except OSError as error:
+            if error.errno in _UNMAPPABLE:
+                return None
+            raise
+
     def pages(self, size: int, is_mapped: bool) -> "memoryview | ReadPages":
         """The first `size` bytes as what slices are taken of: the mapping, or reads with pread.
 
         Raises OSError (ESTALE) if the file is now shorter, now or at a slice; after `close` only the mapping answers.
         """
-        if is_mapped:
-            return self.map_bytes(size)[:size]
+        mapped = self.map_if_possible(size) if is_mapped else None
+        if mapped is not None:
+            return mapped[:size]
         if self.size() < size:
             raise shrunk(self.path, size)
         return ReadPages(self, size)

@@ -57,7 +57,8 @@ def _by_topics(stores: Sequence[StoreExtent], topics: Sequence[str]) -> list[tup
     for topic in topics:
         if topic not in known:
             raise UnknownTopic(topic, ", ".join(store.path for store in stores), near_names(topic, known))
-    return [(store, queue) for store in stores for queue in store.queues.values() if queue.files.topic in topics]
+    wanted = set(topics)
+    return [(store, queue) for store in stores for queue in store.queues.values() if queue.files.topic in wanted]
 
 
 def known_topics(store: StoreExtent) -> set[str]:
