@@ -3,14 +3,17 @@
 spark-submit jobs/to_parquet.py --store /data/rocketmq/store --topic orders --output /data/orders.parquet
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 import rmqstore
+
+if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
+    from pyspark.sql import DataFrame, SparkSession
 
 DAY = "day"
 TIME_COLUMNS = ("storeTimestamp", "bornTimestamp")
@@ -23,6 +26,8 @@ def read_topics(spark: SparkSession, store: str, topics: str) -> DataFrame:
 
 def transform(messages: DataFrame, time_column: str = TIME_COLUMNS[0]) -> DataFrame:
     """`messages` with `day`, the date of `time_column` in the session's time zone; null where the time is."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
     return messages.withColumn(DAY, f.to_date(time_column))
 
 
@@ -43,6 +48,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--partition-by", choices=TIME_COLUMNS, default=TIME_COLUMNS[0], help="whose day; %(default)s")
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the output directory")
     asked = parser.parse_args(argv)
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as error:
+        parser.exit(1, f"{parser.prog}: there is no PySpark here ({error}): pip install 'rmqstore[spark]'\n")
     spark = SparkSession.builder.appName("rmqstore to_parquet").getOrCreate()
     try:
         # A cluster that got the package with --py-files does not find its data source by itself.

@@ -6,7 +6,7 @@ Callers on a busy path ask `type(value) is int` themselves, and come here only w
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rmqstore.errors import Rejected, WrongType
@@ -16,6 +16,7 @@ I64_MAX = 2**63 - 1
 _SHOWN_MAX = 60
 # Milliseconds up to here are of before March 1973; seconds up to here reach the year 5138.
 SECONDS_MAX = 10**11
+_SECONDS_TO_WAIT_MAX = 10**9
 
 
 def shown(value: object) -> str:
@@ -36,12 +37,25 @@ def wrong_type(field: str, value: object, wanted: str) -> WrongType:
 def integer(field: str, value: Any, low: int = -I64_MAX - 1, high: int = I64_MAX) -> int:
     """An integer of [low, high].  Raises WrongType, also for a truth value, and Rejected."""
     if type(value) is not int:
-        if isinstance(value, bool) or type(value).__name__ == "bool" or not hasattr(value, "__index__"):
+        if isinstance(value, bool) or type(value).__name__ == "bool":
             raise wrong_type(field, value, "an integer")
-        value = operator.index(value)
+        try:
+            value = operator.index(value)
+        except TypeError:  # NumPy's arrays have __index__, and only those of one number answer
+            raise wrong_type(field, value, "an integer") from None
     if not low <= value <= high:
-        raise Rejected(f"{field}={value}: {low} to {high}" if high < I64_MAX else f"{field}={value}: at least {low}")
+        is_low = value < low and high >= I64_MAX
+        raise Rejected(f"{field}={shown(value)}: {f'at least {low}' if is_low else f'{low} to {high}'}")
     return int(value)
+
+
+def seconds(field: str, value: Any) -> float:
+    """A span of time, to wait for.  Raises WrongType, and Rejected for what no timer takes."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(field, value, "seconds, a number")
+    if not 0 <= value <= _SECONDS_TO_WAIT_MAX:
+        raise Rejected(f"{field}={shown(value)}: 0 to {_SECONDS_TO_WAIT_MAX}")
+    return value
 
 
 def milliseconds(field: str, value: Any) -> int:
@@ -73,13 +87,28 @@ def require_ms(wanted: Any) -> None:
         raise Rejected(f"times are in milliseconds, and {wanted} looks like seconds: write {wanted * 1000}")
 
 
-def text(field: str, value: Any, wanted: str = "text") -> str:
-    """A str.  Raises WrongType."""
+def any_text(field: str, value: Any, wanted: str = "text") -> str:
+    """A str, whatever characters it has.  Raises WrongType."""
     if type(value) is str:
         return value
     if not isinstance(value, str):
         raise wrong_type(field, value, wanted)
     return str.__str__(value)  # of an enum whose values are text: the value, not its name
+
+
+def text(field: str, value: Any, wanted: str = "text") -> str:
+    """A str that UTF-8 can write.  Raises WrongType, and Rejected for one with a lone surrogate.
+
+    In a message those are stored as `?`; nothing that is asked for by name or key has one.
+    """
+    plain = any_text(field, value, wanted)
+    if not plain.isascii():
+        try:
+            plain.encode()
+        except UnicodeEncodeError as error:
+            reason = f"{error.object[error.start]!r} is half a character (a lone surrogate), which UTF-8 cannot write"
+            raise Rejected(f"{field}={shown(plain)}: {reason}; give text as bytes.decode() makes it") from None
+    return plain
 
 
 def flag(field: str, value: Any) -> bool:
@@ -102,27 +131,31 @@ def octets(field: str, value: Any) -> bytes:
     return bytes(view)
 
 
-def texts(field: str, value: Any, wanted: str) -> tuple[str, ...]:
-    """Several texts; one stands for itself.  Raises WrongType."""
+def texts(field: str, value: Any, wanted: str, each_of: Callable[[str, Any, str], str] = text) -> tuple[str, ...]:
+    """Several texts; one stands for itself.  `each_of` says which may be among them.  Raises as that does."""
     if isinstance(value, str):
-        return (text(field, value),)
-    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        return (each_of(field, value, wanted),)
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
         raise wrong_type(field, value, wanted)
-    return tuple(text(f"{field}[{number}]", each, wanted) for number, each in enumerate(value))
+    return tuple(each_of(f"{field}[{number}]", each, wanted) for number, each in enumerate(value))
 
 
-def text_table(field: str, value: Any) -> dict[str, str | None]:
-    """Texts by name; a value of None is an absent one.  Raises WrongType."""
+def text_table(
+    field: str, value: Any, each_of: Callable[[str, Any], str] = text, *, may_lack: bool = False
+) -> dict[str, Any]:
+    """Texts by name; where a value may lack, None is an absent one.  Raises as `texts`."""
     if not isinstance(value, Mapping):
         raise wrong_type(field, value, "a mapping from names to texts")
     return {
-        text(f"the name {shown(name)} in {field}", name): None if each is None else text(f"{field}[{name!r}]", each)
+        each_of(f"the name {shown(name)} in {field}", name): None
+        if each is None and may_lack
+        else each_of(f"{field}[{shown(name)}]", each)
         for name, each in value.items()
     }
 
 
 def word(field: str, value: Any, words: tuple[str, ...]) -> str:
     """One of some words.  Raises Rejected."""
-    if value not in words:
+    if not isinstance(value, str) or value not in words:
         raise Rejected(f"{field}={shown(value)}: one of {', '.join(words)}")
     return str(value)

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
-from rmqstore import arguments
+from rmqstore.annotations import plain_values
 from rmqstore.errors import NotAStore, Rejected
-from rmqstore.files.reading import read_small_file
+from rmqstore.files.reading import StorePath, canonical_path, read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
 from rmqstore.formats.host import encode_host
@@ -20,7 +20,6 @@ RECORD_EXTRA_MAX = 64 * 1024
 
 Flush = Literal["SYNC", "ASYNC"]
 OnMiddleDamage = Literal["refuse", "cut"]
-_WORDS: Mapping[str, tuple[str, ...]] = {"flush": get_args(Flush), "on_middle_damage": get_args(OnMiddleDamage)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +86,9 @@ class StoreConfig:
     statistics: bool = True
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name not in _WORDS:
-                _require_type(field.name, getattr(self, field.name), field.type)
-        mistakes = [f"{name}={getattr(self, name)!r}: one of {', '.join(words)}"
-                    for name, words in _WORDS.items() if getattr(self, name) not in words]  # fmt: skip
+        plain, mistakes = plain_values(self)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
         mistakes += [f"{name}={getattr(self, name)}: at least {least}" for name, least in _least(self)
                      if getattr(self, name) < least]  # fmt: skip
         if self.queue_file_size % QUEUE_ENTRY.size:
@@ -127,7 +124,7 @@ class StoreConfig:
         return cls(**(sizes | changes))
 
     @classmethod
-    def from_broker_conf(cls, path: str, read: Callable[[str], str] | None = None, **changes: Any) -> Self:
+    def from_broker_conf(cls, path: StorePath, read: Callable[[StorePath], str] | None = None, **changes: Any) -> Self:
         """The configuration of a broker's `broker.conf`, with Apache's names, units and defaults.
 
         Names that have nothing to do with storage are passed over.  Raises Rejected for a value that makes no sense.
@@ -148,18 +145,6 @@ class StoreConfig:
         return encode_host(self.store_host)
 
 
-def _require_type(name: str, value: object, wanted: object) -> None:
-    """Raises WrongType."""
-    if wanted is int:
-        arguments.integer(name, value)
-    elif wanted is bool:
-        arguments.flag(name, value)
-    elif wanted is str:
-        arguments.text(name, value)
-    elif isinstance(value, str):
-        raise arguments.wrong_type(name, value, "a tuple of paths")
-
-
 def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
     """The smallest value of each number that has one."""
     numbers = [
@@ -176,15 +161,16 @@ def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
 _TEXT_SIZE_MAX = 1024 * 1024
 
 
-def _read_text(path: str) -> str:
+def _read_text(path: StorePath) -> str:
     try:
-        data = read_small_file(path, _TEXT_SIZE_MAX + 1)
+        whole = canonical_path(path)
+        data = read_small_file(whole, _TEXT_SIZE_MAX + 1)
     except NotAStore as error:
-        raise Rejected(f"{path}: {error.reason.partition(';')[0]}; give a broker's configuration file") from None
+        raise Rejected(f"{error.path}: {error.reason.partition(';')[0]}; give a broker's configuration file") from None
     if data is None:
-        raise Rejected(f"{path}: no such file; give a broker's configuration file")
+        raise Rejected(f"{whole}: no such file; give a broker's configuration file")
     if len(data) > _TEXT_SIZE_MAX:
-        raise Rejected(f"{path}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
+        raise Rejected(f"{whole}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
     return data.decode("utf-8", "replace")
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self, get_args
 
 from rmqstore import arguments
+from rmqstore.annotations import checked
 from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names, properties
 from rmqstore.formats.names import QueueKey
@@ -133,10 +134,7 @@ class Consumer:
     ) -> None:
         arguments.word("consume_from", consume_from, STARTS)
         group = arguments.text("group", group)
-        subscriptions = {
-            arguments.text("topic", topic): arguments.text("tags", tags, "text: a || b, or * for all")
-            for topic, tags in subscriptions.items()
-        }
+        subscriptions = arguments.text_table("subscriptions", subscriptions)
         if not group or not names.is_topic_name(names.RETRY_PREFIX + group):
             raise Rejected(
                 f"group={group!r}: letters, digits, % | _ -, at most {255 - len(names.RETRY_PREFIX)} of them"
@@ -192,6 +190,7 @@ class Consumer:
                 self._offsets.commit(self.group, topic, queue_id, position)
         self._offsets.persist()
 
+    @checked
     def send_back(self, message: StoredMessage, delay_level: int = 0) -> PutResult:
         """Has the group get a polled message again: after the time of a delay level, by default one that grows with
         each time; after the group's limit, or at once with a level below 0, it is a dead letter instead.
@@ -218,10 +217,12 @@ class Consumer:
             offset = result.next_offset
         return found
 
+    @checked
     def position(self, topic: str, queue_id: int) -> int | None:
         """The queue offset of the next message that is polled; None for a queue that this consumer does not read."""
         return self._positions.get((topic, queue_id))
 
+    @checked
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
         """Goes on at another offset of a queue; committed with the next `commit`.  Raises Rejected."""
         if topic not in self._tags:

@@ -6,6 +6,7 @@ read as one line that names the next step, and survive pickling: Spark carries t
 """
 
 import errno
+import re
 from enum import Enum
 from typing import Protocol
 
@@ -18,6 +19,7 @@ _ADVICE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "look into the system's log: the disk may be failing",
+    errno.ELOOP: "make the symbolic link anew that leads back to itself, or remove it",
     errno.ENOENT: "look at the path: nothing is there",
     errno.ENOTDIR: "look at the path: nothing is there",
 }
@@ -26,6 +28,30 @@ _ADVICE = {
 def next_step(error: OSError) -> str:
     """What whoever met an error of the system can do about it."""
     return _ADVICE.get(error.errno or 0, "try again")
+
+
+# Where a value of a user goes on for so long without a blank, nobody reads it: its two ends tell which it is.
+WORD_SIZE_MAX = 1000
+# The longest line: many mistakes in one message have room in it.
+LINE_SIZE_MAX = 3000
+_LONG_WORD = re.compile(rf"\S{{{WORD_SIZE_MAX + 1},}}")
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+ *")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def in_one_line(text: str) -> str:
+    """The text in one line of UTF-8, with the middle left out where it is too long for anybody to read."""
+    line = _SURROGATES.sub("\ufffd", _STEERING.sub(" ", text))
+    return _without_middle(
+        _LONG_WORD.sub(lambda word: _without_middle(word[0], WORD_SIZE_MAX // 5), line), LINE_SIZE_MAX
+    )
+
+
+def _without_middle(text: str, size: int) -> str:
+    """The text itself, or its ends of about `size` characters together."""
+    if len(text) <= size:
+        return text
+    return f"{text[: size * 3 // 4]}… ({len(text):,} characters) …{text[-size // 4 :]}"
 
 
 class PutAnswer(Protocol):
@@ -53,10 +79,21 @@ class PutAnswer(Protocol):
 
 
 class StoreError(Exception):
-    """The root of the tree: anything that rmqstore raises on purpose."""
+    """The root of the tree: anything that rmqstore raises on purpose.
+
+    Read as one line of at most LINE_SIZE_MAX characters that any terminal can bear, whatever a user or a file brought
+    into it; the fields of an error have it whole.
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args
+
+    def __str__(self) -> str:
+        return in_one_line(self._line())
+
+    def _line(self) -> str:
+        """What happened, and what to do next."""
+        return super().__str__()
 
 
 class Rejected(StoreError, ValueError):
@@ -73,7 +110,7 @@ class WrongType(Rejected, TypeError):
         super().__init__(field, given, wanted)
         self.field, self.given, self.wanted = field, given, wanted
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.field}={self.given}: wanted is {self.wanted}"
 
 
@@ -84,7 +121,7 @@ class NotAStore(Rejected):
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
@@ -95,7 +132,7 @@ class UnsupportedLayout(Rejected):
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
@@ -106,7 +143,7 @@ class UnknownTopic(Rejected):
         super().__init__(topic, path, near)
         self.topic, self.path, self.near = topic, path, near
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
         if any(character in self.topic for character in "*?["):
             hint = "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some"
@@ -120,7 +157,7 @@ class UnknownColumn(Rejected):
         super().__init__(column, near)
         self.column, self.near = column, near
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "columns='*' brings every column"
         return f"no column {self.column!r}: {hint}"
 
@@ -136,7 +173,7 @@ class StoreInUse(NotNow):
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.path}: {self.reason}; stop the other writer, or read with rmqstore.open_snapshot"
 
 
@@ -147,7 +184,7 @@ class StoreChanging(NotNow):
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return (
             f"{self.path}: {self.reason} while it was looked at, time and again; look again when its owner has settled"
         )
@@ -164,7 +201,7 @@ class Corrupt(StoreError):
         super().__init__(path, offset, reason)
         self.path, self.offset, self.reason = path, offset, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return (
             f"{self.path} @ {self.offset}: {self.reason}; "
             "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all"
@@ -176,14 +213,14 @@ class TooLarge(Corrupt):
     it.
     """
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.path}: {self.reason}; take out of it what nobody needs, or move it away to go on without"
 
 
 class NoRecord(Corrupt):
     """No record begins where one was asked for by its place: the place is wrong, or the log is damaged there."""
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return (
             f"{self.path} @ {self.offset}: {self.reason}; give the physicalOffset of a message, as `rmqstore cat "
             "--json-lines` shows it, and if this is one, see what `rmqstore verify` finds"
@@ -204,7 +241,7 @@ class DataLost(StoreError):
         super().__init__(queue, wanted, available, path, reason)
         self.queue, self.wanted, self.available, self.path, self.reason = queue, wanted, available, path, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         held = f"it holds [{self.available[0]}, {self.available[1]})" if self.available else "it holds none of them"
         return (
             f"{self.queue}: offsets [{self.wanted[0]}, {self.wanted[1]}) wanted, {held} ({self.path}: {self.reason}); "
@@ -222,7 +259,7 @@ class DurabilityLost(StoreError):
         super().__init__(reason)
         self.reason = reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return f"{self.reason}; the store is read-only now: close it, look at the disk, and open it again"
 
 
@@ -235,7 +272,7 @@ class PutFailed(StoreError):
         super().__init__(result)
         self.result = result
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         result = self.result
         end = f"it is stored at {result.physical_offset} all the same" if result.is_stored else "nothing is stored"
         if result.message_count and result.status.name != "FLUSH_DISK_TIMEOUT":

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from rmqstore import arguments
+from rmqstore.annotations import checked
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay_delivery import DelayDelivery
 from rmqstore.broker.features import Features, OpenLog
@@ -19,7 +19,7 @@ from rmqstore.consumer import Consumer, Start
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
-from rmqstore.files.reading import canonical_path
+from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
 from rmqstore.formats.message_fields import messages_of
@@ -53,7 +53,7 @@ class Store:
     """
 
     def __init__(
-        self, path: str, config: StoreConfig, clock: Clock, fs: FileSystem,
+        self, path: StorePath, config: StoreConfig, clock: Clock, fs: FileSystem,
         hooks: Sequence[PutHook] = (), dispatchers: Sequence[Dispatcher] = (), workers: bool = True,
         check: Check | None = None,
     ) -> None:  # fmt: skip
@@ -169,10 +169,11 @@ class Store:
         """
         return self._reader().message_at(place)
 
+    @checked
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
         self._ownership.require_process()
-        return self._parts.queues.bounds(arguments.text("topic", topic), queue_id)
+        return self._parts.queues.bounds(topic, queue_id)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
@@ -215,11 +216,13 @@ class Store:
         self._require_open()
         return self._features.transactions
 
+    @checked
     def consumer(self, group: str, topic: str, tags: str = "*", consume_from: Start = "earliest") -> Consumer:
         """A consumer of a topic's messages with one of the tags, for a group that consumes nothing else meanwhile."""
         self._require_open()
         return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
 
+    @checked
     def delete_topic(self, topic: str) -> bool:
         """Removes a topic: its queues, its place in the table and what groups have consumed of it, durably.  False if
         there is none.
@@ -230,8 +233,9 @@ class Store:
         messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        return self._features.deletion.delete(arguments.text("topic", topic))
+        return self._features.deletion.delete(topic)
 
+    @checked
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
         """Deletes log files that are old enough, or of `any_age`, but never the newest one, with what led to them; some
         files at a time, and the rest by the next calls.  Returns what was done, or would be.  Raises OSError, NotNow.
@@ -246,6 +250,7 @@ class Store:
             raise Rejected("this store counts nothing: statistics=False")
         return self._statistics.snapshot()
 
+    @checked
     def flush(self, timeout_s: float = 60.0) -> None:
         """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
         self._require_open()
@@ -466,8 +471,9 @@ class Store:
         self._ownership.require_open()
 
 
+@checked
 def open_store(
-    path: str,
+    path: StorePath,
     config: StoreConfig | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
@@ -487,8 +493,6 @@ def open_store(
     front of sound records, or that holds bytes and not one sound record, unless `config.on_middle_damage` says to cut
     it; OSError as the system gives it.
     """
-    if config is not None and not isinstance(config, StoreConfig):
-        raise arguments.wrong_type("config", config, "a StoreConfig")
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check
     )

@@ -70,7 +70,9 @@ READ: dict[str, OptionText] = {
         ' has them is written in a JSON list, `["a,b"]`',
     ),
     "keys": OptionText(
-        "", "messages that have one of these among their keys or as their unique key: `o-1017 || o-1018`"
+        "",
+        "messages that have one of these among their keys or as their unique key: `o-1017 || o-1018`. Commas, a single"
+        ' `|` and quotes are refused as in `tags`: a key that has them is written in a JSON list, `["a,b"]`',
     ),
     "columns": OptionText("", "names with commas between them, or `*` for all; without it the default columns"),
     "includeProperties": OptionText("false", "whether the default columns have `properties` as well"),

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.errors import Rejected
-from rmqstore.formats.wanted_words import tag_words
+from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc, key_list
+from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 from spark_source.stream_limits import TriggerLimits
@@ -38,7 +38,7 @@ PARSERS: dict[str, Parser] = {
     "startingOffsetsByTimestampStrategy": values.one_of("error", "latest"),
     "includeSystemTopics": values.flag,
     "tags": tag_words,
-    "keys": key_list,
+    "keys": key_words,
     "columns": lambda text: resolve_columns(text.strip()),
     "includeProperties": values.flag,
     "failOnDataLoss": values.flag,

@@ -2,7 +2,8 @@
 
 A number is the next offset to read.  Spark compares these as text, so keys are sorted and nothing that changes by
 itself is in them.  Keys that begin with `$` are notes: `$from` stands in an end offset and says where those queues
-begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$metrics`
+begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$since` and
+`$behind` say what is known of queues that were found shorter than where the stream stands (`turned_back`); `$metrics`
 stands in reports only.  Before 4.2 Spark asks for the first end without saying whether it is a new query's: `$initial`
 in that end is where a new one would begin, and counts for the first batch, which on those versions is the one whose
 start says `"$initial": true`.
@@ -17,14 +18,28 @@ from rmqstore.snapshot.selection import Place
 from rmqstore.snapshot.stream_selection import Offsets
 
 FROM, INITIAL, METRICS = "$from", "$initial", "$metrics"
+SINCE, BEHIND = "$since", "$behind"
 _INT64_MAX = 2**63 - 1
 
-__all__ = ["FROM", "INITIAL", "METRICS", "Offsets", "begins_of", "offset_json", "offsets_in"]
+__all__ = [
+    "BEHIND",
+    "FROM",
+    "INITIAL",
+    "METRICS",
+    "SINCE",
+    "Offsets",
+    "begins_of",
+    "note_in",
+    "offset_json",
+    "offsets_in",
+]
+
+Notes = Mapping[str, Mapping[Place, int]]
 
 
-def offset_json(offsets: Mapping[Place, int], begun: Mapping[Place, int] | None = None) -> dict[str, Any]:
-    """`offsets` as JSON, sorted; `begun` goes in as `$from`."""
-    shaped: dict[str, Any] = {FROM: offset_json(begun)} if begun else {}
+def offset_json(offsets: Mapping[Place, int], notes: Notes | None = None) -> dict[str, Any]:
+    """`offsets` as JSON, sorted, with those of the notes that say anything."""
+    shaped: dict[str, Any] = {name: offset_json(note) for name, note in sorted((notes or {}).items()) if note}
     for (broker, topic, queue_id), offset in sorted(offsets.items(), key=_sort_key):
         shaped.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
     return shaped
@@ -60,8 +75,13 @@ def begins_of(start: Mapping[str, Any], end: Mapping[str, Any], *, is_first: boo
     notes = [INITIAL, FROM] if is_first else [FROM]
     begun = offsets_in(start)
     for note in notes:
-        begun |= offsets_in(_table(end.get(note, {}), note))
+        begun |= note_in(end, note)
     return begun
+
+
+def note_in(shaped: Mapping[str, Any], name: str) -> Offsets:
+    """What a note of offset JSON says; nothing if it is not there.  Raises Rejected for another shape."""
+    return offsets_in(_table(shaped.get(name, {}), name))
 
 
 def _table(value: object, name: str) -> Mapping[str, Any]:

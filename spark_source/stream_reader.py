@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqstore.errors import DataLost, Rejected, StoreError
+from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.progress_file import ProgressFile
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream_ends import StreamEnds, without_missing_files
@@ -24,7 +24,7 @@ from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
 from spark_source.stream_offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
-from spark_source.turned_back import TurnedBack
+from spark_source.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn = 0
         self._taken_s: float | None = None
         self._skipped = Skipped()
-        self._turned = TurnedBack(log)
+        self._searches = Searches()
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
     @errors_in_one_line()
@@ -123,25 +123,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of the next batch; `start` itself while there is nothing to read.
 
+        Where a queue is found shorter that is something to write down, so Spark gets a batch, with rows or without.
         Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on, and
         Rejected where no store is of a broker that the stream knows.
         """
         if start is None:
             return self._latest_of_all()
         before = offsets_in(start)
+        known = TurnedBack.noted(start).among(self._covered(before))
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
-        noted = offsets_in(start.get(FROM))
-        batch, turned = self._looked(lambda snapshot: self._batch_behind(snapshot, before, noted, is_limited))
+        now_ms = int(time.time() * 1000)
+        batch, seen = self._looked(lambda snapshot: self._batch_behind(snapshot, before, known, now_ms, is_limited))
         self._reached = batch.ends
-        if not batch.is_any:
+        if not batch.is_any and seen == known:
             return start
-        self._turned.note(batch.lows, batch.ends, turned)
-        self._turn += 1
-        self._taken_s = self._clock()
+        seen.tell(log, known, batch.queues, before, batch.begun)
+        if batch.is_any:
+            self._turn += 1
+            self._taken_s = self._clock()
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
         begun = self._initial | batch.begun if before == self._initial else batch.begun
-        return offset_json(batch.ends, begun)
+        return offset_json(batch.ends, {FROM: begun} | seen.among(before.keys() - batch.lows.keys()).notes)
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
@@ -153,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = self._reached
             batch = self._looked(lambda snapshot: self._next_batch(snapshot, reached, is_limited=False))
             self._reached = batch.ends
-            return offset_json(batch.ends, batch.begun)
+            return offset_json(batch.ends, {FROM: batch.begun})
         try:
             note = {INITIAL: offset_json(self._started())}
         except StoreError:  # a restarted query needs no such place, and a new one is asked for it next
@@ -241,12 +244,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._selection.queues(snapshot)
 
     def _batch_behind(
-        self, snapshot: Snapshot, before: Offsets, noted: Offsets, is_limited: bool
-    ) -> tuple[NextBatch, Offsets]:
-        """The next batch, and where it goes on in queues that ended before the stream's place."""
-        queues = self._queues(snapshot)
-        turned = {} if self._fails else self._turned.begins(queues, self._covered(before), noted)
-        return self._next_batch(snapshot, before, is_limited, turned), turned
+        self, snapshot: Snapshot, before: Offsets, known: TurnedBack, looked_ms: int, is_limited: bool
+    ) -> tuple[NextBatch, TurnedBack]:
+        """The next batch, and what is known before it of queues that end before the stream's place."""
+        if self._fails:
+            return self._next_batch(snapshot, before, is_limited), known
+        queues, standing = self._queues(snapshot), self._covered(before)
+        seen = known.seen(queues, {store.broker_name for store in snapshot.stores}, standing, looked_ms)
+        turned = seen.begins(queues, standing, self._searches)
+        return self._next_batch(snapshot, before, is_limited, turned), seen
 
     def _next_batch(
         self, snapshot: Snapshot, before: Offsets, is_limited: bool, turned: Offsets | None = None
@@ -262,11 +268,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.limited(self._limits, self._turn, is_due=is_due)
 
     def _looked(self, ask: Callable[[Snapshot], Answer]) -> Answer:
-        """The answer to what is asked of the store as it is now; a loss counts when it is seen again and again."""
+        """The answer to what is asked of the store as it is now; a loss, and a store that does not come to rest, count
+        when they are seen again and again.
+        """
         for _ in range(_LOOKS_MAX - 1):
             try:
                 return ask(self._ends.look())
-            except DataLost:
+            except (DataLost, StoreChanging):
                 self._ends.forget()
         return ask(self._ends.look())
 

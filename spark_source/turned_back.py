@@ -3,74 +3,119 @@
 Kafka's source goes on at the new end then, and reads once more what a lagging copy catches up with.  Here the store
 times tell: what was stored after the queue was found shorter cannot have been read before, and what was stored until
 then may have been.
+
+A query may be started again at any time, so all that is known of these queues stands in the offset: a note that comes
+with the offset which first saw the queue shorter, rows or none, and goes with the one that next brings rows of it.
+While it stands nothing of the queue was read that was stored after its time; so it is as true of a copy that has caught
+up meanwhile, or of a store that was made anew once more.
 """
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from logging import Logger
+from typing import Any
 
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.selection import Place
 from rmqstore.snapshot.time_lookup import offset_at
-from spark_source.stream_offsets import Offsets
+from spark_source.stream_batches import Queues
+from spark_source.stream_offsets import BEHIND, SINCE, Offsets, note_in
 
 
-@dataclass(slots=True)
-class _Turn:
-    """Since when a queue is known to be shorter, and which batch, from and to, went on in it."""
-
-    since_ms: int
-    batch: tuple[int, int] | None = None
-
-
+@dataclass(frozen=True, slots=True)
 class TurnedBack:
-    """Remembers such queues while the stream runs; what it finds out it logs."""
+    """What a stream knows of such queues: what was stored at or after `since_ms`, and not before the offset `behind`
+    where there is one, is new.  Nothing in it is changed.
+    """
 
-    def __init__(self, log: Logger) -> None:
-        self._log = log
-        self._turns: dict[Place, _Turn] = {}
+    since_ms: Mapping[Place, int] = field(default_factory=dict)
+    behind: Offsets = field(default_factory=dict)
 
-    def begins(
-        self, queues: Mapping[Place, tuple[StoreExtent, QueueExtent]], before: Offsets, noted: Offsets
-    ) -> Offsets:
-        """Where queues that ended before the stream's place are to be read on, for those that can be.
+    @classmethod
+    def noted(cls, shaped: Mapping[str, Any]) -> "TurnedBack":
+        """What offset JSON says of them.  Raises Rejected for another shape."""
+        return cls(note_in(shaped, SINCE), note_in(shaped, BEHIND))
 
-        `before` is where the stream stands, `noted` where the batch that brought it there began.  Raises DataLost if a
-        file vanishes meanwhile.
+    @property
+    def notes(self) -> dict[str, Mapping[Place, int]]:
+        """It as notes of offset JSON."""
+        return {SINCE: self.since_ms, BEHIND: self.behind}
+
+    def among(self, places: Collection[Place]) -> "TurnedBack":
+        """What of it is about these queues."""
+        return TurnedBack(
+            {place: ms for place, ms in self.since_ms.items() if place in places},
+            {place: offset for place, offset in self.behind.items() if place in places},
+        )
+
+    def seen(self, queues: Queues, brokers: Collection[str], before: Offsets, looked_ms: int) -> "TurnedBack":
+        """It with what the queues of these brokers show, those that are gone included.
+
+        `before` is where the stream stands, `looked_ms` the time before it looked: what is stored meanwhile is new.
+        A store that is not read this time is not one that was cut.
+        """
+        since_ms, behind = dict(self.since_ms), dict(self.behind)
+        for place, offset in before.items():
+            if place[0] not in brokers:
+                continue
+            end = _end(queues, place)
+            if place not in since_ms:
+                if end < offset:
+                    since_ms[place] = looked_ms
+            elif looked_ms < since_ms[place]:
+                # The clock was set back: what is there has these times as well, and may have been read.
+                since_ms[place], behind[place] = looked_ms, end
+            elif end < behind.get(place, 0):
+                del behind[place]  # made anew once more: the offset is one of a store that is gone
+        return TurnedBack(since_ms, behind)
+
+    def begins(self, queues: Queues, before: Offsets, searches: "Searches") -> Offsets:
+        """Where the queues are to be read on that hold something new before where the stream stands.
+
+        Raises DataLost if a file vanishes meanwhile.
         """
         found: Offsets = {}
-        for place, offset in before.items():
-            turn = self._turns.get(place)
-            if turn is not None and turn.batch == (noted.get(place), offset):
-                del self._turns[place]  # it has gone on
-                turn = None
-            if place not in queues or (turn is None and queues[place][1].max_offset >= offset):
+        for place, since_ms in self.since_ms.items():
+            if place not in queues:
                 continue
-            store, queue = queues[place]
-            turn = turn or self._turned(place, queue, offset)
-            low = offset_at(store, queue, turn.since_ms, "lower")
-            if low < min(offset, queue.max_offset):
+            low = max(searches.first_since(since_ms, place, *queues[place]), self.behind.get(place, 0))
+            if low < min(before[place], queues[place][1].max_offset):
                 found[place] = low
-            elif queue.max_offset >= offset:
-                del self._turns[place]  # a copy has caught up
         return found
 
-    def note(self, lows: Offsets, ends: Offsets, begins: Offsets) -> None:
-        """Takes note of a batch that is handed out."""
-        for place, low in lows.items():
-            if place in begins and place in self._turns:
-                self._turns[place].batch = low, ends[place]
-                self._log.warning("%s goes on at offset %d", _name(place), low)
+    def tell(self, log: Logger, known: "TurnedBack", queues: Queues, before: Offsets, begun: Offsets) -> None:
+        """Logs what was not `known`, and where queues are read on by it."""
+        for place in self.since_ms.keys() - known.since_ms.keys():
+            log.warning(
+                "%s ends at offset %d, before %d where the stream stands: the store was cut or made anew; the stream "
+                "goes on with what is stored there from now on, or from %d where that comes; a new checkpointLocation "
+                "reads all", _name(place), _end(queues, place), before[place], before[place],
+            )  # fmt: skip
+        for place in self.behind.keys() - known.behind.keys():
+            log.warning("the clock was set back: %s goes on behind offset %d", _name(place), self.behind[place])
+        for place in self.since_ms.keys() & begun.keys():
+            log.warning("%s goes on at offset %d", _name(place), begun[place])
 
-    def _turned(self, place: Place, queue: QueueExtent, offset: int) -> _Turn:
-        self._log.warning(
-            "%s ends at offset %d, before %d where the stream stands: the store was cut or made anew; the stream goes "
-            "on with what is stored there from now on, or from %d where that comes; a new checkpointLocation reads all",
-            _name(place), queue.max_offset, offset, offset,
-        )  # fmt: skip
-        self._turns[place] = _Turn(int(time.time() * 1000))
-        return self._turns[place]
+
+class Searches:
+    """Looks for what is new in queues, and not again while nothing was added to them: a queue may be still for long."""
+
+    def __init__(self) -> None:
+        self._found: dict[Place, tuple[QueueExtent, int, int]] = {}
+
+    def first_since(self, since_ms: int, place: Place, store: StoreExtent, queue: QueueExtent) -> int:
+        """The first queue offset that was stored at or after a time, the queue's end if there is none.
+
+        Raises DataLost as `offset_at`.
+        """
+        found = self._found.get(place)
+        if found is None or found[0] is not queue or found[1] != since_ms:
+            found = self._found[place] = queue, since_ms, offset_at(store, queue, since_ms, "lower")
+        return found[2]
+
+
+def _end(queues: Queues, place: Place) -> int:
+    return queues[place][1].max_offset if place in queues else 0
 
 
 def _name(place: Place) -> str:

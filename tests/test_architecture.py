@@ -19,13 +19,14 @@ PROJECT = Path(__file__).parents[1]
 ROOMS: dict[str, set[str]] = {
     "rmqstore.errors": set(),
     "rmqstore.arguments": {"rmqstore.errors"},
-    "rmqstore.formats": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.message"},
+    "rmqstore.annotations": {"rmqstore.errors", "rmqstore.arguments"},
+    "rmqstore.formats": {"rmqstore.errors", "rmqstore.annotations", "rmqstore.arguments", "rmqstore.message"},
     "rmqstore.clock": set(),
     "rmqstore.locks": set(),
     "rmqstore.worker": {"rmqstore.locks"},
     "rmqstore.message": {"rmqstore.errors"},
-    "rmqstore.config": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.files", "rmqstore.formats"},
-    "rmqstore.files": {"rmqstore.errors", "rmqstore.formats", "rmqstore.clock", "rmqstore.locks"},
+    "rmqstore.config": {"rmqstore.errors", "rmqstore.annotations", "rmqstore.files", "rmqstore.formats"},
+    "rmqstore.files": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats", "rmqstore.clock", "rmqstore.locks"},
     "rmqstore.log": {
         "rmqstore.errors",
         "rmqstore.arguments",
@@ -39,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.broker": {
         "rmqstore.errors",
+        "rmqstore.annotations",
         "rmqstore.arguments",
         "rmqstore.formats",
         "rmqstore.files",
@@ -52,6 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.stats_text": {"rmqstore.errors", "rmqstore.stats"},
     "rmqstore.consumer": {
         "rmqstore.errors",
+        "rmqstore.annotations",
         "rmqstore.arguments",
         "rmqstore.formats",
         "rmqstore.message",
@@ -77,7 +80,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.store_condition": {"rmqstore.broker", "rmqstore.files", "rmqstore.log", "rmqstore.stats"},
     "rmqstore.store": {
-        "rmqstore.arguments",
+        "rmqstore.annotations",
         "rmqstore.broker",
         "rmqstore.stats",
         "rmqstore.store_condition",
@@ -91,7 +94,13 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.log",
     },
-    "rmqstore.snapshot": {"rmqstore.errors", "rmqstore.arguments", "rmqstore.formats", "rmqstore.files"},
+    "rmqstore.snapshot": {
+        "rmqstore.errors",
+        "rmqstore.annotations",
+        "rmqstore.arguments",
+        "rmqstore.formats",
+        "rmqstore.files",
+    },
     "rmqstore.cli": {
         "rmqstore",
         "rmqstore.errors",

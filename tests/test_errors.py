@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rmqstore.errors import NoRecord, next_step
+from rmqstore.errors import NoRecord, Rejected, UnknownTopic, next_step
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,24 @@ def test_a_place_without_a_record_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(NoRecord("/s/commitlog/0", 5, "no whole record stands here")))
     assert (type(error), error.path, error.offset) == (NoRecord, "/s/commitlog/0", 5)
     assert "give the physicalOffset of a message" in str(error)
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_text_that_nobody_can_read_whole_is_cut_and_the_next_step_stays(blank: str) -> None:
+    error = UnknownTopic(f"begin{'x' * 20_000}{blank}{'x' * 20_000}end", "/data/store")
+    assert len(str(error)) < 1000
+    assert str(error).startswith("no topic 'beginxxx")
+    assert "characters) …" in str(error)
+    assert str(error).endswith("xxxend' in /data/store: `rmqstore inspect` lists the topics")
+    assert len(pickle.loads(pickle.dumps(error)).topic) == len(error.topic)
+    assert len(str(Rejected("many mistakes; " * 10_000))) < 5000
+
+
+def test_an_error_is_one_line_of_utf_8_whatever_is_in_it() -> None:
+    error = Rejected("/data/a\nb\udcff\0: is no store;\r\n give another")
+    assert str(error) == "/data/a b\ufffd : is no store; give another"
+
+
+def test_a_long_path_stays_whole() -> None:
+    path = "/a" * 400
+    assert path in str(UnknownTopic("orders", path))

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqstore.arguments import I32_MAX, integer, text
+from rmqstore.annotations import checked
+from rmqstore.arguments import I32_MAX, integer
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreError
@@ -87,11 +88,13 @@ class ConsumerOffsets:
             self._file.close()
             self._light_file.close()
 
+    @checked
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next queue offset to consume; None if the group never committed one."""
         offsets = self._table.get((group, topic))
         return None if offsets is None else offsets.get(queue_id)
 
+    @checked
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Sets the next queue offset to consume, also back; durable with the next `persist`.
 
@@ -99,7 +102,6 @@ class ConsumerOffsets:
         """
         self._require_store()
         queue_id, offset = integer("queue_id", queue_id, 0, I32_MAX), integer("offset", offset, 0)
-        group, topic = text("group", group), text("topic", topic)
         with self._lock:
             offsets = self._table.get((group, topic))
             if offsets is None:
@@ -115,6 +117,7 @@ class ConsumerOffsets:
         with self._lock:
             return {key: dict(offsets) for key, offsets in self._table.items()}
 
+    @checked
     def remove_topic(self, topic: str) -> None:
         """Forgets what was committed for a topic; durable with the next `persist`."""
         with self._lock:

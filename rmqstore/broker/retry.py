@@ -6,6 +6,7 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 from collections.abc import Callable
 from dataclasses import replace
 
+from rmqstore.annotations import checked
 from rmqstore.errors import Rejected
 from rmqstore.formats import names, properties
 from rmqstore.formats.broker_json import SubscriptionGroup
@@ -25,6 +26,7 @@ class Retries:
         self._put = put
         self._find_group = find_group
 
+    @checked
     def send_back(
         self, group: str, message: StoredMessage, delay_level: int = 0, max_times: int | None = None
     ) -> PutResult:

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmqstore.arguments import integer, text
+from rmqstore.annotations import checked
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import DataVersion, SubscriptionGroup
-from rmqstore.formats.broker_json_text import subscription_groups_text
+from rmqstore.formats.broker_json_text import storable_fields, subscription_groups_text
 
 _I32 = range(-(2**31), 2**31)
 
@@ -47,6 +47,7 @@ class SubscriptionGroups:
         with self._lock:
             self._file.close()
 
+    @checked
     def find(self, group: str) -> SubscriptionGroup:
         """A group's settings; those of a new group, which is not saved, for one that is not in the table."""
         return self._present.groups.get(group) or SubscriptionGroup(group)
@@ -55,10 +56,12 @@ class SubscriptionGroups:
         """Every group in the table, as it is at this moment."""
         return dict(self._present.groups)
 
+    @checked
     def put(self, group: SubscriptionGroup) -> None:
         """Adds or changes a group; durable when it returns.  Members of the file that `SubscriptionGroup` does not know
         are kept, unless it brings its own.  Raises Rejected, OSError with nothing changed.
         """
+        group = storable_fields(group)
         _check(group)
         with self._lock:
             before = self._present
@@ -83,9 +86,6 @@ def _text(document: _Document) -> str:
 
 def _check(group: SubscriptionGroup) -> None:
     """Raises Rejected for a group whose settings or whose retry topic no broker could hold."""
-    text("group", group.group)
-    for name in ("retry_queue_nums", "retry_max_times"):
-        integer(name, getattr(group, name))
     if not (group.group and names.is_topic_name(names.RETRY_PREFIX + group.group)):
         raise Rejected(f"group={group.group!r}: letters, digits, %, |, _ and -, at most 248")
     if group.retry_queue_nums not in _I32 or group.retry_queue_nums < 0:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmqstore.arguments import integer, text
+from rmqstore.annotations import checked
+from rmqstore.arguments import integer
 from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreClosed
@@ -21,7 +22,7 @@ from rmqstore.formats.broker_json import (
     DataVersion,
     TopicConfig,
 )
-from rmqstore.formats.broker_json_text import topics_text
+from rmqstore.formats.broker_json_text import storable_fields, topics_text
 from rmqstore.formats.record_frame import may_be_stored
 from rmqstore.locks import let_go
 from rmqstore.log.refusal_reasons import topic_reason
@@ -102,6 +103,7 @@ class Topics:
         with self._lock:
             self._file.close()
 
+    @checked
     def find(self, topic: str) -> TopicConfig | None:
         """A topic's configuration."""
         config = self._configs.get(topic)
@@ -118,11 +120,13 @@ class Topics:
         with self._lock:
             return dict(self._configs)
 
+    @checked
     def put(self, config: TopicConfig) -> None:
         """Adds or changes a topic; durable when it returns.  Members of the file that `TopicConfig` does not know are
         kept, unless it brings its own.  Raises Rejected, also for another queue.type than the topic has, OSError with
         nothing changed.
         """
+        config = storable_fields(config)
         _check(config)
         with self._lock:
             before = self._configs.get(config.topic)
@@ -134,6 +138,7 @@ class Topics:
             self._save(self._configs | {config.topic: config})
             self._know(config)
 
+    @checked
     def remove(self, topic: str) -> bool:
         """Takes a topic out; durable when it returns.  False if there is none.  Raises OSError with nothing changed."""
         with self._lock:
@@ -304,14 +309,14 @@ def _is_listed(topic: str) -> bool:
 def _check(config: TopicConfig) -> None:
     """Raises Rejected for a topic that no broker could read back or hold."""
     mistakes = []
-    if not names.is_topic_name(text("topic", config.topic)):
+    if not names.is_topic_name(config.topic):
         mistakes.append(f"topic={config.topic!r}: letters, digits, %, |, _ and -, at most 255")
     if names.is_light_queue(config.topic):
         mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
     fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
-    numbers = {name: integer(name, getattr(config, name)) for name in fields}
+    numbers = {name: getattr(config, name) for name in fields}
     mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
-    if not 0 <= integer("perm", config.perm) <= _PERM_MAX:
+    if not 0 <= config.perm <= _PERM_MAX:
         mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
     if config.attributes.get(QUEUE_TYPE, PLAIN_QUEUES) not in (PLAIN_QUEUES, BATCH_QUEUES):
         mistakes.append(f"{QUEUE_TYPE}={config.attributes[QUEUE_TYPE]!r}: {PLAIN_QUEUES} or {BATCH_QUEUES}")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from rmqstore import arguments
+from rmqstore.annotations import checked
 from rmqstore.broker.transaction_check import Check, CheckCycle, CheckLimits
 from rmqstore.broker.transaction_messages import (
     CHECK_GROUP,
@@ -126,8 +128,9 @@ class Transactions:
 
         `group` is the producer's (PGROUP).  The real topic's refusal is the answer.  Raises WrongType, DurabilityLost.
         """
-        if not has_plain_types(message) or message.properties != {}:
+        if type(message) is not Message or not _is_bare(message):
             message = plain_message(message)
+        group = arguments.text("group", group)
         admitted = self._log.admit(message)
         if isinstance(admitted, PutStatus):
             return PutResult(admitted, reason=self._log.why_not(message))
@@ -140,6 +143,7 @@ class Transactions:
                     self._table.register(prepared, half.properties, is_sure=True)
         return result
 
+    @checked
     def prepared(self, result: PutResult) -> Prepared:
         """The name of the transaction that `prepare` answered with.  Raises Rejected for another answer."""
         half = self.half_at(result.physical_offset)
@@ -147,6 +151,7 @@ class Transactions:
             raise Rejected(f"no half message was stored at {result.physical_offset}")
         return prepared_of(half)
 
+    @checked
     def commit(self, prepared: Prepared) -> PutResult:
         """Makes the message visible in its topic; the answer is about that message, durable as a put is.
 
@@ -156,6 +161,7 @@ class Transactions:
         with self._claimed(prepared) as (transaction, half):
             return self.decide(transaction, half, is_commit=True, put_op=self._log.put)
 
+    @checked
     def rollback(self, prepared: Prepared) -> PutResult:
         """Sees to it that nobody gets the message; the answer is about the op message.  Raises as `commit` does."""
         with self._claimed(prepared) as (transaction, half):
@@ -383,6 +389,11 @@ def _messages(
         if result.next_offset <= start:
             return
         start = result.next_offset
+
+
+def _is_bare(message: Message) -> bool:
+    """Whether a message has plain types and no properties."""
+    return has_plain_types(message) and type(message.properties) is dict and not message.properties
 
 
 def _prepared_by(half: Message, result: PutResult) -> Prepared:

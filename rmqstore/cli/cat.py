@@ -19,9 +19,10 @@ from rmqstore.cli.output import (
     printable,
     store_arguments,
     utc,
+    whole_text,
     wrapped,
 )
-from rmqstore.formats.wanted_words import tag_words
+from rmqstore.formats.wanted_words import key_words, tag_words
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
@@ -37,21 +38,32 @@ Row = dict[str, Any]
 
 def _tag_words(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
     try:
-        return tag_words(text)
+        return tag_words(whole_text(_ctx, _param, text) or "")
+    except Rejected as mistake:
+        raise click.BadParameter(str(mistake)) from None
+
+
+def _key_words(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    try:
+        return key_words(whole_text(_ctx, _param, text) or "") if text else ()
     except Rejected as mistake:
         raise click.BadParameter(str(mistake)) from None
 
 
 @click.command()
 @store_arguments
-@click.option("--topic", required=True, help="The topic; `rmqstore inspect` lists them.")
+@click.option("--topic", required=True, callback=whole_text, help="The topic; `rmqstore inspect` lists them.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
 @click.option(
     "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
 )
-@click.option("--key", help="Only messages with this key (KEYS or UNIQ_KEY) or message id.")
+@click.option(
+    "--key",
+    callback=_key_words,
+    help='Only messages with this key (KEYS or UNIQ_KEY) or message id; "a || b", or a JSON list.',
+)
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
 @click.option("--json-lines", is_flag=True, help="One JSON object a line.")
 def cat(
@@ -109,7 +121,7 @@ def _batches(
         selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
     return snapshot.scan(
         **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=how["tags"],
-        keys=(how["key"],) if how["key"] else (), on_corrupt_record="null", fail_on_data_loss=False,
+        keys=how["key"], on_corrupt_record="null", fail_on_data_loss=False,
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
         batch_rows=4096,
     )  # fmt: skip

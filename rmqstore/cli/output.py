@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -61,8 +62,39 @@ def store_arguments(command: Command) -> Command:
     return debug_option(command)
 
 
+class OutputFailed(click.ClickException):
+    """Standard output takes no more, or was closed before the command began: the store has nothing to do with it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"standard output cannot be written: {reason}; send it to a place that takes it, > FILE or | less"
+        )
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was raised by printing: all that is printed goes through click.echo, its own --help as well."""
+    return any(frame.f_code is click.echo.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _output_failed(error: OSError) -> OutputFailed:
+    # What is left in the buffer would fail again where the interpreter ends, and change the exit status.
+    sys.stdout = io.StringIO()
+    return OutputFailed(error.strerror or str(error))
+
+
 class Commands(click.Group):
     """A group whose commands end with one line for whatever the user can do something about."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs the program; does nothing where there is no standard output to say what was done."""
+        failed = OutputFailed("it is closed")
+        if getattr(sys, "stdout", None) is not None:
+            try:
+                return super().main(*args, **extra)
+            except OSError as error:  # of --help and --version, for which no command is invoked
+                failed = _output_failed(error)
+        failed.show()
+        sys.exit(failed.exit_code)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; errors become one line and exit status 1, unless --debug is given."""
@@ -74,9 +106,20 @@ class Commands(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly
         except (StoreError, OSError) as error:
+            if isinstance(error, OSError) and _is_of_output(error):
+                raise _output_failed(error) from None
             if ctx.find_root().meta.get(_DEBUG):
                 raise
             raise click.ClickException(one_line(error)) from None
+
+
+def whole_text(_ctx: click.Context, _param: click.Parameter, given: str | None) -> str | None:
+    """The callback of an option that is a text: the system hands over any bytes."""
+    try:
+        (given or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{printable(given or '')!r} is no UTF-8: write it in a terminal that is") from None
+    return given
 
 
 def one_line(error: Exception) -> str:

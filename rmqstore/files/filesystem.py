@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rmqstore.files.regular import open_regular, require_directory
+from rmqstore.files.regular import open_regular, require_directory, status_of
 from rmqstore.files.store_lock import HeldLock, RealLock
 
 if TYPE_CHECKING:
@@ -289,9 +289,12 @@ class RealFileSystem:
             names = sorted(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError:
+            status_of(directory)  # says it of links that lead round in a circle
+            raise
         for name in names:
             with suppress(FileNotFoundError):
-                status = os.stat(os.path.join(directory, name))
+                status = status_of(os.path.join(directory, name))
                 is_directory = stat.S_ISDIR(status.st_mode)
                 found.append(DirectoryEntry(name, status.st_size, is_directory, status.st_mtime_ns // 1_000_000))
         return found

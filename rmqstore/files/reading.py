@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from rmqstore.arguments import shown
 from rmqstore.errors import NotAStore, next_step
 from rmqstore.files.regular import open_regular
 from rmqstore.formats.names import ROOT_WANTED
@@ -27,6 +28,7 @@ _LOOK_SIZE = 64 * 1024
 _PROBES = 16
 # What the system says of a file that its owner deleted or replaced since it was listed.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_UNMAPPABLE = (errno.ENOMEM, errno.ENODEV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def canonical_path(path: StorePath) -> str:
     try:
         text = os.fsdecode(path)
     except TypeError:
-        raise NotAStore(repr(path), "is no path; give a text, bytes or a pathlib.Path") from None
+        raise NotAStore(shown(path), "is no path; give a text, bytes or a pathlib.Path") from None
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1].lower() != "file":
         raise NotAStore(text, "is not a file system path; mount or copy the store and give its directory")
@@ -79,6 +81,11 @@ def canonical_path(path: StorePath) -> str:
         raise NotAStore("''", f"is an empty path; {ROOT_WANTED}; the one that you are in is '.'")
     if "\0" in text:
         raise NotAStore(repr(text), "holds a character 0, which no path does; give the path of a directory")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        reason = f"holds {error.object[error.start]!r}, half a character, which no path does; give it as bytes"
+        raise NotAStore(repr(text), reason) from None
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
@@ -86,6 +93,8 @@ def canonical_path(path: StorePath) -> str:
 
 
 def _unreadable(path: str, error: OSError) -> NotAStore:
+    # Of a directory it may be one name in it that cannot be looked at.
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else path
     return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 
@@ -214,9 +223,17 @@ def is_locked(path: str) -> bool:
         return False
 
 
+_SHRANK = "the file shrank below"
+
+
 def shrunk(path: str, size: int) -> OSError:
     """The error (ESTALE) for a file that ends before the first `size` bytes that it had."""
-    return OSError(errno.ESTALE, f"the file shrank below {size} bytes while it was read", path)
+    return OSError(errno.ESTALE, f"{_SHRANK} {size} bytes while it was read", path)
+
+
+def tells_of_change(reason: str) -> bool:
+    """Whether the words of a system's error are those for a file that its owner deleted, replaced or cut."""
+    return reason.startswith(_SHRANK) or reason in {os.strerror(number) for number in _GONE}
 
 
 class OpenFile:
@@ -288,13 +305,25 @@ class OpenFile:
             self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
         return memoryview(self._map)
 
+    def map_if_possible(self, size: int) -> memoryview | None:
+        """As `map_bytes`; None where the system has no room for the mapping (a limit of the address space), or cannot
+        map files of this file system.
+        """
+        try:
+            return self.map_bytes(size)
+        except OSError as error:
+            if error.errno in _UNMAPPABLE:
+                return None
+            raise
+
     def pages(self, size: int, is_mapped: bool) -> "memoryview | ReadPages":
         """The first `size` bytes as what slices are taken of: the mapping, or reads with pread.
 
         Raises OSError (ESTALE) if the file is now shorter, now or at a slice; after `close` only the mapping answers.
         """
-        if is_mapped:
-            return self.map_bytes(size)[:size]
+        mapped = self.map_if_possible(size) if is_mapped else None
+        if mapped is not None:
+            return mapped[:size]
         if self.size() < size:
             raise shrunk(self.path, size)
         return ReadPages(self, size)

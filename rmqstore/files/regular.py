@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 
-from rmqstore.errors import NotAStore
+from rmqstore.errors import NotAStore, next_step
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -29,9 +29,21 @@ def require_regular(path: str, mode: int) -> None:
         raise NotAStore(path, f"is {what}, not an ordinary file; move it out of the store")
 
 
+def status_of(path: str, *, follow: bool = True) -> os.stat_result:
+    """What stands at `path`.  Raises NotAStore where symbolic links lead round in a circle, which no waiting changes;
+    other OSErrors as the system gives them.
+    """
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise NotAStore(path, f"cannot be reached ({error.strerror}); {next_step(error)}") from None
+
+
 def require_directory(path: str) -> None:
     """Raises NotAStore unless a directory stands at `path`, or a link to one; OSError as the system gives it."""
-    mode = os.stat(path).st_mode
+    mode = status_of(path).st_mode
     if not stat.S_ISDIR(mode):
         what = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise NotAStore(path, f"is {what}, not a directory; move it out of the store")
@@ -44,12 +56,12 @@ def open_regular(path: str, flags: int) -> int:
     other OSErrors as the system gives them.
     """
     follow = not flags & getattr(os, "O_NOFOLLOW", 0)
-    require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    require_regular(path, status_of(path, follow=follow).st_mode)
     try:
         descriptor = os.open(path, flags | _FLAGS)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:  # it was replaced just now, by a link or a socket
-            require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+            require_regular(path, status_of(path, follow=follow).st_mode)
         raise
     try:
         require_regular(path, os.fstat(descriptor).st_mode)

@@ -10,12 +10,15 @@ hashes: a file that was read is written in the order that it had, what is new at
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from rmqstore.annotations import plain_fields
+from rmqstore.arguments import wrong_type
 from rmqstore.formats.broker_json import DataVersion, SubscriptionGroup, TopicConfig
 
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 _NOTHING: Mapping[str, Any] = {}
+Config = TypeVar("Config", TopicConfig, SubscriptionGroup)
 
 # What fastjson 1.2.83 does not write as it is.
 _SPECIAL = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
@@ -36,6 +39,19 @@ _GROUP_5 = _GROUP_4 | {
     "groupRetryPolicy": {"type": "CUSTOMIZED"},
     "groupSysFlag": 0,
 }
+
+
+def storable_fields(config: Config) -> Config:
+    """A topic or group with fields of the types that its file holds.  Raises WrongType."""
+    plain = plain_fields(config)
+    members = plain.unknown_fields
+    try:
+        if all(isinstance(name, str) for name in members):
+            json.dumps(dict(members), ensure_ascii=False).encode()
+            return plain
+    except (TypeError, ValueError, RecursionError):
+        pass  # as where a name is no text
+    raise wrong_type("unknown_fields", members, "members of a JSON object")
 
 
 def topics_text(configs: Mapping[str, TopicConfig], version: DataVersion, others: Mapping[str, Any] = _NOTHING) -> str:

@@ -135,6 +135,15 @@ def read_pieces(body: bytes) -> list[Piece]:
     return pieces
 
 
+def counted_pieces(body: bytes, count: int) -> list[Piece] | None:
+    """The `count` messages of a whole batch body; None where it cannot be taken apart, or holds more or fewer."""
+    try:
+        pieces = read_pieces(body)
+    except Corrupt:
+        return None
+    return pieces if len(pieces) == count else None
+
+
 def numbers_said(record: message.Record, base: int, count: int) -> tuple[int, int] | None:
     """The queue offset and the number of messages of a record in a batch queue, each as two of three voices have it:
     the unit's (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  A record

@@ -1,6 +1,6 @@
 """The types of a message's fields: what a put looks at only where they are not exactly those that it expects."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,21 +23,30 @@ def plain_message(message: Message) -> Message:
     """
     if not isinstance(message, Message):
         raise arguments.wrong_type("message", message, "a rmqstore.Message")
-    fields: dict[str, Any] = {"topic": arguments.text("topic", message.topic)}
+    fields: dict[str, Any] = {"topic": arguments.any_text("topic", message.topic)}
     if message.body is not None:
         fields["body"] = arguments.octets("body", message.body)
-    fields["tags"] = None if message.tags is None else arguments.text("tags", message.tags, _TAGS)
-    keys: Any = message.keys
-    fields["keys"] = "" if keys is None else " ".join(arguments.texts("keys", keys, _KEYS))
-    fields["properties"] = arguments.text_table("properties", message.properties)
+    fields["tags"] = None if message.tags is None else arguments.any_text("tags", message.tags, _TAGS)
+    keys: Any = settled_keys(message)
+    fields["keys"] = "" if keys is None else " ".join(arguments.texts("keys", keys, _KEYS, arguments.any_text))
+    fields["properties"] = arguments.text_table("properties", message.properties, arguments.any_text, may_lack=True)
     for name in _INTEGERS:
         fields[name] = any_integer(name, getattr(message, name))
     if message.born_timestamp_ms is not None:
         fields["born_timestamp_ms"] = born_ms(message.born_timestamp_ms)
     if message.born_host is not None:
-        fields["born_host"] = arguments.text("born_host", message.born_host)
+        fields["born_host"] = arguments.any_text("born_host", message.born_host)
     fields["wait_store_ok"] = arguments.flag("wait_store_ok", message.wait_store_ok)
     return replace(message, **fields)
+
+
+def settled_keys(message: Message) -> Any:
+    """The keys of a message, and from now on in it, as they can be looked at more than once: an iterator brings them
+    only the first time, and the message may be put again, or why it was refused may be looked for.
+    """
+    if isinstance(message.keys, Iterator):
+        message.keys = tuple(message.keys)
+    return message.keys
 
 
 def any_integer(name: str, value: Any) -> int:

@@ -7,6 +7,7 @@ QueueKey = tuple[str, int]
 
 _START = re.compile(r"[0-9]{20}")
 _INDEX = re.compile(r"[0-9]{17}")
+_DIRECTORY_SIZE_MAX = 255  # of names in common file systems
 _QUEUE_ID = re.compile(r"[0-9]{1,10}")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -31,6 +32,7 @@ ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds comm
 LOG_WANTED = "give the directory that holds commitlog/"
 
 _I64_MAX = 2**63 - 1
+_START_MAX = 2**62  # so that the end of a file fits 64 bits as well
 _I32_MAX = 2**31 - 1
 
 # Java: MixAll (prefixes) and TopicValidator (the rest), read in 5.3.
@@ -71,11 +73,11 @@ _SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, SYSTEM_PREFIX, "RMQ_SY
 
 
 def parse_start(name: str) -> int | None:
-    """The start byte offset that a file name of 20 digits says; None for any other name and beyond 2**63 - 1."""
+    """The start byte offset that a file name of 20 digits says; None for any other name and beyond 2**62."""
     if not _START.fullmatch(name):
         return None
     start = int(name)
-    return start if start <= _I64_MAX else None
+    return start if start <= _START_MAX else None
 
 
 def format_start(start: int) -> str:
@@ -109,6 +111,12 @@ def is_root_file(name: str) -> bool:
 def is_config_name(name: str) -> bool:
     """Whether RocketMQ or this engine keeps something of this name in config/, its .bak and .tmp as well."""
     return name.partition(".")[0] in _CONFIG_FILES
+
+
+def is_directory_name(topic: str) -> bool:
+    """Whether a topic can have a directory of queues: no path, and at most 255 bytes."""
+    is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
+    return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _DIRECTORY_SIZE_MAX
 
 
 def is_topic_name(name: str) -> bool:

@@ -15,7 +15,7 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6, encode_host
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.message_fields import plain_message
+from rmqstore.formats.message_fields import plain_message, settled_keys
 from rmqstore.formats.record_crc import CRC_MASK, PROPERTY_CRC_SIZE, crc32, crc_digits, property_crc
 from rmqstore.message import Message, PutStatus
 
@@ -331,6 +331,8 @@ def _joined(message: Message, keys: Iterable[str]) -> str:
     if isinstance(keys, str):
         return str.__str__(keys)
     try:
+        if type(keys) is not list and type(keys) is not tuple:
+            keys = settled_keys(message)
         return properties.KEY_SEPARATOR.join(keys)
     except TypeError:
         plain_message(message)

@@ -10,6 +10,7 @@ rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from rmqstore.arguments import wrong_type
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import NotNow, Rejected, StoreClosed
@@ -310,11 +311,16 @@ class Appender:
         """What the hooks make of a message, one after the other, or the refusal of one of them."""
         for hook in self._hooks:
             answer = hook(message)
+            if type(answer) is Message:
+                message = answer
+                continue
             if isinstance(answer, PutStatus):
                 reason = hook_reason(hook, message)
                 if not reason and answer is PutStatus.SERVICE_NOT_AVAILABLE:
                     reason = self.why_unavailable()
                 return PutResult(answer, reason=reason or f"refused by the hook {name_of(hook)}")
+            if not isinstance(answer, Message):
+                raise wrong_type(f"the answer of the hook {name_of(hook)}", answer, "a rmqstore.Message or a PutStatus")
             message = answer
         return message
 

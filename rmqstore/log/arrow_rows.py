@@ -7,6 +7,9 @@ import pyarrow as pa
 from rmqstore.arguments import wrong_type
 from rmqstore.errors import Rejected
 
+# How Arrow goes on behind what an exception of Python says.
+_FRAMES = ". Detail: Python exception: "
+
 
 class ArrowStream(Protocol):
     """Several batches of rows: tables, data frames, readers, results of a query."""
@@ -28,11 +31,14 @@ ArrowRows = ArrowStream | ArrowBatch
 def as_table(rows: ArrowRows) -> "pa.Table | pa.RecordBatch":
     """The rows as pyarrow has them; a stream is read to its end, since all rows are checked before any is stored.
 
-    Raises WrongType for what gives no Arrow data, Rejected for Arrow data that is no rows of columns, and whatever a
-    stream raises while it is read.
+    Raises WrongType for what gives no Arrow data, Rejected for Arrow data that is no rows of columns and for a stream
+    that fails while it is read; what the generator behind a reader of pyarrow raises comes as it is, and Ctrl-C is
+    Ctrl-C behind any stream.
     """
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return rows
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.read_all()  # not through the C interface, which knows no exceptions but texts
     gives_rows = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
     if not gives_rows or isinstance(rows, type):
         raise wrong_type(
@@ -45,6 +51,24 @@ def as_table(rows: ArrowRows) -> "pa.Table | pa.RecordBatch":
             return pa.record_batch(rows)
         reader = pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise Rejected(f"table: a {type(rows).__name__} that is no rows of columns ({reason})") from None
-    return reader.read_all()
+        raise Rejected(f"table: a {type(rows).__name__} that is no rows of columns ({_short(error)})") from None
+    try:
+        return reader.read_all()
+    except pa.ArrowException as error:
+        _raise_exit_of(str(error))
+        raise Rejected(f"table: a {type(rows).__name__} that cannot be read to its end ({_short(error)})") from None
+
+
+def _short(error: Exception) -> str:
+    """What an error of Arrow says, without the frames of the stream that raised it."""
+    return " ".join(str(error).partition(_FRAMES)[0].split())
+
+
+def _raise_exit_of(text: str) -> None:
+    """Raises what was to end the program, where the C interface made a text of it."""
+    last_line = text.partition(_FRAMES)[2].strip().rpartition("\n")[2]
+    if last_line.startswith("KeyboardInterrupt"):
+        raise KeyboardInterrupt
+    if last_line.startswith("SystemExit"):
+        status = last_line.partition(": ")[2]
+        raise SystemExit(int(status) if status.isdecimal() else status or None)

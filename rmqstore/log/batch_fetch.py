@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rmqstore.errors import Corrupt
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
-from rmqstore.formats.inner_batch import read_pieces, without_batch_flags
+from rmqstore.formats.inner_batch import counted_pieces, without_batch_flags
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.batch_queue import BatchQueue
@@ -116,11 +115,8 @@ def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMess
     body = stored.body
     if body is None or (count == 1 and properties.INNER_COUNT not in stored.properties):
         return [stored]
-    try:
-        pieces = read_pieces(body)
-    except Corrupt:
-        return [stored]
-    if len(pieces) != count:
+    pieces = counted_pieces(body, count)
+    if pieces is None:
         return [stored]
     flags = without_batch_flags(record.sys_flag)
     found = []

@@ -49,7 +49,7 @@ class BatchInDoubt(StoreError):
         super().__init__(path, batch_id, start, log_end, reason)
         self.path, self.batch_id, self.start, self.log_end, self.reason = path, batch_id, start, log_end, reason
 
-    def __str__(self) -> str:
+    def _line(self) -> str:
         return (
             f"{self.path}: batch {self.batch_id} is not whole in [{self.start}, {self.log_end}) of the commitlog, and "
             f"{self.reason}; look at the messages there, then remove this file: the batch comes again as a whole, and "

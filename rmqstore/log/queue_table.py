@@ -26,7 +26,6 @@ from rmqstore.records.light_queues import light_entries
 
 DIRECTORY = "consumequeue"
 _UNIT = QUEUE_ENTRY.size
-_TOPIC_SIZE_MAX = 255
 _EVERYTHING = 2**63 - 1  # as a place in the log: all records are before it
 
 
@@ -324,7 +323,7 @@ class QueueTable:
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
-        if queue_id >> 31 or not _is_directory_name(topic):
+        if queue_id >> 31 or not names.is_directory_name(topic):
             return None
         return self.get_or_create(topic, queue_id)
 
@@ -337,8 +336,3 @@ def _entries(batch: Records, rows: Ints, codes: Ints) -> tuple[Entries, Ints]:
     entries["size"] = batch.sizes if is_all else batch.sizes[rows]
     entries["tags_code"] = codes if is_all else codes[rows]
     return entries, batch.queue_offsets if is_all else batch.queue_offsets[rows]
-
-
-def _is_directory_name(topic: str) -> bool:
-    is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
-    return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _TOPIC_SIZE_MAX

@@ -33,6 +33,7 @@ from rmqstore.log.recovery_outcome import (
     nonzero_behind,
     planned_queues,
 )
+from rmqstore.log.recovery_own_log import require_own_log
 from rmqstore.log.recovery_plan import PlannedFile, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery_queue_view import QueueView
 from rmqstore.log.recovery_queues import Contradiction, QueueScan, QueueTrack
@@ -50,6 +51,7 @@ from rmqstore.log.recovery_start import (
 from rmqstore.log.recovery_view import StoreView, open_view
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
+_NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
 
@@ -117,6 +119,8 @@ class _Planner:
         """Finds where to begin, reads, and begins earlier as long as something older is missed."""
         if not self._log.files:
             return self._plan_without_log()
+        if self._must_refuse:
+            require_own_log(self._store)
         scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
         if self._drops_checkpoint(scan):
             reason = "the checkpoint is later than the newest message: it answers for nothing"
@@ -289,6 +293,7 @@ class _Planner:
         warnings += cut_warnings(queues, end) if self._clean else []
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
+        warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
         warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]

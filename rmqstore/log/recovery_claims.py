@@ -48,7 +48,7 @@ def claims(scan: QueueScan) -> list[Claim]:
 def _plain(scan: QueueScan) -> Iterator[QueueView]:
     """Queues whose entries point at their own records."""
     queues = scan.store.queues.values()
-    return (each for each in queues if not each.is_multi_dispatch and not each.is_batch and each.end > each.first)
+    return (each for each in queues if not each.is_light and not each.is_batch and each.end > each.first)
 
 
 def _after_clean_exit(scan: QueueScan) -> Iterator[Claim]:

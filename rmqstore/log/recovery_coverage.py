@@ -46,7 +46,7 @@ def _entries(store: StoreView, start: int, end: int) -> tuple[Ints, Ints]:
     """Offset and size of every record in [start, end) that an entry points at, in the order of the log."""
     parts = []
     for queue in store.queues.values():
-        if not queue.is_multi_dispatch:
+        if not queue.is_light:
             low, high = queue.slot_at(start), queue.slot_at(end)
             if low < high:
                 entries = queue.read(low, high)

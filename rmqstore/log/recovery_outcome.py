@@ -44,7 +44,7 @@ def _kept(store: StoreView, queue: QueueView, track: QueueTrack | None, scanned:
     the log's end.
     """
     scan_start, log_end = scanned
-    is_trusted = not store.abort_present or (queue.is_multi_dispatch and not store.kinds.multi_dispatch)
+    is_trusted = not store.abort_present or (queue.is_light and not store.kinds.multi_dispatch)
     kept = queue.slot_at(log_end if is_trusted else scan_start)
     if track is not None and track.rewriting:
         kept = min(kept, track.kept if track.kept is not None else 0)

@@ -41,7 +41,7 @@ class QueueView:
         return self.topic, self.queue_id
 
     @property
-    def is_multi_dispatch(self) -> bool:
+    def is_light(self) -> bool:
         """Whether it takes entries of other topics' records (LMQ): the log does not say simply which."""
         return names.is_light_queue(self.topic)
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
+from rmqstore.log.inner_batches import Rows
 from rmqstore.log.queue_numbers import distinct_queues
 from rmqstore.log.record_batch import RecordBatch
 from rmqstore.log.recovery_coverage import is_deleted_topic, oldest_message, queue_rows
@@ -80,6 +82,7 @@ class QueueScan:
     is_whole: bool
     tracks: dict[QueueKey, QueueTrack] = field(default_factory=dict)
     contradictions: list[Contradiction] = field(default_factory=list)
+    unfit_topics: set[str] = field(default_factory=set)  # no queue can have these names
     _blocks: list[tuple[Ints, Ints, Ints, Ints]] = field(default_factory=list)
     _block_count: int = 0
     _numbers: dict[QueueKey, int] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
-        rows, _ = queue_rows(self.store, batch)
+        rows = self._fit(batch, queue_rows(self.store, batch)[0])
         if len(rows):
             topics, topic_numbers = batch.topics
             pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])
@@ -118,6 +121,15 @@ class QueueScan:
                     self._lie(track, place, says)
                 track.pending = None
         self.contradictions.sort(key=lambda found: found.offset)
+
+    def _fit(self, batch: RecordBatch, rows: Rows) -> Rows:
+        """The rows whose topics can have queues; the others' are noted."""
+        topics, numbers = batch.topics
+        unfit = [number for number, topic in enumerate(topics) if not names.is_directory_name(topic)]
+        if not unfit:
+            return rows
+        self.unfit_topics.update(topics[number] for number in unfit)
+        return rows[~np.isin(numbers[rows], unfit)]
 
     def _number_of(self, key: QueueKey) -> int:
         if key not in self._numbers:

@@ -87,7 +87,7 @@ def told_places(store: StoreView, start: int) -> Ints | None:
     """The offsets of the log from `start` on that entries of plain queues name, ascending, right or wrong; None where
     that is not worth asking.  Raises OSError.
     """
-    queues = [queue for queue in store.queues.values() if queue.end > queue.first and not queue.is_multi_dispatch]
+    queues = [queue for queue in store.queues.values() if queue.end > queue.first and not queue.is_light]
     if len(queues) > _QUEUES_MAX:
         return None
     slots = [(queue, queue.slot_at(start)) for queue in queues]

@@ -215,7 +215,7 @@ def _present_kinds(
     size = usual_size(series, lambda file: any(_first_entry(disk, file)))
     return replace(
         kinds,
-        multi_dispatch=kinds.multi_dispatch or any(queue.is_multi_dispatch for queue in queues.values()),
+        multi_dispatch=kinds.multi_dispatch or any(queue.is_light for queue in queues.values()),
         extension=kinds.extension or size > 0,
         extension_file_size=size or kinds.extension_file_size,
     )

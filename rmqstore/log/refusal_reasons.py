@@ -62,7 +62,8 @@ def refusal_reason(status: PutStatus, messages: Sequence[Message], form: RecordF
 def hook_reason(hook: object, message: Message) -> str:
     """What a hook that refused a message says of it, if it has a method `refusal_reason`; else ""."""
     explain = getattr(hook, "refusal_reason", None)
-    return str(explain(message)) if callable(explain) else ""
+    reason = explain(message) if callable(explain) else None
+    return "" if reason is None else reason if isinstance(reason, str) else shown(reason)
 
 
 def name_of(hook: object) -> str:
@@ -104,12 +105,12 @@ def _body_reason(message: Message, form: RecordForm) -> str:
 
 def _number_reason(message: Message) -> str:
     if not 0 <= message.queue_id <= I32_MAX:
-        return f"queue_id={message.queue_id}: 0 to {I32_MAX}"
+        return f"queue_id={shown(message.queue_id)}: 0 to {I32_MAX}"
     for fields, most in ((_I32, I32_MAX), (_I64, I64_MAX)):
         for name in fields:
             value = getattr(message, name)
             if value is not None and not -most - 1 <= value <= most:
-                return f"{name}={value}: {-most - 1} to {most}"
+                return f"{name}={shown(value)}: {-most - 1} to {most}"
     return ""
 
 

@@ -6,9 +6,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.arguments import text
 from rmqstore.errors import Rejected
 from rmqstore.formats.java_hash import string_hash
-from rmqstore.formats.wanted_words import is_listed, listed_tags, refuse_slips
+from rmqstore.formats.wanted_words import is_listed, listed, refuse_slips
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,10 @@ def parse_tags(expression: str) -> TagFilter | None:
 
     Java: FilterAPI.buildSubscriptionData, which takes the latter for the name of a tag; here that is a JSON list.
     """
-    if expression in ("", "*"):
+    if text("tags", expression) in ("", "*"):
         return None
     if is_listed(expression):
-        tags = frozenset(listed_tags(expression))
+        tags = frozenset(listed(expression))
     else:
         tags = frozenset(piece.strip() for piece in expression.split("||")) - {""}
         refuse_slips(expression, sorted(tags))

@@ -39,26 +39,30 @@ def split_names(text: str) -> list[str]:
 def light_places(properties: Mapping[str, str], queue_id: int) -> Iterator[tuple[QueueKey, int]]:
     """The further queues that a record with these properties and this queue id stands in, with its queue offsets there.
 
-    Left out are names with a slash and those without a number; all, if there are more offsets than names.  Java 5.3.x
-    writes empty pieces for names that are not light, and splitting drops those at the end.
+    Left out are names that can be no directory, and those without a number; all, if there are more offsets than names.
+    Java 5.3.x writes empty pieces for names that are not light, and splitting drops those at the end.
     """
     listed = split_names(properties.get(MULTI_DISPATCH, "").strip() and properties[MULTI_DISPATCH])
     offsets = split_names(properties.get(MULTI_QUEUE_OFFSET, ""))
     if len(listed) < len(offsets):
         return
     for name, text in zip(listed, offsets, strict=False):
-        if _OFFSET.fullmatch(text) and "/" not in name:
+        if _OFFSET.fullmatch(text) and names.is_directory_name(name):
             yield (name, LIGHT_QUEUE_ID if is_light_queue(name) else queue_id), int(text)
 
 
 def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
     """The further queues that records of a batch belong to: rows of the batch and queue offsets, int64[n] twice.
 
-    Left out are names with a slash, those without a number, and records with more offsets than names.
+    Left out are a record's own queue, and what `light_places` leaves out.
     """
     found: defaultdict[QueueKey, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    topics, numbers = batch.topics
     for row in _rows_with_lists(batch):
-        for key, queue_offset in light_places(parse_properties(_block(batch, row)), int(batch.queue_ids[row])):
+        own = topics[int(numbers[row])], int(batch.queue_ids[row])
+        for key, queue_offset in light_places(parse_properties(_block(batch, row)), own[1]):
+            if key == own:
+                continue  # it has its place there
             rows, offsets = found[key]
             if not rows or rows[-1] != row:
                 rows.append(row)

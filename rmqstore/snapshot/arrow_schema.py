@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from rmqstore.arguments import texts
 from rmqstore.errors import Rejected, UnknownColumn
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -62,6 +63,13 @@ def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(by_folded[hit] for hit in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6))
 
 
+def column_names(columns: Sequence[str] | str, every: Iterable[str]) -> tuple[str, ...]:
+    """Columns as they are named: a list, a text with commas, or "*" for every one.  Raises WrongType."""
+    if isinstance(columns, str):
+        return tuple(every) if columns == "*" else tuple(part.strip() for part in columns.split(","))
+    return texts("columns", columns, "a list of names, a text with commas between them, or '*'")
+
+
 def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
     """The column names that a request means: None the default set, "*" all, else the names themselves.
 
@@ -69,9 +77,7 @@ def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
     """
     if columns is None:
         return DEFAULT_COLUMNS
-    if columns == "*":
-        return tuple(COLUMNS)
-    names = tuple(part.strip() for part in columns.split(",")) if isinstance(columns, str) else tuple(columns)
+    names = column_names(columns, COLUMNS)
     for name in names:
         if name not in COLUMNS:
             raise UnknownColumn(name, near_names(name, COLUMNS))

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.errors import StoreError
 from rmqstore.formats import sys_flag
 from rmqstore.formats.compression import BodyError, decompress
-from rmqstore.formats.inner_batch import inner_batch_rows, read_pieces, record_numbers
+from rmqstore.formats.inner_batch import counted_pieces, inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Located, Mask
 from rmqstore.snapshot.arrow_bytes import binary_array
 from rmqstore.snapshot.soundness import TEXT, Reason
@@ -86,18 +85,11 @@ def body_array(located: Located, packed: Mask, unpacked: Sequence[Unpacked]) -> 
 def unreadable_bodies(located: Located, rows: list[int], size_max: int) -> Iterator[tuple[int, str]]:
     """Those of some sound records (by row) whose body a scan cannot have, and why; one body is in memory at a time."""
     part = located.take(np.array(rows, np.intp))
-    inner = inner_batch_rows(part, record_numbers(part))
+    said = record_numbers(part)
+    inner = inner_batch_rows(part, said)
     for place in np.flatnonzero(compressed_rows(part) | inner).tolist():
         body = _unpacked(part, place, size_max)
         if isinstance(body, BodyError):
             yield rows[place], str(body)
-        elif inner[place] and not _can_be_taken_apart(body):
+        elif inner[place] and counted_pieces(body, int(said.counts[place])) is None:
             yield rows[place], TEXT[Reason.INNER_BATCH]
-
-
-def _can_be_taken_apart(body: bytes) -> bool:
-    try:
-        read_pieces(body)
-    except (StoreError, ValueError):
-        return False
-    return True

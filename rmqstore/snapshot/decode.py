@@ -103,7 +103,7 @@ class Decoder:
         packed = compressed_rows(rows.located)
         packed &= rows.reasons == Reason.SOUND
         if not self.request.unpacks_bodies:
-            packed &= False if rows.are_inner is None else rows.are_inner
+            packed &= rows.are_inner
         return packed
 
     def _without_unwanted(self, rows: Rows) -> Rows:
@@ -111,8 +111,7 @@ class Decoder:
         if self._tags is None and not self._keys:
             return rows
         told = rows.reasons == Reason.SOUND
-        if rows.are_inner is not None:
-            told &= ~rows.are_inner
+        told &= ~rows.are_inner
         keep = self._matching(_Content(rows.take(told), self._broker_name, self.request))
         assert keep is not None
         wanted = np.ones(len(rows), bool)
@@ -152,7 +151,7 @@ class Decoder:
         self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Unpacked]
     ) -> "_Content":  # fmt: skip
         content = _Content(rows, self._broker_name, self.request)
-        has_inner = rows.are_inner is not None and rows.are_inner.any()
+        has_inner = rows.are_inner.any()
         if bodies or has_inner:
             content.put_bodies(self._packed(rows), bodies)
         if has_inner:
@@ -163,7 +162,7 @@ class Decoder:
         keep = self._matching(content)
         if keep is not None and not keep.all():
             content = content.take(keep)
-        if "body" in self.request.columns or "corruptReason" in self.request.columns:
+        if content.hides_messages or "body" in self.request.columns or "corruptReason" in self.request.columns:
             content = self._settled(content)
         return content
 
@@ -220,6 +219,11 @@ class _Content:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def hides_messages(self) -> bool:
+        """Whether one of the rows is a batch that could not be taken apart, so that it stands for several."""
+        return bool(self.rows.are_inner[list(self._failures)].any())
 
     def take(self, keep: Mask) -> "_Content":
         taken = _Content(self.rows.take(keep), self.broker_name, self.request)

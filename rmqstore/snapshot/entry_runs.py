@@ -2,6 +2,7 @@
 log.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
+from rmqstore.snapshot.second_look import SecondLook
 from rmqstore.snapshot.soundness import Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.walk import Break, WalkLimits, walk
@@ -37,24 +39,52 @@ class EntryRun:
 
 
 class EntryReader:
-    """Reads the entries of a split's spans.  The log is walked at most once, and only when a queue file has a hole."""
+    """Reads the entries of a split's spans.  The log is walked only when a queue file has a hole, and once again after
+    each look at the store that the hole made necessary.
+    """
 
-    def __init__(self, split: Split, view: LogView) -> None:
+    def __init__(self, split: Split, view: LogView, look: SecondLook | None = None) -> None:
         self._split = split
         self._view = view
+        self._look = look or SecondLook(split)
+        self._looks_known = self._look.count
+        self._queues: dict[tuple[str, int, str], QueueFiles] = {}
         self._found: Mapping[QueueKey, npt.NDArray[np.void]] | None = None
         self.is_damaged = False  # the walk met a place where records may be lost: holes are no wonder then
         self.gone: Break | None = None  # the first place of the walk that no file holds any more
 
     def runs(self, span: Span, block: int = _BLOCK_ENTRIES) -> Iterator[EntryRun]:
-        """The span's entries, at most `block` at a time.  Raises DataLost if a queue file vanishes meanwhile."""
-        topic, queue_id, kind, start, end = span
-        queue = without_deleted(open_queue(self._split.path, topic, queue_id, kind), self._view.deleted_before)
-        if kind == BATCH:
-            yield self._batch_run(span, queue)
-            return
-        for low in range(start, end, min(block, _BLOCK_ENTRIES)):
-            yield self._simple_run(span, queue, low, min(low + min(block, _BLOCK_ENTRIES), end))
+        """The span's entries, at most `block` at a time.
+
+        What is not there is looked for once more where the store was changed meanwhile, so that only what is lost is a
+        hole.  Raises StoreChanging if the queue does not come to rest, DataLost if a log file vanishes meanwhile.
+        """
+        _, _, kind, start, end = span
+        step = end - start if kind == BATCH else min(block, _BLOCK_ENTRIES)
+        for low in range(start, end, step or 1):
+            yield self._found_run(span, low, min(low + step, end))
+
+    def _found_run(self, span: Span, low: int, high: int) -> EntryRun:
+        key = span[:2]
+        for attempt in itertools.count():
+            run = self._look.asked(lambda: self._run(span, low, high))
+            if not len(run.holes) or self._look.is_lost(key, run.holes, attempt):
+                return run
+        raise AssertionError
+
+    def _run(self, span: Span, low: int, high: int) -> EntryRun:
+        queue = self._queue(span)
+        return self._batch_run(span, queue) if span[2] == BATCH else self._simple_run(span, queue, low, high)
+
+    def _queue(self, span: Span) -> QueueFiles:
+        """The queue's files as they were listed after the last look; what was found in the log before it goes."""
+        if self._looks_known != self._look.count:
+            self._looks_known, self._found = self._look.count, None
+            self._queues.clear()
+        key = span[:3]
+        if key not in self._queues:
+            self._queues[key] = without_deleted(open_queue(self._split.path, *key), self._view.deleted_before)
+        return self._queues[key]
 
     def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:
         raw = queue.read(low, high)
@@ -106,11 +136,9 @@ class EntryReader:
             for topic, queue_id, _, start, end in split.spans:
                 low, high = ranges[topic, queue_id]
                 ranges[topic, queue_id] = min(low, start), max(high, end)
-            limits = WalkLimits(
-                split.walk_from, split.log_end, crc_from=split.walk_from, known_end=split.log_end, past_gone=True
-            )
-            stretches = self._stretches(limits)
-            self._found = find_entries(stretches, ranges) if split.walk_from < split.log_end else {}
+            start = self._look.walk_from
+            limits = WalkLimits(start, split.log_end, crc_from=start, known_end=split.log_end, past_gone=True)
+            self._found = find_entries(self._stretches(limits), ranges) if start < split.log_end else {}
         return self._found.get(key, np.zeros(0, FOUND_ENTRY))
 
     def _stretches(self, limits: WalkLimits) -> Iterator[Stretch]:

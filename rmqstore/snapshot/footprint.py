@@ -8,7 +8,7 @@ from rmqstore.files.reading import StoredFile
 from rmqstore.formats import names
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent, find_log_files
 from rmqstore.snapshot.queue_ends import is_backed
-from rmqstore.snapshot.queue_files import is_valid_entry
+from rmqstore.snapshot.queue_files import is_valid_entry, open_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Footprint:
         if not _is_continued(self.log_files, now.log_files):
             return "files of its log were deleted or replaced"
         for queue in found.queues.values() if self.is_abort_there or self.is_locked else ():
-            if queue.files.files and _is_rebuilt(queue, found):
+            if queue.files.files and not stands_still(queue, found):
                 return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built anew"
         return None
 
@@ -61,21 +61,25 @@ def _is_continued(before: Sequence[StoredFile], now: Sequence[StoredFile]) -> bo
     return same == [(file.path, file.size, file.identity) for file in now[: len(before)]]
 
 
-def _is_rebuilt(queue: QueueExtent, store: StoreExtent) -> bool:
-    """Whether the queue's first or last file is another, its last entry is gone, or the next one is of a record that
-    counted as dispatched already.
+def stands_still(queue: QueueExtent, store: StoreExtent) -> bool:
+    """Whether a queue of a store that was looked at did not change since, but for growing: its first and last file are
+    the same, its last entry is there, and the next one is not of a record that counted as dispatched already.
+
+    Raises DataLost if a file vanishes meanwhile.
     """
     files, end = queue.files, queue.entry_end
+    if not files.files:
+        return not open_queue(files.root, files.topic, files.queue_id, files.kind).files
     for file in {files.files[0], files.files[-1]}:
         if reading.version_of(file.path)[:2] != (file.identity, file.size):
-            return True
+            return False
     if end <= queue.entry_start:
-        return False
+        return True
     last = files.read(end - 1, end + 1)
     valid = is_valid_entry(files.kind, last)
     if not valid[0]:
-        return True
-    if not valid[1] or int(last["physical_offset"][1]) >= store.walk_from:
         return False
+    if not valid[1] or int(last["physical_offset"][1]) >= store.walk_from:
+        return True
     with store.view("pread") as view:  # after a cut that erased nothing anything may stand there
-        return is_backed(files, end, last[1], view)
+        return not is_backed(files, end, last[1], view)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.errors import StoreError
-from rmqstore.formats.inner_batch import read_pieces, without_batch_flags
+from rmqstore.formats.inner_batch import counted_pieces, without_batch_flags
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.rows import Rows
 
@@ -29,11 +28,11 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
     """Takes inner batches apart; other records stay one row.  Message i of a batch has queue offset base + i, and its
     sysFlag does not say any more that it is a batch, or compressed.
 
-    `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null or cannot be
-    taken apart stays one row with a null body.
+    `bodies` (decompressed) and `properties` are binary[n] of the records.  A batch whose body is null, cannot be taken
+    apart, or holds another number of messages than its queue counts, stays one row with a null body.
     """
-    assert rows.are_inner is not None
-    is_batch = rows.are_inner.tolist()
+    assert rows.inner_counts is not None
+    counts = rows.inner_counts.tolist()
     own_flags = rows.located.head("flag").tolist()
     sources: list[int] = []
     steps: list[int] = []
@@ -43,14 +42,14 @@ def unpack(rows: Rows, bodies: pa.Array, properties: pa.Array) -> Unpacked:
     broken: list[int] = []
     apart: list[int] = []
     for row, (body, block) in enumerate(zip(bodies.to_pylist(), properties.to_pylist(), strict=True)):
-        messages = [(own_flags[row], None if is_batch[row] else body, block)]
-        if is_batch[row] and body is not None:
-            try:
-                messages = [(piece.flag, piece.body, piece.properties) for piece in read_pieces(body)]
-                apart.extend(range(len(sources), len(sources) + len(messages)))
-            except (StoreError, ValueError):
+        messages = [(own_flags[row], None if counts[row] else body, block)]
+        if counts[row] and body is not None:
+            pieces = counted_pieces(body, counts[row])
+            if pieces is None:
                 broken.append(len(sources))
-                messages = [(own_flags[row], None, block)]
+            else:
+                messages = [(piece.flag, piece.body, piece.properties) for piece in pieces]
+                apart.extend(range(len(sources), len(sources) + len(messages)))
         for step, (flag, piece_body, piece_properties) in enumerate(messages):
             sources.append(row)
             steps.append(step)

@@ -7,27 +7,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.directory.undispatched import FOUND_ENTRY, entries_at, missing_rows
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files import reading
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
-from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
-from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.records.dispatch_rules import is_dispatched, tags_codes
-from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.records.queue_runs import runs_by_queue
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow_bytes import binary_array, text_array
-from rmqstore.snapshot.deleted import without_deleted
 from rmqstore.snapshot.log_view import LogView, corrupt_at
-from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes, resolve_extensions
-from rmqstore.snapshot.queue_files import QueueFiles, entries_between, open_queue
+from rmqstore.snapshot.queue_files import entries_between, open_queue
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.walk import Break, WalkLimits, walk
 from rmqstore.snapshot.walk_count import WalkCount
+from rmqstore.snapshot.walked_queues import WalkedQueues
 
 
 def scan_log(
@@ -36,19 +33,16 @@ def scan_log(
     """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
 
     A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.
-    Raises Corrupt at damage and DataLost for files that are gone when the request says so.  `count` takes what was met:
-    a caller compares it with the entries, for a record with a damaged topic or queue id looks like another queue's.
+    Raises Corrupt at damage and DataLost for files that are gone when the request says so, StoreChanging where queues
+    do not come to rest.  `count` takes what was met: a caller compares it with the entries, for a record with a damaged
+    topic or queue id looks like another queue's.
     """
     assert split.log_range is not None
     low, high = split.log_range
     crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
     limits = WalkLimits(low, high, crc_from, known_end=high, past_gone=True)
     wanted = _wanted(spans)
-    queues: dict[QueueKey, QueueFiles] = {}
-    if split.has_queues:
-        opened = [open_queue(split.path, span[0], span[1], span[2]) for span in spans]
-        queues = {(each.topic, each.queue_id): without_deleted(each, view.deleted_before) for each in opened}
-    tags_from = {span[:2]: crc_from for span in spans if split.has_queues and holds_tag_hashes(split.path, span)}
+    queues = WalkedQueues(view, count, request, crc_from) if split.has_queues else None
     topics = pa.array(sorted({span[0].encode() for span in spans}), pa.binary())
     for item in walk(view, limits):
         if isinstance(item, Break):
@@ -57,7 +51,7 @@ def scan_log(
             continue
         count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
         codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
-        keep = _chosen(item, wanted, queues, codes, count, tags_from)
+        keep = _chosen(item, wanted, queues, codes, count)
         keep |= _damaged(view, item, topics, request) & (item.offsets >= split.walk_from)
         if keep.any():
             yield _rows(item, np.flatnonzero(keep), codes)
@@ -73,16 +67,11 @@ def _wanted(spans: tuple[Span, ...]) -> Mapping[QueueKey, list[tuple[int, int]]]
 def _chosen(
     stretch: Stretch,
     wanted: Mapping[QueueKey, list[tuple[int, int]]],
-    queues: Mapping[QueueKey, QueueFiles],
+    queues: WalkedQueues | None,
     codes: Ints | None,
     count: WalkCount,
-    tags_from: Mapping[QueueKey, int],
 ) -> npt.NDArray[np.bool_]:
-    """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked.
-
-    A record behind the offset in `tags_from` whose TAGS contradict its entry is none, so that `count` lacks it.
-    """
-    split = count.split
+    """Which sound records of a stretch are messages of the wanted ranges; fills in their tags codes where asked."""
     keep = np.zeros(len(stretch.offsets), bool)
     for run in runs_by_queue(stretch):
         ranges = wanted.get(run.key)
@@ -91,46 +80,21 @@ def _chosen(
         inside = np.zeros(len(run.rows), bool)
         for low, high in ranges:
             inside |= (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
-        if inside.any() and split.has_queues:
-            dispatched, undispatched, unanswered = _belongs(run, stretch, queues[run.key], split)
-            if dispatched.any() and int(stretch.offsets[-1]) >= tags_from.get(run.key, split.log_end):
-                dispatched &= ~_contradicted(run, stretch, queues[run.key], tags_from[run.key])
-            count.matched[run.key] += int((inside & dispatched).sum())
-            unanswered &= inside
-            inside &= dispatched | undispatched
+        if not inside.any():
+            continue
+        if queues is None:
+            if codes is not None:
+                codes[run.rows] = tags_codes(stretch.located.take(run.rows), run.key[0])
+        else:
+            answers = queues.answers(run, stretch, inside)
+            count.matched[run.key] += int((inside & answers.dispatched).sum())
+            unanswered = answers.unanswered & inside
+            inside &= answers.dispatched | answers.undispatched
             count.add(run, inside, unanswered, ranges)
+            if codes is not None and answers.codes is not None:
+                codes[run.rows] = answers.codes
         keep[run.rows[inside]] = True
-        if codes is not None:
-            codes[run.rows] = _tags_codes(run, stretch, queues.get(run.key), split)
     return keep
-
-
-def _tags_codes(run: QueueRun, stretch: Stretch, queue: QueueFiles | None, split: Split) -> Ints:
-    """What the entries hold, and what dispatch would put there for records without one."""
-    codes = tags_codes(stretch.located.take(run.rows), run.key[0])
-    if queue is None or not queue.files:
-        return codes
-    missing, _ = missing_rows(run, stretch, queue)
-    found = np.zeros(len(run.rows), FOUND_ENTRY)
-    found["tags_code"] = entries_at(queue, run.queue_offsets)["tags_code"]
-    if is_extension_address(int(found["tags_code"].min(initial=0))):
-        resolve_extensions(split.path, (run.key[0], run.key[1], queue.kind, 0, 0), found)
-    return np.where(missing, codes, found["tags_code"])
-
-
-def _belongs(run: QueueRun, stretch: Stretch, queue: QueueFiles, split: Split) -> tuple[Mask, Mask, Mask]:
-    """Which records their queue's entries name, which stand behind `walk_from` and have no entry yet, and which before
-    it and have none: bool[n] each.
-    """
-    missing, taken = missing_rows(run, stretch, queue)
-    without, is_behind = missing & ~taken, stretch.offsets[run.rows] >= split.walk_from
-    return ~missing, without & is_behind, without & ~is_behind
-
-
-def _contradicted(run: QueueRun, stretch: Stretch, queue: QueueFiles, first: int) -> npt.NDArray[np.bool_]:
-    """Which records at or behind `first` have other tags than their entries say."""
-    codes = entries_at(queue, run.queue_offsets)["tags_code"]
-    return contradicted(stretch.located.take(run.rows), codes) & (stretch.offsets[run.rows] >= first)
 
 
 def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanRequest) -> npt.NDArray[np.bool_]:
@@ -205,6 +169,7 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
     located = stretch.located.take(numbers)
     names = text_array(binary_array(located.page, located.topic_at, located.topic_size))
     is_single = pc.all(pc.equal(names, names[0])).as_py()
+    said = record_numbers(located)
     return Rows(
         located,
         names[0].as_py() if is_single else names,
@@ -214,5 +179,5 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
         located.total_size.astype(np.int32),
         stretch.reasons[numbers],
         None if codes is None else codes[numbers],
-        inner_batch_rows(located, record_numbers(located)),
+        np.where(inner_batch_rows(located, said), said.counts, 0),
     )

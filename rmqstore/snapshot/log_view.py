@@ -53,6 +53,7 @@ class LogView:
         self._ends = np.array([file.end for file in files], np.int64)
         self._open: dict[int, OpenFile] = {}
         self._touched: dict[int, int] = {}
+        self._unmappable: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +86,7 @@ class LogView:
 
     def is_mapped(self, number: int) -> bool:
         """Whether that file is read through a mapping."""
-        return self.files[number].end <= self.mapped_below
+        return self.files[number].end <= self.mapped_below and number not in self._unmappable
 
     def readable_end(self, number: int) -> int:
         """Offset behind the last byte of that file that may be looked at."""
@@ -112,10 +113,10 @@ class LogView:
         file = self.files[number]
         end = min(self.readable_end(number), offset + size)
         try:
-            if self.is_mapped(number):
+            mapped = self._mapped(number, end - file.start)
+            if mapped is not None:
                 self._give_back(number, offset - file.start)
-                page = np.frombuffer(self.opened(number).map_bytes(end - file.start), np.uint8)[: end - file.start]
-                return page, offset - file.start
+                return mapped, offset - file.start
             data = self.opened(number).read(offset - file.start, end - offset)
             if len(data) < end - offset:
                 raise shrunk(file.path, end - file.start)
@@ -148,7 +149,7 @@ class LogView:
             return
         file, end = self.files[number], self.readable_end(number)
         try:
-            self.opened(number).map_bytes(end - file.start)
+            self._mapped(number, end - file.start)
         except OSError as error:
             raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
 
@@ -177,20 +178,28 @@ class LogView:
         file = self.files[number]
         try:
             source = self.opened(number)
-            if self.is_mapped(number):
-                size = self.readable_end(number) - file.start
-                page = np.frombuffer(source.map_bytes(size), np.uint8)[:size]
+            size = self.readable_end(number) - file.start
+            page = self._mapped(number, size)
+            if page is not None:
                 self._give_back(number, int(offsets[0]) - file.start)
                 low, high = int(offsets.min()) - file.start, int(offsets.max() + sizes[-1]) - file.start
                 if 0 <= low < high <= size and high - low <= _DENSE * int(sizes.sum()):
                     source.prefault(low, high - low)
                 return Gathered(rows, page, offsets - file.start, file)
-            page, positions = _read_clustered(
-                source, offsets - file.start, sizes, self.readable_end(number) - file.start
-            )
+            page, positions = _read_clustered(source, offsets - file.start, sizes, size)
             return Gathered(rows, page, positions, file)
         except OSError as error:
             return Gathered(rows, nothing, offsets, file, error.strerror or str(error))
+
+    def _mapped(self, number: int, size: int) -> Bytes | None:
+        """The first bytes of a file that is mapped; None for one that is read.  Raises OSError."""
+        if not self.is_mapped(number):
+            return None
+        mapped = self.opened(number).map_if_possible(size)
+        if mapped is None:
+            self._unmappable.add(number)
+            return None
+        return np.frombuffer(mapped, np.uint8)[:size]
 
     def _give_back(self, number: int, position: int) -> None:
         """Drops the pages behind a reader that moves forward, so that memory stays bounded by the stride."""

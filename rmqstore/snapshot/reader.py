@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore import arguments
+from rmqstore.annotations import checked
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
@@ -26,6 +27,7 @@ from rmqstore.snapshot.extents import (
 from rmqstore.snapshot.key_pruning import prune_by_keys
 from rmqstore.snapshot.log_view import corrupt_at
 from rmqstore.snapshot.missing_log import require_log
+from rmqstore.snapshot.own_log import require_own_log
 from rmqstore.snapshot.request import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -71,11 +73,12 @@ def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     {"broker-a": [STORE, LOG]}; in a plain list a path behind the first that holds commitlog files itself belongs to the
     store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
-    a commitlog, UnsupportedLayout; Rejected for two stores of one broker name.
+    a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
     """
     snapshot = look_at(paths, access)
     for store in snapshot.stores:
         require_log(store)
+        require_own_log(store)
     return snapshot
 
 
@@ -166,11 +169,11 @@ class Snapshot:
     ) -> pa.Table:
         """A table beside the messages: queues, topics, groups, files, transactions or delayed; see tables.SCHEMAS.
 
-        `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, DataLost.
+        `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, and
+        StoreChanging where files went since the snapshot was opened.
         """
-        return tables.make_table(
-            self.stores, name, columns, self._access, int(time.time() * 1000) if now_ms is None else now_ms
-        )
+        due_ms = int(time.time() * 1000) if now_ms is None else arguments.milliseconds("now_ms", now_ms)
+        return tables.make_table(self.stores, name, columns, self._access, due_ms)
 
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
@@ -207,6 +210,7 @@ class Snapshot:
             {name: pa.array([row[n] for row in rows], kind) for n, (name, kind) in enumerate(kinds.items())}
         )
 
+    @checked
     def select(
         self,
         topics: Sequence[str] | None = None,
@@ -228,7 +232,6 @@ class Snapshot:
         the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
         Raises UnknownTopic, Rejected, also for times that must be seconds, DataLost.
         """
-        arguments.word("missing_time", missing_time, get_args(MissingTime))
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
         starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
@@ -255,6 +258,7 @@ class Snapshot:
             splits += plan_splits(store, prune_by_keys(store, own, request), request, budget)
         return splits
 
+    @checked
     def scan(
         self,
         topics: Sequence[str] | None = None,
@@ -299,6 +303,7 @@ class Snapshot:
         batches = (batch for split in splits for batch in read_split(split, request))
         return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
 
+    @checked
     def message_at(self, place: int | str, broker: str | None = None) -> StoredMessage:
         """The message whose record begins at an offset of the commitlog, or that has an offset message id; an inner
         batch comes as it is stored.  An id is looked for in all stores where no broker is named.
@@ -332,22 +337,25 @@ class Snapshot:
             return None
         return message if message.has_id(text) else None
 
+    @checked
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: time_lookup.Boundary = "lower",
         broker: str | None = None,
     ) -> int:  # fmt: skip
         """The queue offset for a store time; see time_lookup.offset_at."""
-        topic, queue_id = arguments.text("topic", topic), arguments.integer("queue_id", queue_id)
         timestamp_ms, store = arguments.milliseconds("timestamp_ms", timestamp_ms), self._store(broker)
         return time_lookup.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
 
+    @checked
     def index_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 64,
         broker: str | None = None,
     ) -> list[int]:  # fmt: skip
         """Physical offsets by the hash of a key, newest first; see key_lookup.index_offsets."""
+        begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         return key_lookup.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
 
+    @checked
     def query(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
         broker: str | None = None,
@@ -358,7 +366,6 @@ class Snapshot:
         Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
         """
         store = self._store(broker)
-        topic, key = arguments.text("topic", topic), arguments.text("key", key)
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         count_max = arguments.integer("count_max", count_max, 0)
         named, place = None, offset_of_id(key)

@@ -51,13 +51,13 @@ class RecordCheck:
         located = locate(gathered.page, gathered.positions, topic=self._only)
         reasons = judge_place(located, offsets)
         topics = self._topic_numbers[numbers]
-        are_inner = self._inner_rows(located, entries, numbers)
+        inner_counts = self._inner_counts(located, entries, numbers)
         queue_ids = self._queue_ids[numbers]
         if len(offsets) and located.sound.any():
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
             elsewhere = located.head("queue_offset") != entries["queue_offset"]
-            if are_inner is not None:  # in a plain queue, as a replica may have it, not in its number's place
-                elsewhere &= ~are_inner | self._are_batches[numbers]
+            if inner_counts is not None:  # in a plain queue, as a replica may have it, not in its number's place
+                elsewhere &= (inner_counts == 0) | self._are_batches[numbers]
             other = (queue_ids != located.head("queue_id")) | elsewhere
             self._judge_queue(located, reasons, other, topics)
             if self._crc == "always" or (self._crc == "auto" and int(offsets.max()) >= self._crc_from):
@@ -68,19 +68,20 @@ class RecordCheck:
         return Rows(
             located, self._topics[0] if only else self._topic_array.take(pa.array(topics)), queue_ids,
             entries["queue_offset"].copy(), offsets, entries["size"].copy(), reasons, entries["tags_code"].copy(),
-            are_inner,
+            inner_counts,
         )  # fmt: skip
 
-    def _inner_rows(self, located: Located, entries: Entries, numbers: Ints) -> Mask | None:
-        """Which records are inner batches, to be taken apart: by what they say, and in a batch queue also where their
-        unit counts several messages.
+    def _inner_counts(self, located: Located, entries: Entries, numbers: Ints) -> Ints | None:
+        """How many messages the inner batches among the records have, 0 for others: as their unit counts them, or what
+        they say where they are in a plain queue.  A unit of several messages makes a batch of what does not say so.
         """
         both = sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
         flagged = located.sound & (located.flags & both == both)
         if not flagged.any():
             return None
-        by_unit = self._are_batches[numbers] & (entries["count"] > 1)
-        return np.asarray(flagged & (by_unit | inner_batch_rows(located, record_numbers(located))))
+        said, of_units = record_numbers(located), self._are_batches[numbers]
+        are_inner = flagged & ((of_units & (entries["count"] > 1)) | inner_batch_rows(located, said))
+        return np.where(are_inner, np.where(of_units, entries["count"], said.counts), 0)
 
     @cached_property
     def _hashed(self) -> Mask:

@@ -1,6 +1,5 @@
 """What a scan is asked for: small frozen values that travel to a Spark worker as they are."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -9,7 +8,7 @@ from rmqstore import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
 from rmqstore.formats.message_id import offset_of_id
-from rmqstore.formats.wanted_words import tag_words
+from rmqstore.formats.wanted_words import key_words, possible_keys, tag_words
 from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
 BODY_BYTES_MAX = BODY_SIZE_MAX
@@ -30,17 +29,6 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def key_list(text: str) -> tuple[str, ...]:
-    """Message keys between `||` or blanks; a blank ends a key in RocketMQ too, so that no key holds one.
-
-    Raises Rejected where there is none.
-    """
-    keys = tuple(dict.fromkeys(part for part in re.split(r"\|\||\s+", text) if part))
-    if not keys:
-        raise Rejected("write message keys as k1 || k2")
-    return keys
-
-
 # Strings of which one is enough: a text, `a || b`, any collection of strings, or None for any.
 AnyOf = str | Iterable[str] | None
 
@@ -52,7 +40,7 @@ def wanted_tags(given: AnyOf) -> tuple[str, ...]:
 
 def wanted_keys(given: AnyOf) -> tuple[str, ...]:
     """Keys and message ids however they are given; the empty tuple for any.  Raises Rejected."""
-    return key_list(given) if isinstance(given, str) else _strings("keys", given)
+    return key_words(given) if isinstance(given, str) else possible_keys(_strings("keys", given))
 
 
 def _strings(name: str, given: object) -> tuple[str, ...]:

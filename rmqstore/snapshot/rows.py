@@ -16,7 +16,8 @@ class Rows:
 
     `topic` is one name, or string[n]; `queue_ids` int32[n]; `queue_offsets` int64[n]; `offsets` int64[n] in the
     commitlog; `sizes` int32[n] of whole records; `tags_codes` int64[n] or None where nobody asked; `reasons` int8[n],
-    0 for sound; `are_inner` bool[n], which are inner batches, to be taken apart, None for none.
+    0 for sound; `inner_counts` int64[n], of inner batches, which are to be taken apart, the messages that their queue
+    counts, of others 0; None where all are.
     """
 
     located: Located
@@ -27,10 +28,15 @@ class Rows:
     sizes: npt.NDArray[np.int32]
     reasons: Reasons
     tags_codes: Ints | None = None
-    are_inner: Mask | None = None
+    inner_counts: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def are_inner(self) -> Mask:
+        """Which are inner batches: bool[n]."""
+        return np.zeros(len(self), bool) if self.inner_counts is None else self.inner_counts > 0
 
     def take(self, rows: Mask | npt.NDArray[np.intp]) -> "Rows":
         """The same for some rows: a mask or their numbers."""
@@ -45,5 +51,5 @@ class Rows:
             sizes=self.sizes[numbers],
             reasons=self.reasons[numbers],
             tags_codes=None if self.tags_codes is None else self.tags_codes[numbers],
-            are_inner=None if self.are_inner is None else self.are_inner[numbers],
+            inner_counts=None if self.inner_counts is None else self.inner_counts[numbers],
         )

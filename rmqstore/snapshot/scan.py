@@ -18,6 +18,7 @@ from rmqstore.snapshot.queue_files import BATCH, entries_between, open_queue
 from rmqstore.snapshot.record_check import Entries, RecordCheck
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
+from rmqstore.snapshot.second_look import SecondLook
 from rmqstore.snapshot.soundness import TEXT, Reason
 from rmqstore.snapshot.splits import Span, Split
 from rmqstore.snapshot.tag_pruning import TagHashes
@@ -103,7 +104,7 @@ class _SplitReader:
             yield from self._record_batches(*few.taken(), None)
 
     def _walked(self, spans: tuple[Span, ...]) -> Iterator[pa.RecordBatch]:
-        count = WalkCount(self._split)
+        count = WalkCount(self._split, SecondLook(self._split))
         for rows in scan_log(self._view, self._split, spans, self._request, count):
             first = 0
             ends = np.cumsum(rows.sizes, dtype=np.int64)
@@ -120,8 +121,7 @@ class _SplitReader:
             for key in sorted(by_key):
                 yield from self._unmatched(by_key[key], count)
             for own in by_key.values() if self._request.fail_on_data_loss else ():  # damage is told before loss
-                queue = open_queue(self._split.path, *own[0][:3])
-                count.require_all(queue, own, self._request.on_corrupt_record == "fail")
+                count.require_all(own, self._request.on_corrupt_record == "fail")
 
     def _is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the request goes on."""
@@ -142,13 +142,10 @@ class _SplitReader:
         """
         assert self._split.log_range is not None
         low, high = self._split.log_range
-        queue = open_queue(self._split.path, spans[0][0], spans[0][1], spans[0][2])
-        parts = [(span, entries_between(queue, span, low, high)) for span in spans]
-        if low <= self._view.start:  # entries that are gone before the first one as well
-            parts = [(span, (min(max(span[3], queue.first_slot()), last), last)) for span, (_, last) in parts]
+        parts = count.look.asked(lambda: self._entry_parts(spans, low, high))
         if sum(last - first for _, (first, last) in parts) <= count.matched[spans[0][:2]]:
             return
-        reader = EntryReader(self._split, self._view)
+        reader = EntryReader(self._split, self._view, count.look)
         for (topic, queue_id, kind, _, _), (first, last) in parts:
             for run in reader.runs((topic, queue_id, kind, first, last)):
                 self._report_holes(run, reader)
@@ -158,6 +155,14 @@ class _SplitReader:
                     if bad.any():
                         count.is_damaged = True
                         yield from self._decode(rows.take(bad), None)
+
+    def _entry_parts(self, spans: list[Span], low: int, high: int) -> list[tuple[Span, tuple[int, int]]]:
+        """For each span of a queue the slots whose entries point into [low, high) of the log."""
+        queue = open_queue(self._split.path, *spans[0][:3])
+        parts = [(span, entries_between(queue, span, low, high)) for span in spans]
+        if low <= self._view.start:  # entries that are gone before the first one as well
+            parts = [(span, (min(max(span[3], queue.first_slot()), last), last)) for span, (_, last) in parts]
+        return parts
 
     def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:
         spans = self._split.spans

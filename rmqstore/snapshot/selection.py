@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from rmqstore.arguments import milliseconds
+from rmqstore.arguments import milliseconds, shown
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot import broker_config
@@ -57,7 +57,8 @@ def _by_topics(stores: Sequence[StoreExtent], topics: Sequence[str]) -> list[tup
     for topic in topics:
         if topic not in known:
             raise UnknownTopic(topic, ", ".join(store.path for store in stores), near_names(topic, known))
-    return [(store, queue) for store in stores for queue in store.queues.values() if queue.files.topic in topics]
+    wanted = set(topics)
+    return [(store, queue) for store in stores for queue in store.queues.values() if queue.files.topic in wanted]
 
 
 def known_topics(store: StoreExtent) -> set[str]:
@@ -106,10 +107,10 @@ def _integer(value: object, what: str) -> int:
     if isinstance(text, bool) or not (
         isinstance(text, int) or (isinstance(text, str) and re.fullmatch(r"-?\d{1,19}", text))
     ):
-        raise Rejected(f"{what}: {value!r} is not an integer")
+        raise Rejected(f"{what}: {shown(value)} is not an integer")
     number = int(text)
     if not -2 <= number < 2**63:
-        raise Rejected(f"{what}: {number} is out of range")
+        raise Rejected(f"{what}: {shown(number)} is out of range")
     return number
 
 

@@ -37,7 +37,7 @@ TEXT = {
     Reason.BODY_CRC: "the CRC of the body is wrong",
     Reason.PROPERTY_CRC: "the CRC property of the record is wrong",
     Reason.BODY: "the body cannot be decompressed",
-    Reason.INNER_BATCH: "the batch inside the body cannot be taken apart",
+    Reason.INNER_BATCH: "the batch inside the body cannot be taken apart, or holds more or fewer messages than it says",
     Reason.TAGS: "the record's TAGS contradict the tags code in the consume queue",
 }
 

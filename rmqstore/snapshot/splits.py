@@ -101,13 +101,23 @@ def plan_splits(
     joined = [span for span in spans if in_log_order and _is_walkable(span.span)]
     if not 1 < len(joined) <= _MERGED_RANGES_MAX or budget.max_records or not budget.merge:
         return _queue_splits(store, spans, budget)
-    low, high = _stretch_of(store, joined)
-    if sum(span.size for span in joined) < _TOGETHER_SHARE_MIN * (high - low):
+    splits = _splits_together(store, joined, budget)
+    if not splits:
         return _queue_splits(store, spans, budget)
-    splits = _joined_splits(store, joined, budget, (low, high))
     splits += _queue_splits(store, [span for span in spans if span not in joined], budget)
     # The messages may lie close together in a part of the stretch, which equal parts of it do not cut finely enough.
     return splits if len(splits) >= budget.min_partitions else _queue_splits(store, spans, budget)
+
+
+def _splits_together(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
+    """All queues together where that saves reading; none where it does not, or where a queue file went meanwhile: who
+    reads the rows looks at the store again.
+    """
+    with suppress(DataLost):
+        low, high = _stretch_of(store, spans)
+        if sum(span.size for span in spans) >= _TOGETHER_SHARE_MIN * (high - low):
+            return _joined_splits(store, spans, budget, (low, high))
+    return []
 
 
 def _require_bytes_alone(store: StoreExtent, budget: SplitBudget) -> None:
@@ -293,9 +303,15 @@ class _RecordStarts:
         self._block = np.zeros(0, np.int64)
 
     def behind(self, place: int) -> int | None:
-        """A record start at or behind `place`; None if no entry knows of one."""
+        """A record start at or behind `place`; None if no entry knows of one, or the queue is being cut."""
         if place >= self._walk_from:
             return None
+        try:
+            return self._behind(place)
+        except DataLost:  # a queue file went: the log is cut more coarsely
+            return None
+
+    def _behind(self, place: int) -> int | None:
         if not len(self._block) or self._block[-1] < place:
             low, high = self._slot, self._end
             while low < high:
@@ -309,7 +325,8 @@ class _RecordStarts:
                 return None
             entries = self._files.read(low, min(low + _BLOCK_ENTRIES, self._end))
             self._block = entries["physical_offset"].astype(np.int64)
-        return int(self._block[np.searchsorted(self._block, place)])
+        known = self._block[self._block >= place]  # of entries that went since the search nothing is left but zeros
+        return int(known[0]) if len(known) else None
 
 
 def _split(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.errors import DataLost
+from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.entry_runs import EntryReader
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
@@ -47,7 +47,8 @@ def message_sizes(store: StoreExtent, queue: QueueExtent, start: int, end: int) 
     """The bytes of the record of each message of [start, end), in order, in blocks: int64[n].
 
     An offset without a message takes none; an inner batch counts where its first wanted message stands.  Entries of
-    the log alone are found by walking it.  Raises DataLost if a file vanishes meanwhile.
+    the log alone are found by walking it.  Raises DataLost if a file of the log vanishes meanwhile, StoreChanging where
+    the queue does not come to rest.
     """
     topic, queue_id = queue.key
     with store.view("auto") as view:
@@ -138,7 +139,7 @@ def lag_behind(queues: Queues, positions: Mapping[Place, int]) -> Lag:
             size += about_bytes(queue, position, queue.max_offset)
             first = _log_offset(store, queue, position)
             last = _log_offset(store, queue, queue.max_offset - 1)
-        except DataLost:
+        except (DataLost, StoreChanging):
             continue
         if first is not None and first < oldest.get(store.path, (first + 1, store))[0]:
             oldest[store.path] = first, store
@@ -176,5 +177,5 @@ def _time_of(offset: int, store: StoreExtent) -> int | None:
 def _split(store: StoreExtent, span: tuple[str, int, str, int, int]) -> Split:
     return Split(
         store.path, store.broker_name, (span,), store.log_end, store.walk_from, store.crc_from, store.is_live,
-        store.queue_layout == "file",
+        store.queue_layout == "file", extra_logs=store.extra_logs,
     )  # fmt: skip

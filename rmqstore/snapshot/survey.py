@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmqstore.errors import DataLost, StoreChanging
+from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files import reading
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
@@ -74,14 +74,24 @@ def survey(
         try:
             found = _look(before, broker_name, access)
             changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
-        except (DataLost, FileNotFoundError, StoreChanging):
-            if not remaining:
-                raise
-            continue  # a file vanished meanwhile: its owner deletes old ones
+        except (DataLost, FileNotFoundError, StoreChanging) as gone:
+            if remaining:
+                continue  # a file vanished meanwhile: its owner deletes old ones
+            raise changing(root, gone) from None
         if not changed or (found == seen and batch_start(root) >= found.log_end):
             return found
         seen = found
     raise StoreChanging(root, changed)
+
+
+def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> StoreError:
+    """What to say of a file that vanished or was cut while it was looked at: StoreChanging; a file that is there and
+    cannot be read is told as it is.
+    """
+    if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not reading.tells_of_change(error.reason)):
+        return error
+    path = error.path if isinstance(error, DataLost) else error.filename
+    return StoreChanging(root, f"the file {path} went or was cut")
 
 
 def _look(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:

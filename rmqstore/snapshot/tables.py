@@ -30,18 +30,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Rejected, UnknownColumn
+from rmqstore.arguments import text
+from rmqstore.errors import DataLost, Rejected, UnknownColumn
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import QueueKey, is_system_topic
 from rmqstore.snapshot import broker_config
 from rmqstore.snapshot.arrow_bytes import MILLIS_MAX
-from rmqstore.snapshot.arrow_schema import near_names
+from rmqstore.snapshot.arrow_schema import column_names, near_names
 from rmqstore.snapshot.delayed_rows import delayed_rows
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.file_rows import file_rows
 from rmqstore.snapshot.queue_files import holds_message
 from rmqstore.snapshot.queue_span_times import queue_span_times
 from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey import changing
 from rmqstore.snapshot.time_lookup import QueueTimes
 from rmqstore.snapshot.transaction_rows import transaction_rows
 
@@ -90,6 +92,7 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
 
     Raises Rejected for an unknown table or doubled columns, UnknownColumn.
     """
+    name = text("table", name, f"one of {', '.join(SCHEMAS)}")
     if name not in SCHEMAS:
         near = near_names(name, SCHEMAS)
         hint = f"did you mean {', '.join(near)}?" if near else f"one of {', '.join(SCHEMAS)}"
@@ -98,9 +101,7 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
     if columns is None:
         dear = _BY_NAME_ONLY.get(name, frozenset())
         return pa.schema([field for field in schema if field.name not in dear])
-    if columns == "*":
-        return schema
-    named = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(columns)
+    named = column_names(columns, schema.names)
     for column in named:
         if column not in schema.names:
             raise UnknownColumn(column, near_names(column, schema.names))
@@ -114,13 +115,16 @@ def make_table(
 ) -> pa.Table:
     """The table `name` of all stores, with the columns of `table_schema`.  `now_ms` is when a delayed message is due.
 
-    Damaged records are passed over.  Raises as `table_schema`, DataLost if a file vanishes meanwhile.
+    Damaged records are passed over.  Raises as `table_schema`, StoreChanging if a file vanishes meanwhile.
     """
     schema = table_schema(name, columns)
     wanted = frozenset(schema.names)
     parts = []
     for store in stores:
-        made = _MAKERS[name](store, access, now_ms, wanted)
+        try:
+            made = _MAKERS[name](store, access, now_ms, wanted)
+        except (DataLost, FileNotFoundError) as gone:
+            raise changing(store.path, gone) from None
         count = len(next(iter(made.values())))
         made["brokerName"] = [store.broker_name] * count
         parts.append(pa.table([_column(made[field.name], field.type) for field in schema], schema=schema))

@@ -52,6 +52,7 @@ class QueueTimes:
             store.crc_from,
             store.is_live,
             True,
+            extra_logs=store.extra_logs,
         )
         self._entries = EntryReader(split, view)
 

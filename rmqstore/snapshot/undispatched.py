@@ -57,6 +57,8 @@ class Census:
         that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
+            if _is_batch_queue(queues.get(run.key)):
+                missing |= run.queue_offsets >= ends.get(run.key, 0)  # units that came since the ends were looked for
             rows = np.flatnonzero(missing)
             found = ~missing & ~run.are_inner
             if found.any() and not _is_batch_queue(queues.get(run.key)):

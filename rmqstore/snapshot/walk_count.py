@@ -14,7 +14,8 @@ from rmqstore.files import reading
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.queue_runs import QueueRun
-from rmqstore.snapshot.queue_files import QueueFiles
+from rmqstore.snapshot.queue_files import QueueFiles, open_queue
+from rmqstore.snapshot.second_look import SecondLook
 from rmqstore.snapshot.splits import Span, Split
 
 _NO_ENTRY = "its entries there are gone since the snapshot was opened"
@@ -31,6 +32,7 @@ class WalkCount:
     """
 
     split: Split
+    look: SecondLook
     matched: Counter[QueueKey] = field(default_factory=Counter)
     gone: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
     missing: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
@@ -43,6 +45,13 @@ class WalkCount:
         for span, (low, high) in zip(self.split.spans, self.split.known, strict=self.split.has_queues):
             if low < high:
                 self._known.setdefault(span[:2], []).append((low, high))
+
+    def knew(self, key: QueueKey, queue_offsets: Ints) -> Mask:
+        """Which messages of a queue (int64[n]) had an entry when the snapshot was opened."""
+        known = np.zeros(len(queue_offsets), bool)
+        for low, high in self._known.get(key, []):
+            known |= (queue_offsets >= low) & (queue_offsets < high)
+        return known
 
     def add(self, run: QueueRun, found: Mask, unanswered: Mask, ranges: list[tuple[int, int]]) -> None:
         """Counts the records of a run that are rows; those that are `unanswered` have no entry."""
@@ -67,17 +76,18 @@ class WalkCount:
                 first, last = self.gone.get(key, (int(lost[0]), 0))
                 self.gone[key] = min(first, int(lost.min())), max(last, int(lost.max()) + 1)
 
-    def require_all(self, queue: QueueFiles, spans: list[Span], is_damage_told: bool) -> None:
-        """Raises DataLost if messages of a queue were not met that the snapshot saw.
+    def require_all(self, spans: list[Span], is_damage_told: bool) -> None:
+        """Raises DataLost if messages of a queue were not met that the snapshot saw, StoreChanging as SecondLook.
 
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.
         """
         key, room = spans[0][:2], reading.join(self.split.path, "commitlog")
+        queue, first, end = self.look.asked(lambda: _bounds(open_queue(self.split.path, *spans[0][:3])))
         for low, high in self._known.get(key, []):
-            first, end = queue.first_slot(), queue.written_end()
             if first > low or end < high:
-                lost = (low, min(first, high)) if first > low else (max(end, low), high)
-                self.gone[key] = self.gone.get(key, lost)
+                lost = self.look.lost_of(key, low, high)
+                if lost is not None:
+                    self.gone.setdefault(key, lost)
         name = f"{key[0]}/{key[1]}"
         if key in self.gone:
             raise DataLost(name, self.gone[key], None, queue.directory, _NO_ENTRY)
@@ -88,3 +98,8 @@ class WalkCount:
         if self.ended_at is not None:
             lost = (self.ended_at, self.split.log_end)
             raise DataLost(f"commitlog of {name}", lost, None, room, _NO_RECORD)
+
+
+def _bounds(queue: QueueFiles) -> tuple[QueueFiles, int, int]:
+    """A queue with the slots that its files begin with, and that its entries end before."""
+    return queue, queue.first_slot(), queue.written_end()

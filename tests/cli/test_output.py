@@ -2,6 +2,9 @@
 
 import errno
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,30 @@ def test_bodies() -> None:
     assert body_fields(None) == {"body": None}
     assert body_text(b"a\nb\x1b[2J", " ") == "a b\ufffd[2J"
     assert body_text(b"\xff\x00", " ") == "2 bytes: ff 00"
+
+
+PROGRAM = "from rmqstore.cli import main; main(prog_name='rmqstore')"
+REACHES_NOBODY = "Error: standard output cannot be written: {}; send it to a place that takes it, > FILE or | less\n"
+
+
+@pytest.mark.parametrize(("to", "why"), [(">&-", "it is closed"), ("> /dev/full", os.strerror(errno.ENOSPC))])
+@pytest.mark.parametrize("command", ["cat {} --topic orders", "verify {}", "--version", "cat --help"])
+def test_output_that_cannot_be_written_is_no_matter_of_the_store(
+    command: str, to: str, why: str, tmp_path: Path
+) -> None:
+    with open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("orders", b""))
+    line = f'{shlex.quote(sys.executable)} -c "{PROGRAM}" {command.format(tmp_path / "store")} {to}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == (REACHES_NOBODY.format(why), 1)
+
+
+@pytest.mark.parametrize("option", ["--topic", "--key", "--tags"])
+def test_an_argument_that_is_no_text_is_a_mistake_in_the_command(option: str, run: Run, tmp_path: Path) -> None:
+    open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False).close()
+    result = run("cat", tmp_path / "store", "--topic", "orders", option, os.fsdecode(b"k\xff"))
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': 'k\ufffd' is no UTF-8" in last_line(result.stderr)
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

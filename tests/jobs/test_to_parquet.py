@@ -30,6 +30,24 @@ def messages(spark):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 2, "the following arguments are required: --store, --topic, --output"),
+        (["--help"], 0, "topics of a RocketMQ store to Parquet, by day"),
+        (["--store=s", "--topic=t", "--output=o"], 1, "pip install 'rmqstore[spark]'"),
+    ],
+)
+def test_without_pyspark_it_says_what_to_install(arguments: list[str], status: int, said: str) -> None:
+    program = (
+        "import runpy, sys; sys.modules['pyspark'] = None; runpy.run_module('jobs.to_parquet', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("time_column", "days"),
     [
         ("storeTimestamp", [datetime.date(2026, 11, 19), datetime.date(2026, 11, 18), None]),

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from rmqstore import PutStatus, Rejected, WrongType
+from rmqstore import Corrupt, PutStatus, Rejected, WrongType
 from rmqstore.store import Store
 from tests.store.test_store import ASYNC, opened
 
@@ -111,3 +111,47 @@ def test_a_closed_store_reads_no_stream() -> None:
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
     assert store.put_columns(reader).status is PutStatus.SERVICE_NOT_AVAILABLE
     assert reader.read_all().num_rows == 3
+
+
+class Behind:
+    """A reader behind the C interface, as other packages hand theirs out."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader = reader
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._reader.__arrow_c_stream__(requested_schema)
+
+
+def ending_in(error: BaseException) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches()
+        raise error
+
+    return pa.RecordBatchReader.from_batches(TABLE.schema, batches())
+
+
+@pytest.mark.parametrize("hand_out", [lambda reader: reader, Behind])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), SystemExit()], ids=repr)
+def test_what_ends_the_program_ends_it_in_a_stream_too_and_nothing_is_put(
+    error: BaseException, hand_out: Callable[[pa.RecordBatchReader], Any]
+) -> None:
+    store = opened(ASYNC)
+    with pytest.raises(type(error)) as caught:
+        store.put_columns(hand_out(ending_in(error)))
+    assert getattr(caught.value, "code", None) == getattr(error, "code", None)
+    assert store.queues() == []
+    assert store.put_columns(TABLE).physical_offset == 0
+
+
+def test_a_stream_that_fails_says_so_in_one_line() -> None:
+    store = opened(ASYNC)
+    damage = Corrupt("/store/commitlog/0", 7, "no record")
+    with pytest.raises(Corrupt, match="/store/commitlog/0 @ 7"):
+        store.put_columns(ending_in(damage))
+    with pytest.raises(ValueError, match="of the caller"):
+        store.put_columns(ending_in(ValueError("of the caller")))
+    with pytest.raises(Rejected, match=r"^table: a Behind that cannot be read to its end \(.*two lines\)$") as caught:
+        store.put_columns(Behind(ending_in(ValueError("of\ntwo lines"))))
+    assert "\n" not in str(caught.value)
+    assert store.queues() == []

@@ -39,6 +39,7 @@ NODES: dict[str, Callable[[Path], object]] = {
     "socket": make_socket,
     "directory": Path.mkdir,
     "link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "link to itself": lambda path: path.symlink_to(path.name),
     "link to a fifo": lambda path: (os.mkfifo(f"{path}.fifo"), path.symlink_to(f"{path}.fifo")),
 }
 
@@ -115,6 +116,17 @@ def test_the_engine_says_what_stands_there_and_what_to_do(place: str, with_node:
     root = with_node(place, "fifo")
     with no_hang(), pytest.raises(NotAStore, match=f"{place}: is a FIFO, not an ordinary file; move it out"):
         write(root)
+
+
+@pytest.mark.parametrize("place", ["config", "index", "commitlog", "consumequeue", "consumequeue/orders/0"])
+def test_links_that_lead_round_in_a_circle_are_named(place: str, sound: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(sound, tmp_path / "store")
+    shutil.rmtree(root / place, ignore_errors=True)
+    (root / place).symlink_to(f"{root / place}.other")
+    Path(f"{root / place}.other").symlink_to(root / place)
+    for look in (write, read_all):
+        with pytest.raises(NotAStore, match=f"{place}.*; make the symbolic link anew that leads back to itself, or"):
+            look(root)
 
 
 @pytest.mark.parametrize("place", ["config", "index"])

@@ -14,12 +14,12 @@ _FUNCTIONS = ("list_stored_files", "list_directories", "list_names", "read_small
 
 
 @contextmanager
-def starved(step: Callable[[], None]) -> Iterator[list[str]]:
+def starved(step: Callable[[], None], operations: list[str] | None = None) -> Iterator[list[str]]:
     """Calls `step` before every operation of a reader on files; those of the step itself are left alone.
 
-    Yields the names of the operations so far.
+    Yields the names of the operations so far, which are put into `operations` if that is given.
     """
-    operations: list[str] = []
+    operations = [] if operations is None else operations
     is_stepping = False
 
     def stepped() -> None:

@@ -1,6 +1,8 @@
 """`access`: which files are mapped, whatever is asked of them."""
 
+import errno
 import mmap
+import os
 from pathlib import Path
 from typing import Self
 
@@ -98,3 +100,16 @@ def test_of_an_index_file_of_the_usual_size_only_parts_are_read(
     read.clear()
     assert len(snapshot.query("orders", "k-4")) == 1
     assert 0 < sum(read) < 10_000
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENODEV], ids=["no room", "no such file system"])
+def test_a_file_that_cannot_be_mapped_is_read(keyed: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A limit of the address space, or a file system that maps nothing, is no loss of data."""
+    theirs = answers(open_snapshot(keyed, access="pread"))
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(reading.mmap, "mmap", refused)
+    assert answers(open_snapshot(keyed, access="auto")) == theirs
+    assert answers(open_snapshot(keyed, access="mmap")) == theirs

@@ -187,3 +187,14 @@ def test_two_stores_of_one_name_are_refused(tmp_path: Path) -> None:
         rmqstore.open_snapshot([filled(tmp_path, "one"), filled(tmp_path, "two")])
     with pytest.raises(Rejected, match="at least one directory"):
         rmqstore.open_snapshot([])
+
+
+@pytest.mark.parametrize("keys", ["k,l", "'k'", "k | l", ["k l"], [""], '["k l"]', "[k]"])
+def test_keys_that_no_message_can_have_are_refused_in_place_of_no_rows(keys, tmp_path):
+    store = SmallStore()
+    store.add(properties={"KEYS": "k l k,l"})
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    with pytest.raises(Rejected, match="key"):
+        snapshot.scan(["T"], keys=keys)
+    for right in ("k", "k || none", '["k,l"]', ["k,l"], ("none", "l"), {"k"}):
+        assert snapshot.scan(["T"], keys=right).read_all().num_rows == 1

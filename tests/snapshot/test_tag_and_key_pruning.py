@@ -93,6 +93,6 @@ def test_all_records_are_read_where_damage_is_looked_for(tmp_path, looked_at, ho
 
 def test_a_plan_by_key_is_cut_no_finer_than_the_ranges_it_finds(store_of):
     snapshot = rmqstore.open_snapshot(store_of("broker-clean-5.3.3"))
-    request = ScanRequest(keys=("no such key",))
+    request = ScanRequest(keys=("no-such-key",))
     splits = snapshot.plan(snapshot.select(["G101Normal"]), request, SplitBudget())
     assert sum(end - start for split in splits for *_, start, end in split.spans) < 700

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import Rejected
-from rmqstore.formats.wanted_words import tag_words
-from rmqstore.snapshot.request import key_list
+from rmqstore.formats.wanted_words import key_words, tag_words
 from spark_source import option_values as values
 
 
@@ -30,8 +29,9 @@ from spark_source import option_values as values
         (tag_words, "paid", ("paid",)),
         (tag_words, "*", ()),
         (tag_words, " ", ()),
-        (key_list, "o-1 || o-2", ("o-1", "o-2")),
-        (key_list, "o-1 o-2,3", ("o-1", "o-2,3")),
+        (key_words, "o-1 || o-2", ("o-1", "o-2")),
+        (key_words, "o-1 o-2  o-1", ("o-1", "o-2")),
+        (key_words, ' ["o-1", "o-2,3", "\'a|b\'"] ', ("o-1", "o-2,3", "'a|b'")),
         (values.pattern, "orders.*", "orders.*"),
         (values.local_path, "/data/store", "/data/store"),
         (values.local_path, "file:///data/a%20b", "/data/a b"),
@@ -73,7 +73,12 @@ def test_text_means_a_value(parse, text, value):
         (values.byte_size(100), "many", "such as 8388608 or 8m"),
         (values.comma_list, "a,,b", "commas between them"),
         (tag_words, "a || *", "write tags as A || B"),
-        (key_list, " ", "write message keys as k1 || k2"),
+        (key_words, " ", "write message keys as k1 || k2"),
+        (key_words, "a,b", 'write a || b (no quotes, || between keys); if it is one key, ["a,b"]'),
+        (key_words, "a | b", "write a || b (no quotes, || between keys)"),
+        (key_words, "'a' || b", "write a || b (no quotes, || between keys)"),
+        (key_words, "[a]", 'write keys as A || B, or as a JSON list such as ["A", "B"]'),
+        (key_words, '["a b"]', "no message has the key 'a b': blanks stand between keys"),
         (values.pattern, "orders(", "not a regular expression of Python"),
         (values.pattern, "", "1 to 4096 characters"),
         (values.local_path, "hdfs://name/store", "hdfs: is not a file system path; mount or copy"),
@@ -121,7 +126,7 @@ PARSERS = [
     values.byte_size(1 << 40),
     values.comma_list,
     tag_words,
-    key_list,
+    key_words,
     values.pattern,
     values.local_path,
     values.path_list,

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rmqstore.errors import Rejected
-from spark_source.stream_offsets import INITIAL, begins_of, offset_json, offsets_in
+from spark_source.stream_offsets import BEHIND, FROM, INITIAL, SINCE, begins_of, note_in, offset_json, offsets_in
 
 PLACES = [(broker, topic, queue) for broker in ("b-2", "b-1") for topic in ("orders", "A") for queue in (0, 2, 10)]
 
@@ -24,7 +24,7 @@ def test_the_same_offsets_are_the_same_text_in_whatever_order_they_come():
 
 def test_offsets_come_back_without_their_notes():
     offsets = dict.fromkeys(PLACES, 5)
-    shaped = json.loads(json.dumps(offset_json(offsets, {PLACES[0]: 3})))
+    shaped = json.loads(json.dumps(offset_json(offsets, {FROM: {PLACES[0]: 3}})))
     assert next(iter(shaped)) == "$from"
     assert offsets_in(shaped) == offsets
     assert begins_of({}, shaped, is_first=False) == {PLACES[0]: 3}
@@ -35,6 +35,14 @@ def test_offsets_come_back_without_their_notes():
     assert begins_of(later, noted, is_first=True) == {PLACES[1]: 2}
     assert begins_of(later, noted, is_first=False) == {PLACES[1]: 9}, "a restarted query's"
     assert offsets_in(None) == offsets_in({}) == {}
+
+
+def test_notes_come_back_by_name_and_are_sorted_as_all_the_rest():
+    shaped = offset_json({PLACES[0]: 7}, {SINCE: {PLACES[1]: 5}, FROM: {PLACES[0]: 3}, BEHIND: {}})
+    assert json.dumps(shaped) == json.dumps(shaped, sort_keys=True)
+    assert note_in(shaped, SINCE) == {PLACES[1]: 5}
+    assert BEHIND not in shaped
+    assert note_in(shaped, BEHIND) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`spark.readStream.format("rmqstore")` in real queries."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,39 @@ def test_a_store_made_anew_while_a_query_stood_still_is_told(run, tmp_path):
     with pytest.raises(PySparkException) as caught:
         run(store.root, batches, subscribe="T")
     assert "T/0: offsets [4, 10) wanted, it holds [0, 4)" in advice_in(caught.value)
+
+
+def put_many(path: Path, bodies: range) -> None:
+    """Stores messages of two queues, in a store that is made if it is not there."""
+    with open_store(path, StoreConfig.embedded(log_file_size=256 * 1024)) as engine:
+        for number in bodies:
+            engine.put(Message("T", b"%d" % number, queue_id=number % 2))
+
+
+class Bodies(Batches):
+    """The bodies that a query brought."""
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.rows[number] = [(int(row.body),) for row in frame.select("body").collect()]
+
+
+def test_what_is_stored_between_two_runs_in_a_store_made_anew_comes_once(run, tmp_path):
+    store, bodies = tmp_path / "store", Bodies()
+    options = {"subscribe": "T", "failOnDataLoss": "false"}
+    put_many(store, range(60))
+    run(store, bodies, **options)
+    shutil.rmtree(store)
+    put_many(store, range(60, 70))
+    for _ in range(3):  # which sees that there is less, and writes it down once
+        run(store, bodies, **options)
+    assert len(bodies.rows) == 2
+    put_many(store, range(70, 110))
+    with pytest.raises(PySparkException, match="no room for batch"):
+        run(store, no_room, **options)
+    put_many(store, range(110, 120))
+    for _ in range(3):  # before 4.2 a run is one batch
+        run(store, bodies, **options)
+    assert [row[0] for row in bodies.all] == [*range(60), *range(70, 120)]
 
 
 def test_a_running_query_follows_an_engine_that_writes(spark, tmp_path):

@@ -1,5 +1,6 @@
 """Topics with batch queues as a program sees them: what may be put how, what comes back, and what stays as it is."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import rmqstore
 from rmqstore import sink
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Rejected
+from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import sys_flag
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
@@ -19,6 +20,7 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey import survey
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
+from tests.snapshot.starved_reader import starved
 from tests.store.test_features import Opened
 
 SMALL = StoreConfig(flush="SYNC", log_file_size=16384, queue_file_size=400, index_slot_count=50, index_item_count=90,
@@ -218,9 +220,47 @@ def test_times_old_files_and_deleting_go_by_single_messages_too() -> None:
     assert opened.bodies("batch") == [b"anew"]
 
 
+@pytest.mark.parametrize("at", range(0, 60, 3))
+def test_a_look_sees_the_newest_messages_whenever_they_are_dispatched(tmp_path: Path, at: int) -> None:
+    with open_store(str(tmp_path), SMALL, workers=False) as store:
+        store.topics.put(BATCH)
+        for message in (Message("batch", b"old"), WHOLE):
+            store.put(message)
+        store.step()
+        for message in (WHOLE, Message("batch", b"new")):
+            store.put(message)
+        steps = iter(range(1000))
+        with starved(lambda: (next(steps) == at and store.step()) or None):
+            found = survey(str(tmp_path)).queues["batch", 0]
+        assert found.max_offset == 8
+        assert [row["queueOffset"] for row in rows_of(tmp_path, "queue")] == [*range(8)]
+
+
 def test_a_stream_sees_the_newest_single_messages_of_a_store_that_is_written(tmp_path: Path) -> None:
     """Also those that are in the log and in no queue yet."""
     with written(tmp_path) as store:
         store.flush()
         stored = store.put(Message("batch", b"newest", sys_flag=sys_flag.NEED_UNWRAP))
         assert survey(str(tmp_path)).queues["batch", 0].max_offset == stored.queue_offset + 1
+
+
+@pytest.mark.parametrize("mode", ["queue", "commitlog"])
+@pytest.mark.parametrize("column", ["body", "queueOffset"])
+@pytest.mark.parametrize("said", [1, 2, 4])
+def test_a_batch_of_more_or_fewer_messages_than_it_says_hides_none(
+    tmp_path: Path, said: int, column: str, mode: str
+) -> None:
+    """Its queue counts `said`, and its body holds 3: as in RocketMQ it is stored, and nobody may guess."""
+    with open_store(str(tmp_path), SMALL) as store:
+        store.topics.put(BATCH)
+        for message in (replace(WHOLE, properties={"INNER_NUM": str(said)}), Message("batch", b"after")):
+            store.put(message)
+    scan = functools.partial(rmqstore.open_snapshot(str(tmp_path)).scan, topics=["batch"], scan_mode=mode)
+    with pytest.raises(Corrupt, match="more or fewer messages than it says"):
+        scan(columns=[column]).read_all()
+    rows = scan(columns=["queueOffset", "body", "corruptReason"], on_corrupt_record="null").read_all().to_pylist()
+    assert [(row["queueOffset"], row["body"]) for row in rows] == [(0, None), (said, b"after")]
+    assert rows[0]["corruptReason"].endswith("more or fewer messages than it says")
+    rows = scan(columns=["queueOffset"], on_corrupt_record="skip").read_all().to_pylist()
+    assert [row["queueOffset"] for row in rows] == [said]
+    assert [finding.reason for finding in verify(survey(str(tmp_path))) if "more or fewer" in finding.reason]

@@ -135,6 +135,30 @@ def test_a_hook_may_make_a_message_right() -> None:
     assert opened(hooks=[hook]).put(Message("orders", "text")).is_stored  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("answer", [None, True, "orders", (Message("orders", b""),)])
+def test_a_hook_that_answers_anything_else_is_named(answer: Any) -> None:
+    def forgot(message: Message) -> Any:
+        return answer
+
+    line = r"^the answer of the hook forgot=.*: wanted is a rmqstore\.Message or a PutStatus$"
+    store = opened(hooks=[forgot])
+    for put in (store.put, lambda message: store.put_batch([message])):
+        with pytest.raises(WrongType, match=line):
+            put(Message("orders", b""))
+    assert store.health().is_writable
+
+
+def test_keys_of_an_iterator_are_there_as_often_as_they_are_wanted() -> None:
+    store = opened()
+    message = Message("orders", b"", keys=iter(["a", "b"]))  # type: ignore[arg-type]
+    store.put(message)
+    store.put(message)
+    assert [store.message_at(result).keys for result in (0, store.put(message).physical_offset)] == ["a b", "a b"]
+    for keys in (iter(["a", 2]), (key for key in ("a", 2))):
+        with pytest.raises(WrongType, match=r"^keys\[1\]=2 \(int\): wanted is text"):
+            store.put(Message("orders", b"", keys=keys))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("messages", [Message("orders", b""), "orders", 5, None])
 def test_a_batch_is_several_messages(messages: Any) -> None:
     with pytest.raises(WrongType, match=r"messages=.*several messages"):
@@ -183,6 +207,24 @@ CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
      lambda store: store.consumer("g", "orders", consume_from="first")),  # type: ignore[arg-type]
     ("max_count=0: at least 1", Rejected, lambda store: store.consumer("g", "orders").poll(0)),
     ("offset=-1: at least 0", Rejected, lambda store: store.consumer("g", "orders").seek("orders", 0, -1)),
+    ("topic=['orders']", WrongType, lambda store: store.consumer("g", ["orders"])),  # type: ignore[arg-type]
+    ("queue_id=[]", WrongType, lambda store: store.bounds("orders", [])),  # type: ignore[arg-type]
+    ("queue_id=array([0, 1])", WrongType, lambda store: store.get("orders", np.array([0, 1]), 0)),  # type: ignore[arg-type]
+    ("timeout_s='x'", WrongType, lambda store: store.flush("x")),  # type: ignore[arg-type]
+    ("timeout_s=nan: 0 to", Rejected, lambda store: store.flush(float("nan"))),
+    ("any_age='no'", WrongType, lambda store: store.clean(any_age="no")),  # type: ignore[arg-type]
+    ("topic=1", WrongType, lambda store: store.topics.find(1)),  # type: ignore[arg-type]
+    ("config=1 (int): wanted is a TopicConfig", WrongType, lambda store: store.topics.put(1)),  # type: ignore[arg-type]
+    ("order='no'", WrongType, lambda store: store.topics.put(TopicConfig("t", order="no"))),  # type: ignore[arg-type]
+    ("unknown_fields=", WrongType, lambda store: store.topics.put(TopicConfig("t", unknown_fields={"a": store}))),
+    ("result=1 (int): wanted is a PutResult", WrongType, lambda store: store.transactions.prepared(1)),  # type: ignore[arg-type]
+    ("prepared=1 (int): wanted is a Prepared", WrongType, lambda store: store.transactions.commit(1)),  # type: ignore[arg-type]
+    ("message='m'", WrongType, lambda store: store.consumer("g", "orders").send_back("m")),  # type: ignore[arg-type]
+    ("delay_level=None", WrongType,
+     lambda store: store.retries.send_back("g", store.message_at(0), None)),  # type: ignore[arg-type]
+    ("tags='\\ud800': '\\ud800' is half a character", Rejected, lambda store: store.get("orders", 0, 0, tags="\ud800")),
+    ("key='k\\ud800'", Rejected, lambda store: store.query("orders", "k\ud800")),
+    ("queue_id=1180591620717411303424: -9223372036854775808 to", Rejected, lambda store: store.bounds("orders", 2**70)),
     ("read_queue_nums='8'", WrongType,
      lambda store: store.topics.put(TopicConfig("orders", "8")))  # type: ignore[arg-type]
 ]  # fmt: skip
