@@ -28,6 +28,7 @@ from rmqstore.snapshot.inner_batches import unpack
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
+from rmqstore.snapshot.split import Span
 
 # Columns that the position of a row answers, so that a row with a damaged record has them too.
 _POSITION_COLUMNS = frozenset(
@@ -118,13 +119,13 @@ class Decoder:
         wanted[told] = keep
         return rows.take(wanted)
 
-    def entry_batch(self, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> pa.RecordBatch:
+    def entry_batch(self, span: Span, entries: npt.NDArray[np.void]) -> pa.RecordBatch:
         """The batch of columns that queue entries (undispatched.FOUND_ENTRY) answer without the commitlog."""
         count = len(entries)
         made = {
-            "topic": lambda: constant_text(span[0], count),
+            "topic": lambda: constant_text(span.topic, count),
             "brokerName": lambda: constant_text(self._broker_name, count),
-            "queueId": lambda: pa.repeat(pa.scalar(span[1], pa.int32()), count),
+            "queueId": lambda: pa.repeat(pa.scalar(span.queue_id, pa.int32()), count),
             "queueOffset": lambda: pa.array(entries["queue_offset"]),
             "physicalOffset": lambda: pa.array(entries["physical_offset"]),
             "storeSize": lambda: pa.array(entries["size"], pa.int32()),

@@ -22,7 +22,7 @@ from rmqstore.snapshot.queue_extensions import resolve_extensions
 from rmqstore.snapshot.queue_files import BATCH, QueueFiles, holds_message, open_queue
 from rmqstore.snapshot.second_look import SecondLook
 from rmqstore.snapshot.soundness import Reason
-from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.walk import Break, WalkLimits, walk
 
 _BLOCK_ENTRIES = 64 * 1024
@@ -65,7 +65,7 @@ class EntryReader:
             yield self._found_run(span, low, min(low + step, end))
 
     def _found_run(self, span: Span, low: int, high: int) -> EntryRun:
-        key = span[:2]
+        key = span.key
         for attempt in itertools.count():
             run = self._look.asked(lambda: self._run(span, low, high))
             if not len(run.holes) or self._look.is_lost(key, run.holes, attempt):
@@ -74,7 +74,7 @@ class EntryReader:
 
     def _run(self, span: Span, low: int, high: int) -> EntryRun:
         queue = self._queue(span)
-        return self._batch_run(span, queue) if span[2] == BATCH else self._simple_run(span, queue, low, high)
+        return self._batch_run(span, queue) if span.kind == BATCH else self._simple_run(span, queue, low, high)
 
     def _queue(self, span: Span) -> QueueFiles:
         """The queue's files as they were listed after the last look; what was found in the log before it goes."""
@@ -95,10 +95,10 @@ class EntryReader:
         ends = entries["physical_offset"] + entries["size"]
         good = holds_message(queue.kind, raw) & (ends <= self._split.log_end)
         if is_extension_address(int(entries["tags_code"].min(initial=0))):
-            resolve_extensions(self._split.path, span, entries)
+            resolve_extensions(self._split.path, span.key, entries)
         if good.all():
             return EntryRun(span, entries, np.zeros(0, np.int64))
-        found = self._undispatched((span[0], span[1]))
+        found = self._undispatched(span.key)
         inside = found[(found["queue_offset"] >= low) & (found["queue_offset"] < high)]
         places = inside["queue_offset"] - low
         fresh = ~good[places]
@@ -115,7 +115,7 @@ class EntryReader:
             slots, entries = self._batches(queue, queue.first_slot(), queue.written_end())
             holes = _uncovered(entries, slots, start, end)
         if len(holes):
-            found = self._undispatched((span[0], span[1]))
+            found = self._undispatched(span.key)
             found = found[~np.isin(found["physical_offset"], entries["physical_offset"])]
             entries, slots = np.concatenate((entries, found)), np.concatenate((slots, np.full(len(found), _NO_SLOT)))
             holes = _uncovered(entries, slots, start, end)
@@ -132,7 +132,7 @@ class EntryReader:
     def _undispatched(self, key: QueueKey) -> npt.NDArray[np.void]:
         if self._found is None:
             split = self._split
-            ranges = {(span[0], span[1]): (span[3], span[4]) for span in split.spans}
+            ranges = {span.key: (span.start, span.end) for span in split.spans}
             for topic, queue_id, _, start, end in split.spans:
                 low, high = ranges[topic, queue_id]
                 ranges[topic, queue_id] = min(low, start), max(high, end)

@@ -16,8 +16,9 @@ from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.ledgers import refuse_ledgers
 from rmqstore.snapshot.log_view import LogView
-from rmqstore.snapshot.queue_files import QueueFiles
+from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles
 from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.split import Span, Split
 
 _RECOVERED_FILES = 3
 
@@ -56,6 +57,10 @@ class QueueExtent:
     @property
     def key(self) -> QueueKey:
         return self.files.topic, self.files.queue_id
+
+    def span(self, start: int, end: int) -> Span:
+        """Some of its queue offsets."""
+        return Span(*self.key, self.files.kind, start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,26 @@ class StoreExtent:
         """
         below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
         return LogView(self.log_files, below, self.log_end, self.deleted_before)
+
+    def split(
+        self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
+    ) -> Split:
+        """What a task has to know to read some queue offsets of this store."""
+        topics = {span.topic for span in spans}
+        return Split(
+            self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from, self.is_live,
+            self.queue_layout == "file", log_range, self.extra_logs, together,
+            tuple((topic, end) for topic, end in self.deleted_before.items() if topic in topics),
+            tuple(self._known(span) for span in spans) if log_range else (),
+        )  # fmt: skip
+
+    def _known(self, span: Span) -> tuple[int, int]:
+        """The queue offsets of a span that the queue's files held; of a batch queue, whose slots are others, none."""
+        queue = self.queues[span.key]
+        if queue.files.kind != SIMPLE:
+            return 0, 0
+        low = max(span.start, queue.entry_start)
+        return low, max(low, min(span.end, queue.entry_end))
 
 
 def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: Access) -> int:

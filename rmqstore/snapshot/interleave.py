@@ -9,7 +9,7 @@ import numpy.typing as npt
 from rmqstore.directory.undispatched import FOUND_ENTRY
 from rmqstore.formats.message_columns import take_rows
 from rmqstore.snapshot.entry_runs import EntryReader, EntryRun
-from rmqstore.snapshot.splits import Span
+from rmqstore.snapshot.split import Span
 
 # Entries held in memory for all queues together.
 _BUFFER_ENTRIES = 128 * 1024

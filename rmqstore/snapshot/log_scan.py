@@ -21,7 +21,7 @@ from rmqstore.snapshot.queue_files import entries_between, open_queue
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import TEXT, Reason
-from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.walk import Break, WalkLimits, walk
 from rmqstore.snapshot.walk_count import WalkCount
 from rmqstore.snapshot.walked_queues import WalkedQueues
@@ -43,7 +43,7 @@ def scan_log(
     limits = WalkLimits(low, high, crc_from, known_end=high, past_gone=True)
     wanted = _wanted(spans)
     queues = WalkedQueues(view, count, request, crc_from) if split.has_queues else None
-    topics = pa.array(sorted({span[0].encode() for span in spans}), pa.binary())
+    topics = pa.array(sorted({span.topic.encode() for span in spans}), pa.binary())
     for item in walk(view, limits):
         if isinstance(item, Break):
             _report(view, item, request, split)
@@ -148,8 +148,8 @@ def refuse_loss(split: Split, gone: tuple[int, int], path: str, reason: str) -> 
     assert split.log_range is not None
     low, high = max(gone[0], split.log_range[0]), min(gone[1], split.log_range[1])
     if split.has_queues:
-        queues = {span: open_queue(split.path, span[0], span[1], span[2]) for span in split.spans}
-        slots = {span: entries_between(queue, span, low, high) for span, queue in queues.items()}
+        queues = {span: open_queue(split.path, *span[:3]) for span in split.spans}
+        slots = {span: entries_between(queue, (span.start, span.end), low, high) for span, queue in queues.items()}
         lost = [span for span, (first, last) in slots.items() if first < last]
         if lost:
             raise DataLost(_named(lost), slots[lost[0]], None, path, reason)
@@ -160,7 +160,7 @@ def refuse_loss(split: Split, gone: tuple[int, int], path: str, reason: str) -> 
 
 def _named(spans: Sequence[Span]) -> str:
     """`orders/0`, `orders/0 and 1 more queue`, `orders/0 and 2 more queues`."""
-    keys = list(dict.fromkeys(f"{span[0]}/{span[1]}" for span in spans))
+    keys = list(dict.fromkeys(f"{span.topic}/{span.queue_id}" for span in spans))
     more = len(keys) - 1
     return keys[0] + (f" and {more} more queue{'s' if more > 1 else ''}" if more else "")
 

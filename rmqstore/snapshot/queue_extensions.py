@@ -9,7 +9,7 @@ from rmqstore.files import reading
 from rmqstore.files.reading import OpenFile
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
-from rmqstore.formats.names import is_light_queue
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_extension import EXTENSION_HEAD, address_to_offset, is_extension_address, read_unit
 from rmqstore.records.dispatch_rules import tags_codes
 from rmqstore.snapshot.queue_files import SIMPLE
@@ -17,13 +17,13 @@ from rmqstore.snapshot.queue_files import SIMPLE
 _ROOM = "consumequeue_ext"
 
 
-def holds_tag_hashes(root: str, span: tuple[str, int, str, int, int]) -> bool:
+def holds_tag_hashes(root: str, key: QueueKey, kind: str) -> bool:
     """Whether every tags code of a span's entries is the hash of its record's own TAGS.
 
     Not so in the schedule topic (delivery times), in light queues (other topics' records), in queues of inner batches
     and where there are extension files (which may be damaged in their own way).
     """
-    topic, queue_id, kind = span[:3]
+    topic, queue_id = key
     plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_light_queue(topic)
     return plain and not reading.exists(reading.join(root, _ROOM, topic, str(queue_id)))
 
@@ -38,11 +38,11 @@ def contradicted(located: Located, codes: Ints) -> Mask:
     return other
 
 
-def resolve_extensions(root: str, span: tuple[str, int, str, int, int], entries: npt.NDArray[np.void]) -> None:
+def resolve_extensions(root: str, key: QueueKey, entries: npt.NDArray[np.void]) -> None:
     """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
     is.
     """
-    directory = reading.join(root, _ROOM, span[0], str(span[1]))
+    directory = reading.join(root, _ROOM, key[0], str(key[1]))
     codes = entries["tags_code"]
     rows = [row for row, code in enumerate(codes.tolist()) if is_extension_address(code)]
     for file in reading.list_stored_files(directory, names.parse_start):

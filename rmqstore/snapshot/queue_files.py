@@ -195,11 +195,11 @@ def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
     return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
 
 
-def entries_between(queue: QueueFiles, span: tuple[str, int, str, int, int], low: int, high: int) -> tuple[int, int]:
-    """The slots [first, last) of a span's entries that point into [low, high) of the log; offsets rise along a
-    queue.
+def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: int) -> tuple[int, int]:
+    """Of the slots [start, end) those, [first, last), whose entries point into [low, high) of the log, along which the
+    offsets of a queue rise.
     """
-    start, end = max(span[3], queue.first_slot()), min(span[4], queue.written_end())
+    start, end = max(slots[0], queue.first_slot()), min(slots[1], queue.written_end())
     return first_behind(queue, start, end, low), first_behind(queue, start, end, high)
 
 

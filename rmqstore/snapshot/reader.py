@@ -54,7 +54,8 @@ from rmqstore.snapshot.selection import (
     selected_queues,
 )
 from rmqstore.snapshot.soundness import TEXT, Reason, judge_place
-from rmqstore.snapshot.splits import Split, plan_splits
+from rmqstore.snapshot.split import Split
+from rmqstore.snapshot.splits import plan_splits
 from rmqstore.snapshot.survey import survey
 
 MissingTime = Literal["error", "latest"]

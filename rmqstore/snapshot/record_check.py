@@ -18,7 +18,7 @@ from rmqstore.snapshot.queue_extensions import contradicted, holds_tag_hashes
 from rmqstore.snapshot.queue_files import BATCH
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.soundness import Reason, Reasons, judge_crcs, judge_place, mark
-from rmqstore.snapshot.splits import Span
+from rmqstore.snapshot.split import Span
 
 Entries = npt.NDArray[np.void]
 
@@ -35,13 +35,13 @@ class RecordCheck:
         self._spans = spans
         self._crc = crc
         self._crc_from = crc_from
-        self._topics = list(dict.fromkeys(span[0] for span in spans))
+        self._topics = list(dict.fromkeys(span.topic for span in spans))
         self._only = self._topics[0].encode() if len(self._topics) == 1 else b""
         self._topic_array = pa.array(self._topics, pa.string())
         number_of = {topic: number for number, topic in enumerate(self._topics)}
-        self._topic_numbers = np.array([number_of[span[0]] for span in spans], np.int64)
-        self._queue_ids = np.array([span[1] for span in spans], np.int32)
-        self._are_batches = np.array([span[2] == BATCH for span in spans], bool)
+        self._topic_numbers = np.array([number_of[span.topic] for span in spans], np.int64)
+        self._queue_ids = np.array([span.queue_id for span in spans], np.int32)
+        self._are_batches = np.array([span.kind == BATCH for span in spans], bool)
 
     def rows(self, entries: Entries, numbers: Ints, gathered: Gathered) -> Rows:
         """The records of `entries` (undispatched.FOUND_ENTRY, n) with a reason each; `numbers` int64[n] are their
@@ -86,7 +86,7 @@ class RecordCheck:
     @cached_property
     def _hashed(self) -> Mask:
         """bool[spans], where the entries hold hashes of tags."""
-        return np.array([holds_tag_hashes(self._root, span) for span in self._spans], bool)
+        return np.array([holds_tag_hashes(self._root, span.key, span.kind) for span in self._spans], bool)
 
     def _judge_tags(self, located: Located, reasons: Reasons, entries: tuple[Ints, Ints], checked: Mask | None) -> None:
         """Marks records whose TAGS are not those of their entry: what a tear behind the body leaves passes all else.

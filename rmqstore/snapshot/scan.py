@@ -20,7 +20,7 @@ from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.rows import Rows
 from rmqstore.snapshot.second_look import SecondLook
 from rmqstore.snapshot.soundness import TEXT, Reason
-from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.tag_pruning import TagHashes
 from rmqstore.snapshot.walk_count import WalkCount
 
@@ -90,11 +90,11 @@ class _SplitReader:
         few = _Few()
         for number, span in enumerate(spans):
             for run in entries.runs(span):
-                is_plain = span[2] != BATCH and not self._request.needs_entries_only
+                is_plain = span.kind != BATCH and not self._request.needs_entries_only
                 if few.count and (not is_plain or len(run.holes) or few.count + len(run.entries) > self._rows_next):
                     yield from self._record_batches(*few.taken(), None)
                 self._report_holes(run, entries)
-                if self._request.needs_entries_only and span[2] != BATCH:
+                if self._request.needs_entries_only and span.kind != BATCH:
                     yield from self._entry_batches(run)
                 elif is_plain:
                     few.add(run.entries, number)
@@ -117,7 +117,7 @@ class _SplitReader:
         if self._split.has_queues:
             by_key: dict[tuple[str, int], list[Span]] = {}
             for span in spans:
-                by_key.setdefault(span[:2], []).append(span)
+                by_key.setdefault(span.key, []).append(span)
             for key in sorted(by_key):
                 yield from self._unmatched(by_key[key], count)
             for own in by_key.values() if self._request.fail_on_data_loss else ():  # damage is told before loss
@@ -143,11 +143,11 @@ class _SplitReader:
         assert self._split.log_range is not None
         low, high = self._split.log_range
         parts = count.look.asked(lambda: self._entry_parts(spans, low, high))
-        if sum(last - first for _, (first, last) in parts) <= count.matched[spans[0][:2]]:
+        if sum(last - first for _, (first, last) in parts) <= count.matched[spans[0].key]:
             return
         reader = EntryReader(self._split, self._view, count.look)
-        for (topic, queue_id, kind, _, _), (first, last) in parts:
-            for run in reader.runs((topic, queue_id, kind, first, last)):
+        for span, (first, last) in parts:
+            for run in reader.runs(span.part(first, last)):
                 self._report_holes(run, reader)
                 numbers = np.full(len(run.entries), self._split.spans.index(spans[0]), np.int64)
                 for rows in self._checked(run.entries, numbers):
@@ -159,9 +159,9 @@ class _SplitReader:
     def _entry_parts(self, spans: list[Span], low: int, high: int) -> list[tuple[Span, tuple[int, int]]]:
         """For each span of a queue the slots whose entries point into [low, high) of the log."""
         queue = open_queue(self._split.path, *spans[0][:3])
-        parts = [(span, entries_between(queue, span, low, high)) for span in spans]
+        parts = [(span, entries_between(queue, (span.start, span.end), low, high)) for span in spans]
         if low <= self._view.start:  # entries that are gone before the first one as well
-            parts = [(span, (min(max(span[3], queue.first_slot()), last), last)) for span, (_, last) in parts]
+            parts = [(span, (min(max(span.start, queue.first_slot()), last), last)) for span, (_, last) in parts]
         return parts
 
     def _together(self, reader: EntryReader) -> Iterator[pa.RecordBatch]:
@@ -185,7 +185,7 @@ class _SplitReader:
 
     def _record_batches(self, entries: Entries, numbers: Ints, span: Span | None) -> Iterator[pa.RecordBatch]:
         """Batches of the records of entries; `numbers` are their spans.  An inner batch is clipped to `span`."""
-        clip = (span[3], span[4]) if span is not None and span[2] == BATCH else None
+        clip = (span.start, span.end) if span is not None and span.kind == BATCH else None
         keep = self._tags.keep(entries, numbers)
         if keep is not None:
             entries, numbers = take_rows(entries, keep), numbers[keep]
@@ -250,4 +250,4 @@ class _SplitReader:
         """Raises DataLost for messages that are gone, unless the request goes on without them."""
         if self._request.fail_on_data_loss:
             low, high = int(queue_offsets.min()), int(queue_offsets.max()) + 1
-            raise DataLost(f"{span[0]}/{span[1]}", (low, high), None, path, reason)
+            raise DataLost(f"{span.topic}/{span.queue_id}", (low, high), None, path, reason)

@@ -13,7 +13,7 @@ from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.snapshot.extents import StoreExtent
 from rmqstore.snapshot.footprint import stands_still
-from rmqstore.snapshot.splits import Split
+from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey import changing, survey
 
 # So often in a row a reader tries to find what is there by each look, and is not when it comes to read it.

@@ -1,8 +1,6 @@
-"""Units of work: small picklable values that any process that sees the store's path can read."""
+"""From ranges of queue offsets to splits, which tasks read."""
 
 import itertools
-import json
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from rmqstore.formats.names import is_light_queue
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.queue_files import SIMPLE, QueueFiles, first_behind
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.split import Span, Split
 
 # One task for so many merged queues at most, so that a split stays small to pickle.
 _MERGED_RANGES_MAX = 64
@@ -29,55 +28,6 @@ _STRETCH_MIN = 4096
 _STRETCHES_MAX = 128 * 1024
 # Entries read at once where record starts are looked up.
 _BLOCK_ENTRIES = 4096
-
-Span = tuple[str, int, str, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """What one task reads of one store.
-
-    `spans` are (topic, queue id, queue kind, first queue offset, end).  With `log_range` they are found by walking
-    that part of the commitlog, whose ends are record boundaries; else through the consume queues, one after the other,
-    or `together` in the order of the log.  `log_end`, `walk_from` and `crc_from`
-    are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics of the spans.
-    With `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
-    """
-
-    path: str
-    broker_name: str
-    spans: tuple[Span, ...]
-    log_end: int
-    walk_from: int
-    crc_from: int
-    is_live: bool
-    has_queues: bool
-    log_range: tuple[int, int] | None = None
-    extra_logs: tuple[str, ...] = ()
-    together: bool = False
-    deleted_before: tuple[tuple[str, int], ...] = ()
-    known: tuple[tuple[int, int], ...] = ()
-
-    def __repr__(self) -> str:
-        """One line: a split may have hundreds of queues."""
-        count = sum(end - start for _, _, _, start, end in self.spans)
-        part = "" if self.log_range is None else f", log [{self.log_range[0]}, {self.log_range[1]})"
-        return f"<Split {self.path!r}, {len(self.spans)} ranges of {count} messages{part}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
-        fields = [getattr(self, name) for name in self.__slots__]
-        return _unpickled, (zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9),)
-
-
-def _unpickled(data: bytes) -> Split:
-    *first, log_range, logs, together, deleted, known = json.loads(zlib.decompress(data))
-    path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
-    return Split(
-        path, broker, tuple(tuple(span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
-        tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
-        tuple((low, high) for low, high in known),
-    )  # fmt: skip
 
 
 def plan_splits(
@@ -145,11 +95,11 @@ def _joined_splits(
     splits = []
     for place in range(count):
         parts = [
-            (*span.span[:3], slots[place], slots[place + 1]) for span, slots in zip(spans, cuts, strict=True)
+            span.span.part(slots[place], slots[place + 1]) for span, slots in zip(spans, cuts, strict=True)
             if slots[place] < slots[place + 1]
         ]  # fmt: skip
         if parts:
-            splits.append(_split(store, parts, together=len(parts) > 1))
+            splits.append(store.split(parts, together=len(parts) > 1))
     return splits
 
 
@@ -163,36 +113,36 @@ def _ends_of(store: StoreExtent, span: Span) -> tuple[int, int]:
     """Where in the log the span's first message begins and its last one ends; messages without an entry may lie
     anywhere up to the end.
     """
-    queue = store.queues[span[0], span[1]]
-    first, behind = max(queue.entry_start, span[3]), min(queue.entry_end, span[4])
+    queue = store.queues[span.key]
+    first, behind = max(queue.entry_start, span.start), min(queue.entry_end, span.end)
     if first >= behind:
         return (store.log_start if queue.gap else store.log_end), store.log_end
     low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, behind - 1))
-    end = store.log_end if behind < span[4] else int(last["physical_offset"]) + int(last["size"])
+    end = store.log_end if behind < span.end else int(last["physical_offset"]) + int(last["size"])
     return int(low["physical_offset"]), min(end, store.log_end)
 
 
 def _slots_at(store: StoreExtent, span: Span, edges: Sequence[int]) -> list[int]:
     """The span's queue offsets cut at offsets of the log; what no entry tells falls into the last part."""
-    queue = store.queues[span[0], span[1]]
-    low, high = max(span[3], queue.entry_start), min(span[4], queue.entry_end)
-    slots = [span[3]]
+    queue = store.queues[span.key]
+    low, high = max(span.start, queue.entry_start), min(span.end, queue.entry_end)
+    slots = [span.start]
     for edge in edges:
-        slot = first_behind(queue.files, low, high, edge) if low < high else span[3]
-        slots.append(max(slots[-1], min(slot, span[4])))
-    return [*slots, span[4]]
+        slot = first_behind(queue.files, low, high, edge) if low < high else span.start
+        slots.append(max(slots[-1], min(slot, span.end)))
+    return [*slots, span.end]
 
 
 def _is_walkable(span: Span) -> bool:
     """Whether the log alone tells a queue's messages: light queues and inner batches are addressed by their entries."""
-    return span[2] == SIMPLE and not is_light_queue(span[0])
+    return span.kind == SIMPLE and not is_light_queue(span.topic)
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
     total = sum(span.size for span in spans)
     pieces = [piece for span in spans for piece in _cut(span, total, budget)]
     groups = _merged(pieces, budget) if budget.merge else [[piece] for piece in pieces]
-    return [_split(store, [piece.span for piece in group]) for group in groups]
+    return [store.split([piece.span for piece in group]) for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +158,14 @@ class _Weighted:
     def of(cls, store: StoreExtent, wanted: QueueRange) -> "_Weighted":
         queue = store.queues[wanted.topic, wanted.queue_id]
         count = wanted.end - wanted.start
-        span = (wanted.topic, wanted.queue_id, queue.files.kind, wanted.start, wanted.end)
+        span = queue.span(wanted.start, wanted.end)
         group_max = _WALKED_RANGES_MAX if queue.entry_start >= queue.entry_end else _MERGED_RANGES_MAX
         return cls(span, count, int(count * _mean_size(queue, wanted.start, wanted.end)), group_max)
 
     def part(self, low: int, high: int) -> "_Weighted":
-        topic, queue_id, kind, _, _ = self.span
         count = high - low
         size = self.size * count // max(self.count, 1)
-        return _Weighted((topic, queue_id, kind, low, high), count, size, self.group_max)
+        return _Weighted(self.span.part(low, high), count, size, self.group_max)
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
@@ -245,7 +194,7 @@ def _cut(span: _Weighted, total: int, budget: SplitBudget) -> list[_Weighted]:
         fair = -(-budget.min_partitions * span.size // max(total, 1))
         pieces = max(pieces, fair)
     pieces = max(1, min(pieces, span.count))
-    start = span.span[3]
+    start = span.span.start
     edges = [start + span.count * place // pieces for place in range(pieces + 1)]
     return [span.part(low, high) for low, high in itertools.pairwise(edges)]
 
@@ -284,7 +233,7 @@ def _log_splits(store: StoreExtent, spans: Sequence[_Weighted], budget: SplitBud
             if edge is not None and edges[-1] < edge < store.log_end and (edge - edges[-1] >= wanted // 2):
                 edges.append(edge)
     edges.append(store.log_end)
-    return [_split(store, whole, (low, high)) for low, high in itertools.pairwise(edges) if low < high]
+    return [store.split(whole, (low, high)) for low, high in itertools.pairwise(edges) if low < high]
 
 
 class _RecordStarts:
@@ -295,7 +244,7 @@ class _RecordStarts:
 
     def __init__(self, store: StoreExtent, spans: Sequence[_Weighted]) -> None:
         biggest = max(spans, key=lambda span: span.size).span
-        queue = store.queues[biggest[0], biggest[1]]
+        queue = store.queues[biggest.key]
         self._files = queue.files
         self._walk_from = store.walk_from
         self._slot = queue.entry_start
@@ -327,23 +276,3 @@ class _RecordStarts:
             self._block = entries["physical_offset"].astype(np.int64)
         known = self._block[self._block >= place]  # of entries that went since the search nothing is left but zeros
         return int(known[0]) if len(known) else None
-
-
-def _split(
-    store: StoreExtent, spans: Sequence[Span], log_range: tuple[int, int] | None = None, together: bool = False
-) -> Split:
-    return Split(
-        store.path, store.broker_name, tuple(spans), store.log_end, store.walk_from, store.crc_from, store.is_live,
-        store.queue_layout == "file", log_range, store.extra_logs, together,
-        tuple((topic, end) for topic, end in store.deleted_before.items() if any(span[0] == topic for span in spans)),
-        tuple(_known(store, span) for span in spans) if log_range else (),
-    )  # fmt: skip
-
-
-def _known(store: StoreExtent, span: Span) -> tuple[int, int]:
-    """The queue offsets of a span that the queue's files held; of a batch queue, whose slots are others, none."""
-    queue = store.queues[span[0], span[1]]
-    if queue.files.kind != SIMPLE:
-        return 0, 0
-    low = max(span[3], queue.entry_start)
-    return low, max(low, min(span[4], queue.entry_end))

@@ -12,7 +12,6 @@ from rmqstore.snapshot.entry_runs import EntryReader
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.queue_files import BATCH, SIMPLE, first_behind
 from rmqstore.snapshot.selection import Place
-from rmqstore.snapshot.splits import Split
 from rmqstore.snapshot.time_lookup import stored_time
 
 _BLOCK_ENTRIES = 4096
@@ -50,9 +49,8 @@ def message_sizes(store: StoreExtent, queue: QueueExtent, start: int, end: int) 
     the log alone are found by walking it.  Raises DataLost if a file of the log vanishes meanwhile, StoreChanging where
     the queue does not come to rest.
     """
-    topic, queue_id = queue.key
     with store.view("auto") as view:
-        split = _split(store, (topic, queue_id, queue.files.kind, start, end))
+        split = store.split([queue.span(start, end)])
         if queue.files.kind == BATCH:
             for run in EntryReader(split, view).runs(split.spans[0]):
                 places = np.maximum(run.entries["queue_offset"], start) - start
@@ -65,7 +63,7 @@ def message_sizes(store: StoreExtent, queue: QueueExtent, start: int, end: int) 
         for low in range(start, end, _BLOCK_ENTRIES):
             high = min(low + _BLOCK_ENTRIES, end)
             sizes = np.zeros(high - low, np.int64)
-            for run in reader.runs((topic, queue_id, queue.files.kind, low, high)):
+            for run in reader.runs(queue.span(low, high)):
                 sizes[run.entries["queue_offset"] - low] = run.entries["size"]
             yield sizes
 
@@ -157,8 +155,7 @@ def _log_offset(store: StoreExtent, queue: QueueExtent, queue_offset: int) -> in
     if queue.files.kind == SIMPLE and queue.entry_start <= queue_offset < queue.entry_end:
         entry = queue.files.read(queue_offset, queue_offset + 1)
         return int(entry["physical_offset"][0]) if entry["size"][0] > 0 else None
-    topic, queue_id = queue.key
-    split = _split(store, (topic, queue_id, queue.files.kind, queue_offset, queue_offset + 1))
+    split = store.split([queue.span(queue_offset, queue_offset + 1)])
     with store.view("auto") as view:
         for run in EntryReader(split, view).runs(split.spans[0]):
             if len(run.entries):
@@ -172,10 +169,3 @@ def _time_of(offset: int, store: StoreExtent) -> int | None:
             return stored_time(view, offset)
     except DataLost:
         return None
-
-
-def _split(store: StoreExtent, span: tuple[str, int, str, int, int]) -> Split:
-    return Split(
-        store.path, store.broker_name, (span,), store.log_end, store.walk_from, store.crc_from, store.is_live,
-        store.queue_layout == "file", extra_logs=store.extra_logs,
-    )  # fmt: skip

@@ -7,7 +7,7 @@ from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.queue_extensions import holds_tag_hashes
 from rmqstore.snapshot.record_check import Entries
 from rmqstore.snapshot.request import ScanRequest
-from rmqstore.snapshot.splits import Split
+from rmqstore.snapshot.split import Split
 
 
 class TagHashes:
@@ -22,7 +22,7 @@ class TagHashes:
         self._checked_from = split.crc_from if request.verify_crc == "auto" else 2**63 - 1
         if request.tags and request.verify_crc != "always" and request.on_corrupt_record != "null":
             self._hashes = np.array([java_hash.string_hash(tag) for tag in request.tags], np.int64)
-            self._hashed = np.array([holds_tag_hashes(split.path, span) for span in split.spans], bool)
+            self._hashed = np.array([holds_tag_hashes(split.path, span.key, span.kind) for span in split.spans], bool)
 
     def keep(self, entries: Entries, numbers: Ints) -> Mask | None:
         """bool[n] of entries (FOUND_ENTRY) of the spans `numbers`; None where all are to be read.

@@ -9,7 +9,6 @@ from rmqstore.snapshot.entry_runs import EntryReader
 from rmqstore.snapshot.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.log_view import LogView
 from rmqstore.snapshot.queue_files import BATCH
-from rmqstore.snapshot.splits import Split
 
 Boundary = Literal["lower", "upper", "nearest"]
 BOUNDARIES: tuple[str, ...] = get_args(Boundary)
@@ -39,22 +38,10 @@ class QueueTimes:
     """Store times of a queue's messages by queue offset."""
 
     def __init__(self, store: StoreExtent, queue: QueueExtent, view: LogView) -> None:
-        topic, queue_id = queue.key
         self._queue = queue
         self._view = view
-        self._span = (topic, queue_id, queue.files.kind, queue.min_offset, queue.max_offset)
-        split = Split(
-            store.path,
-            store.broker_name,
-            (self._span,),
-            store.log_end,
-            store.walk_from,
-            store.crc_from,
-            store.is_live,
-            True,
-            extra_logs=store.extra_logs,
-        )
-        self._entries = EntryReader(split, view)
+        self._span = queue.span(queue.min_offset, queue.max_offset)
+        self._entries = EntryReader(store.split([self._span]), view)
 
     def first_later(self, timestamp_ms: int) -> int:
         """The first queue offset whose message was stored at or after a time; the end of the queue if none was.
@@ -75,11 +62,10 @@ class QueueTimes:
         """The first queue offset of [first, last) whose record can be read, and its storeTimestamp in ms; (last, None)
         if there is none.
         """
-        topic, queue_id, kind, _, _ = self._span
         time_ms = self.at(first)
         if time_ms is not None:
             return first, time_ms
-        for run in self._entries.runs((topic, queue_id, kind, first + 1, last), _BLOCK_ENTRIES):
+        for run in self._entries.runs(self._span.part(first + 1, last), _BLOCK_ENTRIES):
             for entry in run.entries:
                 time_ms = stored_time(self._view, int(entry["physical_offset"]))
                 if time_ms is not None:
@@ -88,8 +74,7 @@ class QueueTimes:
 
     def at(self, queue_offset: int) -> int | None:
         """storeTimestamp in ms of one message; None where no record can be read."""
-        topic, queue_id, kind, _, _ = self._span
-        for run in self._entries.runs((topic, queue_id, kind, queue_offset, queue_offset + 1)):
+        for run in self._entries.runs(self._span.part(queue_offset, queue_offset + 1)):
             if len(run.entries):
                 return stored_time(self._view, int(run.entries["physical_offset"][0]))
         return None

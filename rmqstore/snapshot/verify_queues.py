@@ -241,7 +241,7 @@ class _Entries:
             return codes
         resolved = np.zeros(len(codes), [("tags_code", "i8")])
         resolved["tags_code"] = codes
-        resolve_extensions(root, (*self.key, self.kind, 0, 0), resolved)
+        resolve_extensions(root, self.key, resolved)
         return resolved["tags_code"]
 
 

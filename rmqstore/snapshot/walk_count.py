@@ -16,7 +16,7 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.records.queue_runs import QueueRun
 from rmqstore.snapshot.queue_files import QueueFiles, open_queue
 from rmqstore.snapshot.second_look import SecondLook
-from rmqstore.snapshot.splits import Span, Split
+from rmqstore.snapshot.split import Span, Split
 
 _NO_ENTRY = "its entries there are gone since the snapshot was opened"
 _NO_RECORD = "the commitlog holds no record of them any more"
@@ -44,7 +44,7 @@ class WalkCount:
     def __post_init__(self) -> None:
         for span, (low, high) in zip(self.split.spans, self.split.known, strict=self.split.has_queues):
             if low < high:
-                self._known.setdefault(span[:2], []).append((low, high))
+                self._known.setdefault(span.key, []).append((low, high))
 
     def knew(self, key: QueueKey, queue_offsets: Ints) -> Mask:
         """Which messages of a queue (int64[n]) had an entry when the snapshot was opened."""
@@ -81,7 +81,7 @@ class WalkCount:
 
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.
         """
-        key, room = spans[0][:2], reading.join(self.split.path, "commitlog")
+        key, room = spans[0].key, reading.join(self.split.path, "commitlog")
         queue, first, end = self.look.asked(lambda: _bounds(open_queue(self.split.path, *spans[0][:3])))
         for low, high in self._known.get(key, []):
             if first > low or end < high:

@@ -42,8 +42,10 @@ class WalkedQueues:
     def __init__(self, view: LogView, count: WalkCount, request: ScanRequest, crc_from: int) -> None:
         self._count, self._look, self._split = count, count.look, count.split
         self._deleted_before = view.deleted_before
-        self._kinds = {span[:2]: span[2] for span in self._split.spans}
-        self._tags_from = {span[:2]: crc_from for span in self._split.spans if holds_tag_hashes(self._split.path, span)}
+        self._kinds = {span.key: span.kind for span in self._split.spans}
+        self._tags_from = {
+            span.key: crc_from for span in self._split.spans if holds_tag_hashes(self._split.path, span.key, span.kind)
+        }
         self._wants_codes = "tagsCode" in request.columns
         self._queues: dict[QueueKey, QueueFiles] = {}
         self._looks_known = self._look.count
@@ -99,5 +101,5 @@ class WalkedQueues:
         found = np.zeros(len(run.rows), FOUND_ENTRY)
         found["tags_code"] = entries["tags_code"]
         if is_extension_address(int(found["tags_code"].min(initial=0))):
-            resolve_extensions(self._split.path, (*run.key, queue.kind, 0, 0), found)
+            resolve_extensions(self._split.path, run.key, found)
         return np.where(own, found["tags_code"], codes)

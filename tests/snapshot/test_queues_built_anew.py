@@ -12,6 +12,7 @@ from rmqstore import DataLost, Message, StoreChanging, StoreConfig, open_store
 from rmqstore.snapshot import second_look
 from rmqstore.snapshot.entry_runs import EntryReader
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.split import Span
 from rmqstore.snapshot.survey import survey
 from tests.snapshot.small_store import FIRST_MS, small_store
 from tests.snapshot.starved_reader import starved
@@ -216,6 +217,6 @@ def test_a_hole_in_a_queue_that_stands_still_is_a_loss_after_a_few_looks(
     monkeypatch.setattr(second_look, "survey", lambda *how: looks.append(how) or survey(*how))
     split = snapshot.plan(snapshot.select(["T"]), ScanRequest(), SplitBudget())[0]
     reader = EntryReader(split, snapshot.stores[0].view("auto"))
-    holes = [run.holes.tolist() for run in reader.runs(("T", 1, "SimpleCQ", 0, 200), block=20)]
+    holes = [run.holes.tolist() for run in reader.runs(Span("T", 1, "SimpleCQ", 0, 200), block=20)]
     assert [found for found in holes if found] == [[10], [30]]
     assert len(looks) == 2

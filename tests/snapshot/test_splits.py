@@ -15,7 +15,8 @@ import rmqstore
 from rmqstore import Rejected, Snapshot
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan import read_split
-from rmqstore.snapshot.splits import Split, plan_splits
+from rmqstore.snapshot.split import Split
+from rmqstore.snapshot.splits import plan_splits
 from tests.golden.cases import FOLDERS
 from tests.snapshot.small_store import SmallStore, small_store
 
@@ -84,8 +85,8 @@ def test_spans_lie_side_by_side_within_the_limits(budget: SplitBudget, mode: str
     spans = sorted(span for split in splits for span in split.spans)
     found = Counter((topic, queue, at) for topic, queue, _, low, high in spans for at in range(low, high))
     assert found == wanted_of(snapshot)
-    assert all(span[3] < span[4] for span in spans)
-    counts = [sum(span[4] - span[3] for span in split.spans) for split in splits]
+    assert all(span.start < span.end for span in spans)
+    counts = [sum(span.end - span.start for span in split.spans) for split in splits]
     assert all(count <= budget.max_records for count in counts) or not budget.max_records
     if mode == "queue":
         wanted = min(budget.min_partitions, len([r for r in ranges if r.start < r.end]))
@@ -143,7 +144,7 @@ def test_a_big_queue_is_cut_evenly(tmp_path: Path) -> None:
     snapshot = rmqstore.open_snapshot(small_store(100).write(tmp_path))
     ranges = snapshot.select(["T"])
     splits = snapshot.plan(ranges, ScanRequest(scan_mode="queue"), SplitBudget(max_records=20, merge=False))
-    assert [(span[1], span[3], span[4]) for split in splits for span in split.spans] == [
+    assert [(span.queue_id, span.start, span.end) for split in splits for span in split.spans] == [
         (queue, low, high) for queue in (0, 1) for low, high in ((0, 16), (16, 33), (33, 50))
     ]
 

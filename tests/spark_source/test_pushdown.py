@@ -183,7 +183,7 @@ def test_where_damaged_records_come_as_rows_spark_applies_every_filter(store):
     filters = [EqualTo(("queueId",), 0)]
     spans, _, left = planned(PushdownReader, store, filters, onCorruptRecord="null")
     assert left == filters
-    assert {span[1] for span in spans} == {0}
+    assert {span.queue_id for span in spans} == {0}
 
 
 def test_a_limit_makes_the_first_batch_small(store):

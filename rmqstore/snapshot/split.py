@@ -1,0 +1,73 @@
+"""Units of work: small picklable values that any process that sees the store's path can read."""
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqstore.formats.names import QueueKey
+
+
+class Span(NamedTuple):
+    """The queue offsets [start, end) of one queue; `kind` as of `QueueFiles`."""
+
+    topic: str
+    queue_id: int
+    kind: str
+    start: int
+    end: int
+
+    @property
+    def key(self) -> QueueKey:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
+
+    def part(self, start: int, end: int) -> "Span":
+        """Other queue offsets of the same queue."""
+        return self._replace(start=start, end=end)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads of one store.
+
+    With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
+    through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and
+    `crc_from` are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics of
+    the spans.  With `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
+    """
+
+    path: str
+    broker_name: str
+    spans: tuple[Span, ...]
+    log_end: int
+    walk_from: int
+    crc_from: int
+    is_live: bool
+    has_queues: bool
+    log_range: tuple[int, int] | None = None
+    extra_logs: tuple[str, ...] = ()
+    together: bool = False
+    deleted_before: tuple[tuple[str, int], ...] = ()
+    known: tuple[tuple[int, int], ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: a split may have hundreds of queues."""
+        count = sum(span.end - span.start for span in self.spans)
+        part = "" if self.log_range is None else f", log [{self.log_range[0]}, {self.log_range[1]})"
+        return f"<Split {self.path!r}, {len(self.spans)} ranges of {count} messages{part}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
+        fields = [getattr(self, name) for name in self.__slots__]
+        return _unpickled, (zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9),)
+
+
+def _unpickled(data: bytes) -> Split:
+    *first, log_range, logs, together, deleted, known = json.loads(zlib.decompress(data))
+    path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
+    return Split(
+        path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
+        tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
+        tuple((low, high) for low, high in known),
+    )  # fmt: skip
