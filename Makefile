@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
 STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/broker tests/store \
-    tests/log/test_retention.py tests/log/test_recovery_crash.py tests/log/test_batch_queue.py tests/cli \
-    tests/snapshot/test_tables.py tests/snapshot/test_tag_and_key_pruning.py tests/snapshot/test_live_store.py \
-    tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/test_damaged_index.py \
-    tests/snapshot/test_arrow_consumers.py tests/log/test_recovery_clocks.py tests/log/test_recovery_claims.py \
+    tests/log/retention/test_rounds.py tests/log/recovery/test_crash.py tests/log/derived/test_batch_queue.py tests/cli \
+    tests/snapshot/tables/test_tables.py tests/snapshot/plan/test_tag_and_key_pruning.py tests/snapshot/survey/test_live_store.py \
+    tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/lookup/test_damaged_index.py \
+    tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
     tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0

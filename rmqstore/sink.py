@@ -16,15 +16,21 @@ from typing import TYPE_CHECKING
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.store_root import require_replaceable, require_room
 from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path, is_locked
 from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats import names
 from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
-from rmqstore.log.appender import record_form
-from rmqstore.log.columns import EncodedColumns, record_blocks
-from rmqstore.log.committed_batches import (
+from rmqstore.log.encode.columns import EncodedColumns, record_blocks
+from rmqstore.log.encode.queue_choice import QueueChoice
+from rmqstore.log.opening import mark_open
+from rmqstore.log.put.appender import record_form
+from rmqstore.log.put.deferred_put import light_rows
+from rmqstore.log.recovery.apply import open_parts
+from rmqstore.log.recovery.planner import plan_recovery
+from rmqstore.log.staging.committed_batches import (
     Batch,
     BatchInDoubt,
     commit_batch,
@@ -37,15 +43,9 @@ from rmqstore.log.committed_batches import (
     staging_directory,
     writers,
 )
-from rmqstore.log.late_put import light_rows
-from rmqstore.log.opening import mark_open
-from rmqstore.log.queue_choice import QueueChoice
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_apply import open_parts
-from rmqstore.log.sink_sweep import sweep
-from rmqstore.log.staged_parts import PartWriter, read_parts
-from rmqstore.log.store_root import require_replaceable, require_room
-from rmqstore.log.store_swap import clear_new, finish_swap, swap
+from rmqstore.log.staging.staged_parts import PartWriter, read_parts
+from rmqstore.log.staging.swap import clear_new, finish_swap, swap
+from rmqstore.log.staging.sweep import sweep
 from rmqstore.message import PutStatus
 from rmqstore.store import Store, open_store
 

@@ -16,6 +16,7 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer, Start
+from rmqstore.directory.store_root import require_room
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
@@ -24,20 +25,19 @@ from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
 from rmqstore.formats.message_fields import messages_of
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.appender import Appender, PutHook
-from rmqstore.log.arrow_rows import ArrowRows
-from rmqstore.log.commitlog import CommitLog
-from rmqstore.log.dispatch import Dispatcher, DispatchLoop
-from rmqstore.log.fetch import Boundary, Fetch
-from rmqstore.log.flush import DerivedFlush, LogFlush
-from rmqstore.log.fresh_dispatch import FreshDispatch
-from rmqstore.log.next_log_files import NextLogFiles
+from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
+from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop
+from rmqstore.log.derived.dispatch_recent import FreshDispatch
+from rmqstore.log.encode.arrow_rows import ArrowRows
+from rmqstore.log.get.fetch import Boundary, Fetch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
-from rmqstore.log.reentrance import is_inside_call_of
-from rmqstore.log.retention import RetainedParts, Retention
-from rmqstore.log.retention_plan import RetentionPlan, RetentionPolicy
-from rmqstore.log.store_root import require_room
-from rmqstore.log.store_swap import finish_swap
+from rmqstore.log.put.appender import Appender, PutHook
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.next_files import NextLogFiles
+from rmqstore.log.put.reentrance import is_inside_call_of
+from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
+from rmqstore.log.retention.rounds import RetainedParts, Retention
+from rmqstore.log.staging.swap import finish_swap
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.stats import Health, Statistics, StoreStatistics
 from rmqstore.store_condition import StoreCondition

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from rmqstore.broker.features import Features
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.files.ownership import Ownership
-from rmqstore.log.commitlog import CommitLog
-from rmqstore.log.dispatch import DispatchLoop
-from rmqstore.log.recovery_apply import StoreParts
-from rmqstore.log.retention import Retention
+from rmqstore.log.derived.dispatch_loop import DispatchLoop
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.recovery.apply import StoreParts
+from rmqstore.log.retention.rounds import Retention
 from rmqstore.stats import Health, StoreGauges
 
 

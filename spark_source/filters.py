@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import datasource as spark
 
-from rmqstore.snapshot.range_pruning import Interval, RowConditions
+from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMED = ("topic", "brokerName")

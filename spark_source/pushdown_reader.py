@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqstore.snapshot import open_snapshot
-from rmqstore.snapshot.range_pruning import prune_ranges
+from rmqstore.snapshot.plan.range_pruning import prune_ranges
 from spark_source.batch_reader import BatchReader
 from spark_source.filters import PushedFilters, push
 from spark_source.options import BatchRead

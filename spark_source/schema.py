@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import Rejected, UnknownColumn
-from rmqstore.snapshot.arrow_schema import COLUMNS, near_names
+from rmqstore.snapshot.columns import COLUMNS, near_names
 
 Conversion = Callable[[pa.Array], pa.Array]
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.arrow_schema import COLUMNS, near_names
+from rmqstore.snapshot.columns import COLUMNS, near_names
 from spark_source.option_table import in_one_line
 
 _INTEGERS: tuple[type[DataType], ...] = (IntegerType, ShortType, ByteType, LongType)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqstore import StoreConfig
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.arrow_schema import near_names
+from rmqstore.snapshot.columns import near_names
 from spark_source import option_values as values
 from spark_source.option_table import Parser, in_one_line, parsed_options
 

@@ -7,9 +7,9 @@ from logging import Logger
 
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import QueueRange
-from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.selection import Place
-from rmqstore.snapshot.stream_lag import LostRange, about_bytes, lost_ranges, message_sizes
+from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.stream.lag import LostRange, about_bytes, lost_ranges, message_sizes
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, shared_rows
 from spark_source.stream_offsets import Offsets
 

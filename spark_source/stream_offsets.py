@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.selection import Place
-from rmqstore.snapshot.stream_selection import Offsets
+from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.stream.subscription import Offsets
 
 FROM, INITIAL, METRICS = "$from", "$initial", "$metrics"
 SINCE, BEHIND = "$since", "$behind"

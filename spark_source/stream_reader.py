@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.progress_file import ProgressFile
 from rmqstore.snapshot import Snapshot
-from rmqstore.snapshot.stream_ends import StreamEnds, without_missing_files
-from rmqstore.snapshot.stream_lag import lag_behind
-from rmqstore.snapshot.stream_selection import StreamSelection
+from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
+from rmqstore.snapshot.stream.lag import lag_behind
+from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
 from spark_source.options import StreamRead
 from spark_source.partitions import StorePartition

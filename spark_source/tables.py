@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from rmqstore.errors import Rejected, StoreError, UnknownColumn
 from rmqstore.snapshot import open_snapshot
-from rmqstore.snapshot.arrow_schema import near_names
+from rmqstore.snapshot.columns import near_names
 from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.tables import SCHEMAS, TableName, table_schema
+from rmqstore.snapshot.tables.tables import SCHEMAS, TableName, table_schema
 from spark_source import option_values as values
 from spark_source.option_table import parsed_options
 from spark_source.worker_errors import errors_in_one_line

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from logging import Logger
 from typing import Any
 
-from rmqstore.snapshot.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.selection import Place
-from rmqstore.snapshot.time_lookup import offset_at
+from rmqstore.snapshot.lookup.by_time import offset_at
+from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from spark_source.stream_batches import Queues
 from spark_source.stream_offsets import BEHIND, SINCE, Offsets, note_in
 

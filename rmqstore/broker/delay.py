@@ -14,9 +14,9 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32, property_crc, verify_property_crc
-from rmqstore.formats.record_frame import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, RecordForm, may_be_stored
-from rmqstore.log.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
-from rmqstore.log.refusal_reasons import topic_reason
+from rmqstore.log.encode.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
+from rmqstore.log.encode.record_frame import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, RecordForm, may_be_stored
+from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
 _WAITING_KINDS = (sys_flag.NOT_TRANSACTIONAL, sys_flag.COMMIT)

@@ -12,24 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.broker.delay import CRC_NAME, RestoredRecord, Undeliverable, destination, restored_record
-from rmqstore.formats import message as layouts
-from rmqstore.formats import properties, sys_flag
+from rmqstore.formats import message, properties, sys_flag
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, compare_bytes, locate
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.property_columns import VALUE_END, split_pieces
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc, property_crcs_hold
-from rmqstore.formats.record_frame import (
+from rmqstore.log.encode.binary_columns import EMPTY, data_of, offsets_of
+from rmqstore.log.encode.columns import EncodedColumns, scatter
+from rmqstore.log.encode.record_frame import (
     PROPERTIES_SIZE_MAX,
     STORE_TIME_AT_V4,
     STORE_TIME_AT_V6,
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.binary_columns import EMPTY, data_of, offsets_of
-from rmqstore.log.columns import EncodedColumns, scatter
-from rmqstore.log.fetch import ReadableLog
-from rmqstore.log.record_batch import joined_bytes
+from rmqstore.log.get.fetch import ReadableLog
+from rmqstore.records.batch import joined_bytes
 
 # So many bytes of the log are read at once where they are worth it: where a record comes every 8 KiB on the average.
 _WINDOW_SIZE = 4 * 1024 * 1024
@@ -54,7 +53,7 @@ def read_records(log: ReadableLog, offsets: Ints, sizes: Ints) -> tuple[Bytes, I
     A place that no file holds, or not wholly, gives no bytes.  `offsets` int64[n] rise, unless the log is damaged.
     """
     file_size = log.files.file_size
-    is_held = (offsets >= log.start) & (sizes >= layouts.RECORD_SIZE_MIN) & (sizes <= file_size)
+    is_held = (offsets >= log.start) & (sizes >= message.RECORD_SIZE_MIN) & (sizes <= file_size)
     is_held &= (offsets + sizes <= log.readable_end) & (offsets % file_size + sizes <= file_size)
     rows = np.flatnonzero(is_held)
     taken = np.zeros(len(offsets), np.int64)
@@ -140,7 +139,7 @@ def restored_columns(page: Bytes, bounds: Ints, offsets: Ints, form: RecordForm,
     topics = [form.topic_bytes(topic) or b"" for topic, _ in queues]
     properties_size = waiting.blocks_size + _tails(waiting, form)[1]
     topic_size = np.array([*map(len, topics), 0])[numbers]
-    total_size = waiting.heads_size + topic_size + layouts.PROPERTIES_SIZE.size + properties_size
+    total_size = waiting.heads_size + topic_size + message.PROPERTIES_SIZE.size + properties_size
     fits = (properties_size <= PROPERTIES_SIZE_MAX) & (total_size <= size_max)
     if not fits.all():
         waiting, numbers = waiting.take(fits), numbers[fits]
@@ -246,12 +245,12 @@ def _encode(
     if not count:
         return _together([], form)
     tails, tail_sizes = _tails(waiting, form)
-    properties_sizes = (waiting.blocks_size + tail_sizes).astype(layouts.PROPERTIES_SIZE.dtype[0])
+    properties_sizes = (waiting.blocks_size + tail_sizes).astype(message.PROPERTIES_SIZE.dtype[0])
     sizes_data = np.frombuffer(properties_sizes.tobytes(), np.uint8)
     joined = pc.binary_join_element_wise(
         _binary(*joined_bytes(located.page, located.starts, waiting.heads_size)),
         pa.array(topics, pa.binary()).take(pa.array(numbers)),
-        _binary(sizes_data, np.arange(count + 1) * layouts.PROPERTIES_SIZE.size),
+        _binary(sizes_data, np.arange(count + 1) * message.PROPERTIES_SIZE.size),
         _binary(*joined_bytes(located.page, located.properties_at, waiting.blocks_size)),
         tails,
         EMPTY,
@@ -260,12 +259,12 @@ def _encode(
     is_long = np.array([len(topic) > TOPIC_SIZE_MAX for topic, _ in queues])[numbers]
     fields = {
         "total_size": np.diff(starts),
-        "magic": np.where(is_long, layouts.MAGIC_V2, layouts.MAGIC_V1),
+        "magic": np.where(is_long, message.MAGIC_V2, message.MAGIC_V1),
         "queue_id": np.array([queue_id for _, queue_id in queues])[numbers],
     }
     for name, values in fields.items():
-        scatter(data, starts[:-1] + layouts.HEAD.offset[name], values.astype(">i4").view("V4"))
-    prepared_at = waiting.heads_size - located.body_size - layouts.FOOT.size
-    prepared_at += layouts.FOOT.offset["prepared_transaction_offset"]
+        scatter(data, starts[:-1] + message.HEAD.offset[name], values.astype(">i4").view("V4"))
+    prepared_at = waiting.heads_size - located.body_size - message.FOOT.size
+    prepared_at += message.FOOT.offset["prepared_transaction_offset"]
     scatter(data, starts[:-1] + prepared_at, np.zeros(count, "V8"))
     return _columns(data, starts, (queues, numbers), located.flags, form)

@@ -18,9 +18,9 @@ from rmqstore.formats import message as layouts
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
-from rmqstore.formats.record_frame import RecordForm
-from rmqstore.log.columns import EncodedColumns
-from rmqstore.log.fetch import Queues, ReadableLog, ReadableQueue
+from rmqstore.log.encode.columns import EncodedColumns
+from rmqstore.log.encode.record_frame import RecordForm
+from rmqstore.log.get.fetch import Queues, ReadableLog, ReadableQueue
 from rmqstore.message import PutResult
 
 FIRST_PAUSE_S = 1.0  # Java: FIRST_DELAY_TIME

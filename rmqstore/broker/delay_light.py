@@ -3,9 +3,9 @@
 Java: ScheduleMessageService puts every message through putMessage, which gives it its places there.
 """
 
-from rmqstore.log.appender import Appender
-from rmqstore.log.columns import EncodedColumns
-from rmqstore.log.late_put import light_rows
+from rmqstore.log.encode.columns import EncodedColumns
+from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.deferred_put import light_rows
 from rmqstore.message import PutResult, PutStatus
 
 # Refusals that another try would not change.

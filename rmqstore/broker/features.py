@@ -20,19 +20,19 @@ from rmqstore.broker.transaction_check import Check, CheckLimits
 from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.appender import Appender, PutHook
-from rmqstore.log.commitlog import CommitLog
-from rmqstore.log.fetch import Fetch
-from rmqstore.log.late_put import claims_to_be_batch
+from rmqstore.log.derived.queue_table import QueueTable
+from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import configured_kinds
-from rmqstore.log.queue_kinds import QueueKinds
-from rmqstore.log.queue_table import QueueTable
-from rmqstore.log.retention import unconsumed_from
+from rmqstore.log.put.appender import Appender, PutHook
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.deferred_put import claims_to_be_batch
+from rmqstore.log.retention.rounds import unconsumed_from
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
 _HOUR_MS = 3_600_000

@@ -10,9 +10,9 @@ from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
-from rmqstore.log.appender import Appender
-from rmqstore.log.deleted_topics import save_deleted_topics
-from rmqstore.log.queue_table import QueueTable
+from rmqstore.log.derived.deleted_topics import save_deleted_topics
+from rmqstore.log.derived.queue_table import QueueTable
+from rmqstore.log.put.appender import Appender
 
 
 class TopicDeletion:

@@ -23,9 +23,9 @@ from rmqstore.formats.broker_json import (
     TopicConfig,
 )
 from rmqstore.formats.broker_json_text import storable_fields, topics_text
-from rmqstore.formats.record_frame import may_be_stored
 from rmqstore.locks import let_go
-from rmqstore.log.refusal_reasons import topic_reason
+from rmqstore.log.encode.record_frame import may_be_stored
+from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
 _I32_MAX = 2**31 - 1

@@ -30,8 +30,8 @@ from rmqstore.clock import Clock
 from rmqstore.errors import Corrupt, DataLost, Rejected
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.message_fields import plain_message
-from rmqstore.formats.record_frame import has_plain_types
 from rmqstore.formats.stored_message import StoredMessage
+from rmqstore.log.encode.record_frame import has_plain_types
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
 _READ_COUNT = 32

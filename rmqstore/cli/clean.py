@@ -8,8 +8,8 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
-from rmqstore.log.offline_retention import clean_offline, plan_offline
-from rmqstore.log.retention_plan import RetentionPolicy
+from rmqstore.log.offline_clean import clean_offline, plan_offline
+from rmqstore.log.retention.plan import RetentionPolicy
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -23,11 +23,11 @@ from rmqstore.cli.output import (
     width,
     wrapped,
 )
+from rmqstore.directory.config_files import consumer_offsets, topics
 from rmqstore.directory.index_files import index_files
 from rmqstore.formats.message_id import offset_of_id
-from rmqstore.snapshot.broker_config import consumer_offsets, topics
-from rmqstore.snapshot.extents import Damage, StoreExtent
-from rmqstore.snapshot.queue_span_times import queue_span_times
+from rmqstore.snapshot.lookup.queue_times import queue_span_times
+from rmqstore.snapshot.survey.extents import Damage, StoreExtent
 
 Document = dict[str, Any]
 _PERM = {0: "closed", 2: "write only", 4: "read only", 6: "read and write"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.cli.output import escaped
-from rmqstore.snapshot.arrow_bytes import bytes_of, is_ascii
+from rmqstore.records.gather import bytes_of, is_ascii
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 # Bytes that no JSON string holds as they are.

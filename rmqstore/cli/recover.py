@@ -6,10 +6,10 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
+from rmqstore.directory.disk import ReadOnlyDisk
+from rmqstore.directory.store_root import found_store
 from rmqstore.log.opening import configured_kinds
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_disk import ReadOnlyDisk
-from rmqstore.log.store_root import found_store
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.store import open_store
 
 

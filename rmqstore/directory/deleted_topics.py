@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rmqstore.directory.disk import ReadableDisk
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import join
 from rmqstore.formats.broker_json import TEXT_SIZE_MAX
@@ -13,8 +14,7 @@ from rmqstore.formats.deleted_topics import (
     read_deleted_topics,
 )
 from rmqstore.formats.message_columns import Ints
-from rmqstore.log.record_vectors import Records
-from rmqstore.log.recovery_disk import ReadableDisk
+from rmqstore.records.vectors import Records
 
 
 def note_path(root: str) -> str:

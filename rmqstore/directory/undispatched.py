@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
 from rmqstore.records.dispatch_rules import tags_codes
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.records.stretch import Stretch
-from rmqstore.snapshot.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 
 # `count` is set for records that were found in the log and for batches: how many messages a record holds.
 FOUND_ENTRY = np.dtype(

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
-from rmqstore.log.committed_batches import settle_batches
-from rmqstore.log.queue_kinds import PLAIN_ONLY, QueueKinds
-from rmqstore.log.record_batch import Dispatcher
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_apply import StoreParts, apply, open_parts
-from rmqstore.log.recovery_plan import RecoveryPlan
-from rmqstore.log.recovery_seen import NOTHING_SEEN
+from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
+from rmqstore.log.recovery.first_read import NOTHING_SEEN
+from rmqstore.log.recovery.plan import RecoveryPlan
+from rmqstore.log.recovery.planner import plan_recovery
+from rmqstore.log.staging.committed_batches import settle_batches
+from rmqstore.records.batch import Dispatcher
 
 _UNSYNCED = "unsynced from "
 _CHUNK_SIZE = 4 * 1024 * 1024

@@ -9,7 +9,7 @@ from rmqstore.formats import java_hash, names, properties, sys_flag
 from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, level_of
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
-from rmqstore.snapshot.arrow_bytes import binary_array, bytes_of
+from rmqstore.records.gather import binary_array, bytes_of
 
 _DELAY = properties.DELAY.encode()
 

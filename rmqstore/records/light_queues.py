@@ -14,7 +14,7 @@ from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_properties
-from rmqstore.log.record_batch import RecordBatch
+from rmqstore.records.batch import RecordBatch
 
 SEPARATOR = ","
 LIGHT_QUEUE_ID = 0

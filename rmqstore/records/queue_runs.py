@@ -10,9 +10,9 @@ from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.dispatch_rules import is_dispatched
+from rmqstore.records.gather import binary_array
+from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
-from rmqstore.snapshot.arrow_bytes import binary_array
-from rmqstore.snapshot.soundness import Reason
 
 
 @dataclass(slots=True)

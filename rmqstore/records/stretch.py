@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.formats.message_columns import Ints, Located, Mask
-from rmqstore.snapshot.soundness import Reason, Reasons
+from rmqstore.records.soundness import Reason, Reasons
 
 
 @dataclass(frozen=True, slots=True)

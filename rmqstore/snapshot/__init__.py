@@ -2,7 +2,7 @@
 
 from rmqstore.snapshot.reader import Snapshot, open_snapshot, require_stores
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
-from rmqstore.snapshot.scan import read_split
+from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
 
 __all__ = [

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.directory import config_files
 from rmqstore.errors import Rejected
-from rmqstore.snapshot import broker_config
-from rmqstore.snapshot.arrow_schema import near_names
-from rmqstore.snapshot.selection import selected_queues
+from rmqstore.snapshot.columns import near_names
+from rmqstore.snapshot.plan.selection import selected_queues
 
 if TYPE_CHECKING:
     from rmqstore.snapshot.reader import Snapshot
@@ -22,7 +22,7 @@ def group_start(snapshot: "Snapshot", group: str, selection: Mapping[str, Any]) 
         snapshot.stores, selection.get("topics"), selection.get("pattern"), selection.get("assign"),
         bool(selection.get("include_system_topics", False)),
     )  # fmt: skip
-    tables = {store.broker_name: broker_config.consumer_offsets(store.path) for store in snapshot.stores}
+    tables = {store.broker_name: config_files.consumer_offsets(store.path) for store in snapshot.stores}
     start: dict[str, Any] = {}
     known = 0
     for store, queue in chosen:

@@ -10,24 +10,27 @@ import pyarrow as pa
 
 from rmqstore import arguments
 from rmqstore.annotations import checked
+from rmqstore.directory import config_files
+from rmqstore.directory.log_files import corrupt_at
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.snapshot import broker_config, key_lookup, tables, time_lookup
-from rmqstore.snapshot.arrow_schema import near_names, resolve_columns, schema_of
-from rmqstore.snapshot.extents import (
-    QueueExtent,
-    StoreExtent,
-    find_log_files,
-    is_log_directory,
-    refuse_unread_layouts,
+from rmqstore.records.soundness import TEXT, Reason, judge_place
+from rmqstore.snapshot.columns import near_names, resolve_columns, schema_of
+from rmqstore.snapshot.lookup import by_key, by_time
+from rmqstore.snapshot.plan.key_pruning import prune_by_keys
+from rmqstore.snapshot.plan.selection import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    Wanted,
+    WantedTime,
+    in_bounds,
+    selected_queues,
 )
-from rmqstore.snapshot.key_pruning import prune_by_keys
-from rmqstore.snapshot.log_view import corrupt_at
-from rmqstore.snapshot.missing_log import require_log
-from rmqstore.snapshot.own_log import require_own_log
+from rmqstore.snapshot.plan.splitting import plan_splits
 from rmqstore.snapshot.request import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -43,20 +46,19 @@ from rmqstore.snapshot.request import (
     wanted_keys,
     wanted_tags,
 )
-from rmqstore.snapshot.scan import read_split
-from rmqstore.snapshot.selection import (
-    EARLIEST,
-    LATEST,
-    Bounds,
-    Wanted,
-    WantedTime,
-    in_bounds,
-    selected_queues,
-)
-from rmqstore.snapshot.soundness import TEXT, Reason, judge_place
+from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
-from rmqstore.snapshot.splits import plan_splits
-from rmqstore.snapshot.survey import survey
+from rmqstore.snapshot.survey.extents import (
+    QueueExtent,
+    StoreExtent,
+    find_log_files,
+    is_log_directory,
+    refuse_unread_layouts,
+)
+from rmqstore.snapshot.survey.missing_log import require_log
+from rmqstore.snapshot.survey.own_log import require_own_log
+from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.tables import tables
 
 MissingTime = Literal["error", "latest"]
 # A store, or a store and the directories of its commitlog that lie elsewhere.
@@ -179,7 +181,7 @@ class Snapshot:
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
         rows = [
-            (s.broker_name, name, config) for s in self.stores for name, config in broker_config.topics(s.path).items()
+            (s.broker_name, name, config) for s in self.stores for name, config in config_files.topics(s.path).items()
         ]
         return pa.table(
             {
@@ -202,7 +204,7 @@ class Snapshot:
         rows = [
             (group, topic, store.broker_name, queue_id, offset)
             for store in self.stores
-            for (group, topic), offsets in broker_config.consumer_offsets(store.path).items()
+            for (group, topic), offsets in config_files.consumer_offsets(store.path).items()
             for queue_id, offset in offsets.items()
         ]
         kinds = {"group": pa.string(), "topic": pa.string(), "brokerName": pa.string()}
@@ -340,21 +342,21 @@ class Snapshot:
 
     @checked
     def offset_at(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: time_lookup.Boundary = "lower",
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: by_time.Boundary = "lower",
         broker: str | None = None,
     ) -> int:  # fmt: skip
-        """The queue offset for a store time; see time_lookup.offset_at."""
+        """The queue offset for a store time; see by_time.offset_at."""
         timestamp_ms, store = arguments.milliseconds("timestamp_ms", timestamp_ms), self._store(broker)
-        return time_lookup.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
+        return by_time.offset_at(store, _queue_of(store, topic, queue_id), timestamp_ms, boundary)
 
     @checked
     def index_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 64,
         broker: str | None = None,
     ) -> list[int]:  # fmt: skip
-        """Physical offsets by the hash of a key, newest first; see key_lookup.index_offsets."""
+        """Physical offsets by the hash of a key, newest first; see by_key.index_offsets."""
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
-        return key_lookup.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
+        return by_key.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
 
     @checked
     def query(
@@ -377,7 +379,7 @@ class Snapshot:
         own = [] if named is None or not named.is_sound else [named]
         found: list[StoredMessage] = []  # a message as often as it has the key, as RocketMQ answers
         size = 0
-        for offset in key_lookup.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
+        for offset in by_key.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
             try:
                 message = self._record_at(store, offset)
             except (Corrupt, DataLost):
@@ -432,7 +434,7 @@ def _queue_of(store: StoreExtent, topic: str, queue_id: int) -> QueueExtent:
 
 def _resolve(store: StoreExtent, queue: QueueExtent, offset: int | None, time_ms: int | None, default: int) -> int:
     if time_ms is not None:
-        return time_lookup.offset_at(store, queue, time_ms, "lower")
+        return by_time.offset_at(store, queue, time_ms, "lower")
     offset = default if offset is None else offset
     return {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(offset, offset)
 

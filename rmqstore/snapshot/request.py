@@ -9,7 +9,7 @@ from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
 from rmqstore.formats.message_id import offset_of_id
 from rmqstore.formats.wanted_words import key_words, possible_keys, tag_words
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
 
 BODY_BYTES_MAX = BODY_SIZE_MAX
 BATCH_ROWS = 16 * 1024

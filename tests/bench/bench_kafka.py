@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import rmqstore
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from tests.bench.bench_sink import message_rows
 from tests.bench.figures import Figure, best_seconds, table, write_json
 from tests.bench.kafka import messages, node

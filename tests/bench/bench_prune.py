@@ -28,8 +28,8 @@ from rmqstore.config import StoreConfig
 from rmqstore.files.reading import OpenFile
 from rmqstore.message import PutStatus
 from rmqstore.snapshot import read_split
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
-from rmqstore.snapshot.record_check import RecordCheck
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS
+from rmqstore.snapshot.scan.record_check import RecordCheck
 from rmqstore.store import open_store
 from spark_source.batch_reader import BatchReader
 from spark_source.options import parse_options

@@ -12,9 +12,9 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.queue_table import QueueTable
-from rmqstore.log.retention import RetainedParts, apply_retention, look
-from rmqstore.log.retention_plan import DiskUse, Request, RetentionPlan, RetentionPolicy, plan_retention
+from rmqstore.log.derived.queue_table import QueueTable
+from rmqstore.log.retention.plan import DiskUse, Request, RetentionPlan, RetentionPolicy, plan_retention
+from rmqstore.log.retention.rounds import RetainedParts, apply_retention, look
 from tests.bench.figures import Figure
 
 QUEUES, GOAL_SECONDS = 10_000, 0.5

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rmqstore
 from rmqstore.snapshot import read_split
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from spark_source.schema import spark_schema
 from tests.bench.bench_scan import THREE_COLUMNS

@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqstore import Message, StoreConfig, open_store
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
-from rmqstore.snapshot.stream_ends import StreamEnds
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS
+from rmqstore.snapshot.stream.ends import StreamEnds
 from tests.bench.bench_scan import THREE_COLUMNS
 from tests.bench.bench_spark import _session
 from tests.bench.figures import Figure, best_seconds

@@ -8,7 +8,7 @@ from rmqstore.broker.delay_delivery import DelayDelivery, Progress
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.log.columns import EncodedColumns
+from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.message import PutResult
 from rmqstore.store import Store, open_store
 

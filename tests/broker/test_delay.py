@@ -18,7 +18,7 @@ from rmqstore.formats.host import encode_host
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.record_crc import masked_crc32, property_crc, verify_property_crc
-from rmqstore.formats.record_frame import Frame, RecordForm, frame_of
+from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.message import Message, PutStatus
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 from tests.golden.conftest import store_of

@@ -19,7 +19,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.columns import EncodedColumns
+from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import open_store
 from tests.broker.delaying import Delaying, Put, Saved

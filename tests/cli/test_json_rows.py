@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmqstore.cli.cat import _COLUMNS
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import escaped, iso
-from rmqstore.snapshot.arrow_schema import schema_of
+from rmqstore.snapshot.columns import schema_of
 
 SCHEMA = schema_of(_COLUMNS)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(['"', "\\", "\x00\x1f", "a\n"])

@@ -10,7 +10,7 @@ from rmqstore.formats.message import NO_DATA, Blank, Record, read_record
 from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.index_log import COUNT_MAX
+from rmqstore.log.derived.index_log import COUNT_MAX
 from rmqstore.store import Store
 from tests.conformance.workload import Json, java_host
 

@@ -23,7 +23,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import broker_json, names, properties
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash import workload

@@ -15,17 +15,20 @@ import pytest
 from rmqstore.broker import topic_deletion
 from rmqstore.broker.topic_deletion import TopicDeletion
 from rmqstore.config import StoreConfig
+from rmqstore.directory import store_view
+from rmqstore.directory.store_view import LogView
 from rmqstore.errors import Corrupt, DurabilityLost, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.formats.deleted_topics import DeletedTopic
-from rmqstore.log import opening, recovery, recovery_apply, recovery_scan, recovery_view
-from rmqstore.log.appender import Appender
-from rmqstore.log.commitlog import CommitLog
-from rmqstore.log.consume_queue import ConsumeQueue
-from rmqstore.log.flush import DerivedFlush
-from rmqstore.log.index_log import IndexLog
-from rmqstore.log.recovery_view import LogView
-from rmqstore.log.watermarks import Watermarks
+from rmqstore.log import opening
+from rmqstore.log.derived.consume_queue import ConsumeQueue
+from rmqstore.log.derived.derived_flush import DerivedFlush
+from rmqstore.log.derived.index_log import IndexLog
+from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.watermarks import Watermarks
+from rmqstore.log.recovery import apply, log_end
+from rmqstore.log.recovery.planner import planner as recovery
 from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
@@ -88,7 +91,7 @@ def not_written_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def queues_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery_apply, "_cut_files", lambda planned, end, parts, file_size: None)
+    patch.setattr(apply, "_cut_files", lambda planned, end, parts, file_size: None)
 
 
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
@@ -116,21 +119,21 @@ def from_the_last_file_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def crc_ignored(patch: pytest.MonkeyPatch) -> None:
-    real = recovery_scan.read_batches
+    real = log_end.read_batches
 
     def read(*arguments, checks: object = None, **more):
         return real(*arguments, **more)
 
-    patch.setattr(recovery_scan, "read_batches", read)
+    patch.setattr(log_end, "read_batches", read)
 
 
 def torn_end_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery_scan, "lacks_end", lambda batch: False)
+    patch.setattr(log_end, "lacks_end", lambda batch: False)
 
 
 def any_size_counts(patch: pytest.MonkeyPatch) -> None:
-    real = recovery_view.usual_size
-    patch.setattr(recovery_view, "usual_size", lambda series, is_used=None: real(series))
+    real = store_view.usual_size
+    patch.setattr(store_view, "usual_size", lambda series, is_used=None: real(series))
 
 
 def checkpoint_first(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, NotNow
 from rmqstore.files.filesystem import DiskFile, FileSystem
-from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk

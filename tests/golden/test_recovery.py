@@ -14,20 +14,20 @@ import pytest
 import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.disk import ReadOnlyDisk
+from rmqstore.directory.queue_kinds import PLAIN_ONLY
 from rmqstore.errors import Corrupt
 from rmqstore.files import filesystem
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
-from rmqstore.log.queue_kinds import PLAIN_ONLY
-from rmqstore.log.record_batch import CrcChecks, RecordBatch, read_batches
-from rmqstore.log.record_vectors import Records
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_apply import StoreParts
-from rmqstore.log.recovery_disk import ReadOnlyDisk
-from rmqstore.log.recovery_seen import keeper
-from rmqstore.snapshot.finding import DAMAGE
-from rmqstore.snapshot.verify import verify
+from rmqstore.log.recovery.apply import StoreParts
+from rmqstore.log.recovery.first_read import keeper
+from rmqstore.log.recovery.planner import plan_recovery
+from rmqstore.records.batch import CrcChecks, RecordBatch, read_batches
+from rmqstore.records.vectors import Records
+from rmqstore.verify.finding import DAMAGE
+from rmqstore.verify.verify import verify
 from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, load_expected, unpack
 from tests.golden.departures import has_shifted_queue
 from tests.golden.rows import scanned

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.host import decode_host
 from rmqstore.formats.message import Blank, Record, Torn, read_record
-from rmqstore.log.appender import record_form
-from rmqstore.log.queue_kinds import QueueKinds
+from rmqstore.log.put.appender import record_form
 from rmqstore.message import Message
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import load_expected, unpack

@@ -4,17 +4,17 @@ from typing import Any
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.names import ABORT_FILE
-from rmqstore.log.appender import Appender
-from rmqstore.log.commitlog import CommitLog
-from rmqstore.log.dispatch import DispatchLoop
-from rmqstore.log.fetch import Fetch
-from rmqstore.log.flush import DerivedFlush, LogFlush
+from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
+from rmqstore.log.derived.dispatch_loop import DispatchLoop
+from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_open
-from rmqstore.log.queue_kinds import QueueKinds
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_apply import apply, open_parts
+from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.recovery.apply import apply, open_parts
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.crash.disks import MemoryDisk
 

@@ -9,9 +9,9 @@ from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.opening import mark_closed, mark_open
-from rmqstore.log.recovery import plan_recovery
-from rmqstore.log.recovery_apply import StoreParts, apply, open_parts
-from rmqstore.log.recovery_plan import RecoveryPlan
+from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
+from rmqstore.log.recovery.plan import RecoveryPlan
+from rmqstore.log.recovery.planner import plan_recovery
 from tests.crash.disks import MemoryDisk
 from tests.snapshot.small_store import QUEUE_FILE_ENTRIES, SmallStore
 

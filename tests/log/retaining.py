@@ -5,8 +5,8 @@ from collections.abc import Callable
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.log.retention import RetainedParts, Retention
-from rmqstore.log.retention_plan import RetentionPolicy
+from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.log.retention.rounds import RetainedParts, Retention
 from rmqstore.message import Message
 from rmqstore.store import Store, open_store
 from tests.crash.workload import SMALL

@@ -20,10 +20,10 @@ import pytest
 from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.queue_table import QueueTable
-from rmqstore.log.record_batch import RecordBatch, read_batches
-from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.derived.queue_table import QueueTable
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message
+from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.formats.records import encoded

@@ -1,7 +1,7 @@
 """Bugs that RocketMQ had or has, one test each, named by its issue's number.
 
 T  issue        where
-1  9713         here, and tests/log/test_watermarks.py
+1  9713         here, and tests/log/put/test_watermarks.py
 2  9693         here
 3  1790         here
 5  467          here
@@ -12,21 +12,22 @@ T  issue        where
 10 9587         here
 11 6904         here, and tests/files/test_file_sequence.py: test_the_file_that_was_being_made_is_removed
 12 3257         here, and tests/files/test_file_sequence.py: test_foreign_names_are_told_and_left
-13 9728         here, and tests/log/test_consume_queue.py: test_t13_files_without_an_entry_are_no_entries
+13 9728         here, and tests/log/derived/test_consume_queue.py: test_t13_files_without_an_entry_are_no_entries
 16 10017        here
 17 10666        here
 19 6665         here
 22 3868         here
-25 7902         here, and tests/log/test_dispatch.py: test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch
-31 8660         here, and tests/log/test_queue_table.py: test_t31_asking_creates_nothing
+25 7902         here, and tests/log/derived/test_dispatch_loop.py:
+              test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch
+31 8660         here, and tests/log/derived/test_queue_table.py: test_t31_asking_creates_nothing
 32 1375         here, and tests/formats/test_stored_message.py: test_a_body_that_is_not_what_its_flag_says_is_told
-33 1637         here, and tests/log/test_queue_table.py: test_t33_names_that_lead_out_of_the_store_get_no_queue
+33 1637         here, and tests/log/derived/test_queue_table.py: test_t33_names_that_lead_out_of_the_store_get_no_queue
 40 7576         here, and tests/files/test_store_lock.py: test_a_lock_file_left_behind_is_no_lock
 41 1100         here, and tests/files/test_file_sequence.py: test_a_real_store_of_many_files_opens_few
 
-T-24 (289) is of replication, its part here is tests/log/test_dispatch.py:
+T-24 (289) is of replication, its part here is tests/log/derived/test_dispatch_loop.py:
 test_t24_bytes_that_are_no_record_are_waited_at_and_never_skipped.  T-20, 34 to 39 are of replication and DLedger, T-42
-is of mapped readers (tests/snapshot/test_store_changes.py).  Beside this file: 4, 14, 28, 29 and 30 in
+is of mapped readers (tests/snapshot/survey/test_store_changes.py).  Beside this file: 4, 14, 28, 29 and 30 in
 test_retention_issues.py, 15 in test_queue_extension_issues.py, 18, 21, 23, 26 and 27 in test_broker_issues.py.
 """
 
@@ -43,7 +44,7 @@ from rmqstore.errors import DurabilityLost, NotNow, StoreInUse
 from rmqstore.formats import message as layouts
 from rmqstore.formats import sys_flag
 from rmqstore.formats.index import read_header
-from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk

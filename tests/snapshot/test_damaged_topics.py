@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rmqstore
-from rmqstore.snapshot.queue_files import QueueFiles
+from rmqstore.directory.queue_files import QueueFiles
 from tests.golden.cases import FOLDERS
 from tests.snapshot.small_store import SmallStore
 

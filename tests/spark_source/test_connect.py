@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.snapshot.arrow_schema import DEFAULT_COLUMNS
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 
 pytestmark = pytest.mark.spark
 

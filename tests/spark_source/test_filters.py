@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqstore.snapshot.range_pruning import Interval, RowConditions
+from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import QueueRange
 from spark_source.filters import PushedFilters, push
 

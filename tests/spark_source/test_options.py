@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS
+from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from spark_source.options import PARSERS, STREAM_ONLY, parse_options
 

@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, LessThan
 
 import rmqstore
-from rmqstore.snapshot import range_pruning
+from rmqstore.snapshot.plan import range_pruning
 from spark_source.batch_reader import BatchReader
 from spark_source.options import parse_options
 from spark_source.partitions import split_in

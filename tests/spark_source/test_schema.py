@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import Rejected, UnknownColumn
-from rmqstore.snapshot.arrow_schema import COLUMNS, schema_of
+from rmqstore.snapshot.columns import COLUMNS, schema_of
 from spark_source.schema import shape_for, spark_schema
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 import pyspark_rmqstore
 import rmqstore
-from rmqstore.snapshot.arrow_schema import COLUMNS, DEFAULT_COLUMNS, schema_of
+from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, schema_of
 from spark_source.source import RmqStoreDataSource
 
 pytestmark = pytest.mark.spark

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+from rmqstore.directory import config_files
 from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownTopic
-from rmqstore.snapshot import broker_config, stream_ends
-from rmqstore.snapshot.stream_ends import StreamEnds
+from rmqstore.snapshot.stream import ends as stream_ends
+from rmqstore.snapshot.stream.ends import StreamEnds
 from spark_source import stream_reader
 from spark_source.options import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
@@ -628,9 +629,9 @@ def test_progress_is_exported_in_the_broker_s_shape(store, tmp_path):
     stream = Stream(store.root, progressFile=str(path), progressGroup="billing", maxOffsetsPerTrigger="4")
     stream.step()
     stream.step()  # the first is done with then
-    assert broker_config.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 2, 1: 2}}
+    assert config_files.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 2, 1: 2}}
     stream.reader.commit(json.loads(stream.ends[-1]))
-    assert broker_config.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 4, 1: 4}}
+    assert config_files.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 4, 1: 4}}
     assert sorted(one.name for one in path.parent.iterdir()) == ["consumerOffset.json"]
 
 

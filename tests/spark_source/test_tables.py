@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 import rmqstore
 from rmqstore.errors import Rejected
-from rmqstore.snapshot import tables
-from rmqstore.snapshot.tables import SCHEMAS
+from rmqstore.snapshot.tables import tables
+from rmqstore.snapshot.tables.tables import SCHEMAS
 from spark_source.tables import parse_table
 from tests.spark_source.test_failures import advice_in
 

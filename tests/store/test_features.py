@@ -12,7 +12,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log import appender
+from rmqstore.log.put import appender
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rmqstore.log.recovery import plan_recovery
+from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus
 from tests.crash.disks import MemoryDisk
 from tests.crash.workload import ALONE, ASYNC, POOL, ROOT, SYNC, Fate, Workload, check, check_rebuild

@@ -2,7 +2,7 @@
 
 from tests.teeth.plant import Plant, plant
 
-_SOUNDNESS = "rmqstore/snapshot/soundness.py"
+_SOUNDNESS = "rmqstore/records/soundness.py"
 _STREAM = "spark_source/stream_reader.py"
 
 PLANTS: tuple[Plant, ...] = (
@@ -11,7 +11,7 @@ PLANTS: tuple[Plant, ...] = (
         _SOUNDNESS,
         "    reasons[rows[wrong]] = Reason.BODY_CRC\n",
         "",
-        "tests/snapshot/test_null_rows.py::test_every_way_through_flags_the_same_row[body-queue]",
+        "tests/snapshot/arrow/test_null_rows.py::test_every_way_through_flags_the_same_row[body-queue]",
         finding=r"assert \[\] == \[7\]",
     ),
     plant(
@@ -19,8 +19,8 @@ PLANTS: tuple[Plant, ...] = (
         _SOUNDNESS,
         '    mark(reasons, located.head("physical_offset") != offsets, Reason.WRONG_PLACE)\n',
         "",
-        "tests/snapshot/test_walk.py::test_a_record_that_names_another_place_is_not_sound",
-        "tests/snapshot/test_null_rows.py::test_every_way_through_flags_the_same_row[physical offset-queue]",
+        "tests/directory/test_walk.py::test_a_record_that_names_another_place_is_not_sound",
+        "tests/snapshot/arrow/test_null_rows.py::test_every_way_through_flags_the_same_row[physical offset-queue]",
         finding=r"WRONG_PLACE|assert \[\] == \[7\]",
     ),
     plant(
@@ -81,7 +81,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "topic join without check: a reader",
-        "rmqstore/snapshot/queue_files.py",
+        "rmqstore/directory/queue_files.py",
         "            if not names.is_topic_name(topic):\n                continue\n",
         "",
         "tests/snapshot/test_layouts.py::test_other_things_among_the_queues_do_no_harm[queue]",
@@ -89,7 +89,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "units of a batch queue are believed",
-        "rmqstore/snapshot/batch_units.py",
+        "rmqstore/directory/batch_units.py",
         "    doubt[-1:] = True\n",
         "    doubt[:] = False\n",
         "tests/regressions/test_damaged_batch_units.py::test_no_message_is_left_out_or_has_the_number_of_another[base_queue_offset-0]",
@@ -97,26 +97,26 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a hole in a queue that is written anew counts as a loss",
-        "rmqstore/snapshot/entry_runs.py",
+        "rmqstore/snapshot/scan/entry_runs.py",
         "            if not len(run.holes) or self._look.is_lost(key, run.holes, attempt):\n",
         "            if not len(run.holes) or attempt >= 0:\n",
-        "tests/snapshot/test_queues_built_anew.py::test_a_scan_beside_a_recovery_is_whole[lenient-queue-end-blank]",
+        "tests/snapshot/scan/test_queues_built_anew.py::test_a_scan_beside_a_recovery_is_whole[lenient-queue-end-blank]",
         finding=r"assert \[\(0, 0\)",
     ),
     plant(
         "a record whose entry is on its way is passed over",
-        "rmqstore/snapshot/walked_queues.py",
+        "rmqstore/snapshot/scan/walked_queues.py",
         "            if not len(lacking) or self._look.is_lost(run.key, lacking, attempt):\n",
         "            if not len(lacking) or attempt >= 0:\n",
-        "tests/snapshot/test_queues_built_anew.py::test_a_scan_beside_a_recovery_is_whole[lenient-commitlog-end-blank]",
+        "tests/snapshot/scan/test_queues_built_anew.py::test_a_scan_beside_a_recovery_is_whole[lenient-commitlog-end-blank]",
         finding=r"assert \[\(0, 0\)",
     ),
     plant(
         "a light queue that is written anew counts as lost",
-        "rmqstore/snapshot/second_look.py",
+        "rmqstore/snapshot/scan/second_look.py",
         "        if is_multi_dispatch(key[0]) and store.is_live:\n",
         "        if is_multi_dispatch(key[0]) and not store.path:\n",
-        "tests/snapshot/test_queues_built_anew.py::test_a_light_queue_that_may_be_on_its_way_is_told[lenient]",
+        "tests/snapshot/scan/test_queues_built_anew.py::test_a_light_queue_that_may_be_on_its_way_is_told[lenient]",
         finding="DID NOT RAISE",
     ),
     plant(

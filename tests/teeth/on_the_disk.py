@@ -4,7 +4,7 @@ from tests.teeth.plant import Plant, plant
 
 _SYSTEM = "rmqstore/files/filesystem.py"
 _FILES = "rmqstore/files/file_sequence.py"
-_LOG = "rmqstore/log/commitlog.py"
+_LOG = "rmqstore/log/put/commitlog.py"
 _OPENING = "rmqstore/log/opening.py"
 
 PLANTS: tuple[Plant, ...] = (
@@ -139,7 +139,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "sync before write: a group is synced, then appended",
-        "rmqstore/log/group_put.py",
+        "rmqstore/log/put/group_commit.py",
         "            self._append([each for each in own.group if each.outcome is None])\n"
         "            is_synced = self._sync()\n",
         "            is_synced = self._sync()\n"
@@ -150,7 +150,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "ack before sync",
-        "rmqstore/log/appender.py",
+        "rmqstore/log/put/appender.py",
         "        return self._log.sync_to(self._log.marks.appended, self._timeout_s)\n\n    def _append_all",
         "        return True\n\n    def _append_all",
         "tests/store/test_store.py::test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored",
@@ -174,19 +174,19 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a failed sync is forgotten once it was told",
-        "rmqstore/log/watermarks.py",
+        "rmqstore/log/put/watermarks.py",
         "                self.failure = DurabilityLost(reason)\n",
         "                return DurabilityLost(reason)\n",
-        "tests/log/test_watermarks.py::test_a_failed_sync_is_never_tried_again",
+        "tests/log/put/test_watermarks.py::test_a_failed_sync_is_never_tried_again",
         finding=r"== \(\[\(0, 10\)\], 0\)",
     ),
     plant(
         "flushed counts what is appended and not committed",
-        "rmqstore/log/watermarks.py",
+        "rmqstore/log/put/watermarks.py",
         "            low, target = self.flushed, self.committed\n",
         "            low, target = self.flushed, self.appended\n",
-        "tests/log/test_watermarks.py::test_what_is_put_between_the_commit_and_the_sync_is_not_called_flushed",
-        "tests/log/test_commitlog.py::test_what_comes_into_the_pool_between_commit_and_sync_is_not_called_flushed",
+        "tests/log/put/test_watermarks.py::test_what_is_put_between_the_commit_and_the_sync_is_not_called_flushed",
+        "tests/log/put/test_commitlog.py::test_what_comes_into_the_pool_between_commit_and_sync_is_not_called_flushed",
         finding="that no file has",
     ),
     plant(
@@ -194,7 +194,7 @@ PLANTS: tuple[Plant, ...] = (
         _LOG,
         "        try:\n            self.files.write(low, view)\n",
         "        try:\n            view.tobytes()\n",
-        "tests/log/test_commitlog.py::test_a_commit_comes_before_the_sync_of_its_bytes",
+        "tests/log/put/test_commitlog.py::test_a_commit_comes_before_the_sync_of_its_bytes",
         finding="assert 0 == 1000",
     ),
     plant(
@@ -231,12 +231,12 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "checkpoint before the sync of the queues",
-        "rmqstore/log/flush.py",
+        "rmqstore/log/derived/derived_flush.py",
         "        dispatched_ms = self._queues.store_ms\n        self._queues.flush()\n",
         "        dispatched_ms = self._queues.store_ms\n        if dispatched_ms:\n"
         "            self._checkpoint.update(logics_timestamp_ms=dispatched_ms)\n        self._checkpoint.flush()\n"
         "        self._queues.flush()\n",
-        "tests/log/test_flush.py::test_queues_are_on_the_disk_before_the_checkpoint_speaks_of_them",
+        "tests/log/derived/test_derived_flush.py::test_queues_are_on_the_disk_before_the_checkpoint_speaks_of_them",
         finding="the checkpoint was written first",
     ),
 )

@@ -2,15 +2,15 @@
 
 from tests.teeth.plant import Edit, Plant, plant
 
-_RECOVERY = "rmqstore/log/recovery.py"
-_APPLY = "rmqstore/log/recovery_apply.py"
+_RECOVERY = "rmqstore/log/recovery/planner.py"
+_APPLY = "rmqstore/log/recovery/apply.py"
 _STORE = "rmqstore/store.py"
 _LOCK = "rmqstore/files/store_lock.py"
 _OWNERSHIP = "rmqstore/files/ownership.py"
-_LOG = "rmqstore/log/commitlog.py"
-_KINDS = "rmqstore/log/inner_batches.py"
-_ROOT = "rmqstore/log/store_root.py"
-_T = "tests/log/test_recovery.py"
+_LOG = "rmqstore/log/put/commitlog.py"
+_KINDS = "rmqstore/records/inner_batches.py"
+_ROOT = "rmqstore/directory/store_root.py"
+_T = "tests/log/recovery/test_planner.py"
 
 PLANTS: tuple[Plant, ...] = (
     plant(
@@ -18,15 +18,15 @@ PLANTS: tuple[Plant, ...] = (
         _RECOVERY,
         "            check_crc=self._config.check_crc_on_recovery,\n",
         "            check_crc=False,\n",
-        "tests/log/test_recovery.py::test_bytes_and_not_one_sound_record_are_cut_only_when_told_to[a flipped bit-True]",
+        "tests/log/recovery/test_planner.py::test_bytes_and_not_one_sound_record_are_cut_only_when_told_to[a flipped bit-True]",
         finding="DID NOT RAISE Corrupt",
     ),
     plant(
         "recovery: physicalOffset unchecked",
-        "rmqstore/log/record_batch.py",
+        "rmqstore/records/batch.py",
         '    placed = whole & (located.head("physical_offset") == offsets)\n',
         "    placed = whole.copy()\n",
-        "tests/log/test_recovery.py::test_t16_a_record_of_another_place_is_no_record",
+        "tests/log/recovery/test_planner.py::test_t16_a_record_of_another_place_is_no_record",
         finding="assert 3436 == 2650",
     ),
     Plant(
@@ -44,7 +44,7 @@ PLANTS: tuple[Plant, ...] = (
                 "        while (earlier := None) is not None:\n",
             ),
         ),
-        ("tests/log/test_recovery.py::test_t7_an_undispatched_end_of_the_file_before",),
+        ("tests/log/recovery/test_planner.py::test_t7_an_undispatched_end_of_the_file_before",),
         finding=r"\[\(75, 20617\).* == \[\(0, 0\)",
     ),
     plant(
@@ -52,7 +52,7 @@ PLANTS: tuple[Plant, ...] = (
         _APPLY,
         "    for file in reversed(planned.removed_files):\n        with suppress",
         "    return\n    for file in reversed(planned.removed_files):\n        with suppress",
-        "tests/log/test_recovery.py::test_t6_queue_entries_behind_the_end_of_the_log_go",
+        "tests/log/recovery/test_planner.py::test_t6_queue_entries_behind_the_end_of_the_log_go",
         finding="came out with its end at 20, planned was 10",
     ),
     plant(
@@ -60,7 +60,7 @@ PLANTS: tuple[Plant, ...] = (
         _APPLY,
         "    for file in plan.index_deleted:\n",
         "    for file in plan.index_deleted[1:0]:\n",
-        "tests/log/test_recovery.py::test_t22_a_damaged_index_file_is_built_again[0-44]",
+        "tests/log/recovery/test_planner.py::test_t22_a_damaged_index_file_is_built_again[0-44]",
         finding=r"assert \[\] == \[917\]",
     ),
     plant(
@@ -68,24 +68,24 @@ PLANTS: tuple[Plant, ...] = (
         _APPLY,
         "        if parts.index is not None:\n            parts.index.dispatch(records)\n",
         "",
-        "tests/log/test_recovery.py::test_a_lost_end_of_queues_and_index_is_built_again",
+        "tests/log/recovery/test_planner.py::test_a_lost_end_of_queues_and_index_is_built_again",
         finding=r"assert \[\] == \[0\]",
     ),
     Plant(
         "an empty last log file is fatal to a recovery",
         (
             Edit(
-                "rmqstore/log/recovery_start.py",
+                "rmqstore/log/recovery/start.py",
                 "    while files and (not files[-1].size or (files[-1].size < size and _is_zero(disk, files[-1]))):\n",
                 "    while files and 0 < files[-1].size < size and _is_zero(disk, files[-1]):\n",
             ),
             Edit(
-                "rmqstore/log/recovery_start.py",
+                "rmqstore/log/recovery/start.py",
                 "        if file.size > size or (file.size",
                 "        if not file.size or file.size > size or (file.size",
             ),
         ),
-        ("tests/log/test_recovery.py::test_t11_a_file_that_was_being_made[commitlog-0]",),
+        ("tests/log/recovery/test_planner.py::test_t11_a_file_that_was_being_made[commitlog-0]",),
         finding="Corrupt: .* the file has 0 bytes, the others 4096",
     ),
     plant(
@@ -97,7 +97,7 @@ PLANTS: tuple[Plant, ...] = (
         "        while self._drops_checkpoint(scan):\n"
         '            reason = "the checkpoint is later than the newest message: it answers for nothing"\n'
         "            scan = self._scan_from((self._log.start, reason))\n",
-        "tests/log/test_recovery_clocks.py::test_a_recovery_ends_where_the_clock_stood_before_1970",
+        "tests/log/recovery/test_clocks.py::test_a_recovery_ends_where_the_clock_stood_before_1970",
         finding="TooManyScans",
     ),
     plant(
@@ -173,14 +173,14 @@ PLANTS: tuple[Plant, ...] = (
         "        except BaseException:\n            self._append_again(offset, data, store_ms, moved)\n            raise\n",
         "        except BaseException:\n            raise\n",
         "tests/store/test_interrupts.py::test_a_put_that_is_interrupted_anywhere_harms_no_other[async-one file-put]",
-        finding="interrupted at line [0-9]+, log/commitlog.py.*Extra items in the left set",
+        finding="interrupted at line [0-9]+, log/put/commitlog.py.*Extra items in the left set",
     ),
     plant(
         "overwrite deletes a foreign directory",
         _ROOT,
         "    if in_the_way:\n        what =",
         "    if in_the_way and found.own:\n        what =",
-        "tests/log/test_store_root.py::test_what_is_no_store_is_refused_by_all_who_write_and_nothing_is_touched[user files]",
+        "tests/directory/test_store_root.py::test_what_is_no_store_is_refused_by_all_who_write_and_nothing_is_touched[user files]",
         finding="DID NOT RAISE any of .*NotAStore",
     ),
     plant(
@@ -188,7 +188,7 @@ PLANTS: tuple[Plant, ...] = (
         _ROOT,
         "    in_the_way = sorted({*found.foreign, *found.passed_over, *apart})\n",
         "    in_the_way = sorted(apart)\n",
-        "tests/log/test_store_root.py::test_an_overwrite_deletes_nothing_but_stores_and_names_what_is_in_the_way",
+        "tests/directory/test_store_root.py::test_an_overwrite_deletes_nothing_but_stores_and_names_what_is_in_the_way",
         finding="DID NOT RAISE NotAStore",
     ),
     plant(
@@ -196,7 +196,7 @@ PLANTS: tuple[Plant, ...] = (
         _ROOT,
         "        if not found.is_store and (found.own or found.foreign):\n",
         "        if not found.is_store and found.own:\n",
-        "tests/log/test_store_root.py::test_what_is_no_store_is_refused_by_all_who_write_and_nothing_is_touched[user files]",
+        "tests/directory/test_store_root.py::test_what_is_no_store_is_refused_by_all_who_write_and_nothing_is_touched[user files]",
         finding="AssertionError: open_store",
     ),
     plant(
@@ -206,20 +206,20 @@ PLANTS: tuple[Plant, ...] = (
         "    if not any(of_batches):\n"
         '        said = batch.located.head("sys_flag") & sys_flag.INNER_BATCH == 0\n'
         "        return np.flatnonzero(batch.queued & said), nothing\n",
-        "tests/log/test_inner_batches.py::test_a_record_of_a_plain_topic_is_in_its_queue_whatever_it_says_of_batches",
+        "tests/records/test_inner_batches.py::test_a_record_of_a_plain_topic_is_in_its_queue_whatever_it_says_of_batches",
         finding="the record says queue offset 2 of T/0, which is at 1",
     ),
     plant(
         "columns take 0x80, which no plain queue may have",
-        "rmqstore/log/column_values.py",
+        "rmqstore/log/encode/column_values.py",
         '    is_batch = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0\n',
         "    is_batch = np.zeros(count, bool)\n",
-        "tests/log/test_columns.py::test_a_row_that_says_to_be_a_batch_is_refused_by_its_number",
+        "tests/log/encode/test_columns.py::test_a_row_that_says_to_be_a_batch_is_refused_by_its_number",
         finding="DID NOT RAISE Rejected",
     ),
     plant(
         "topic join without check: a put",
-        "rmqstore/formats/record_frame.py",
+        "rmqstore/log/encode/record_frame.py",
         " and names.is_topic_name(topic)\n\n\ndef _topic_bytes",
         "\n\n\ndef _topic_bytes",
         "tests/regressions/test_rocketmq_issues.py::test_rocketmq_1637_no_topic_leads_out_of_the_store",
@@ -227,15 +227,15 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a sink adds a batch twice",
-        "rmqstore/log/committed_batches.py",
+        "rmqstore/log/staging/committed_batches.py",
         "    return committed is not None and batch_id <= committed.batch_id\n",
         "    return committed is not None and batch_id < committed.batch_id\n",
-        "tests/log/test_committed_batches.py::test_a_batch_is_added_once",
+        "tests/log/staging/test_committed_batches.py::test_a_batch_is_added_once",
         finding="assert not True",
     ),
     plant(
         "a sink's batch counts before it is synced",
-        "rmqstore/log/committed_batches.py",
+        "rmqstore/log/staging/committed_batches.py",
         "        log.append(encoded)\n    log.sync()\n",
         "        log.append(encoded)\n",
         "tests/crash/test_batch_commits.py::test_a_crash_before_any_operation_of_a_commit[into nothing-plain]",
@@ -243,10 +243,10 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a part of a sink's batch stays after a crash",
-        "rmqstore/log/committed_batches.py",
+        "rmqstore/log/staging/committed_batches.py",
         "            _cut_back(parts, intent.start, found.first_ms)\n",
         "            pass\n",
-        "tests/log/test_committed_batches.py::test_whoever_opens_the_store_sees_the_batch_as_a_whole_or_not_at_all",
+        "tests/log/staging/test_committed_batches.py::test_whoever_opens_the_store_sees_the_batch_as_a_whole_or_not_at_all",
         finding=r"\['old', 'a', .* == \['old'\]",
     ),
 )

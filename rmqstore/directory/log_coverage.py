@@ -1,0 +1,123 @@
+"""Whether the consume queues know what the log holds: entries of one log file laid end to end beside it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.directory.deleted_topics import without_deleted
+from rmqstore.directory.disk import ListedFile
+from rmqstore.directory.queue_view import QueueView
+from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.formats import message, names
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey
+from rmqstore.formats.queue_entry import is_pre_blank, is_valid
+from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.inner_batches import Rows, rows_by_kind
+
+# Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
+# file is read anyway.
+_READ_SIZE_MAX = 64 * 1024 * 1024
+
+
+def is_covered(store: StoreView, file: ListedFile) -> bool:
+    """Whether every record of a log file that belongs to a consume queue has its entry.
+
+    Records of a topic that was deleted are none: it is not in the broker's configuration and has no directory, or its
+    present queue begins behind them.
+    """
+    if file.size != store.log.file_size:
+        return False
+    end = file.start + file.size
+    offsets, sizes = _entries(store, file.start, end)
+    if len(offsets) and (offsets[0] < file.start or (offsets[1:] < (offsets + sizes)[:-1]).any()):
+        return False
+    ends = np.concatenate(([file.start], offsets + sizes))
+    begins = np.concatenate((offsets, [end]))
+    gaps = np.flatnonzero(begins > ends)
+    if int((begins - ends)[gaps].sum()) > _READ_SIZE_MAX and len(gaps) > 1:
+        return False
+    places = zip(ends[gaps].tolist(), begins[gaps].tolist(), strict=True)
+    return all(_is_explained(store, low, high) for low, high in places)
+
+
+def _entries(store: StoreView, start: int, end: int) -> tuple[Ints, Ints]:
+    """Offset and size of every record in [start, end) that an entry points at, in the order of the log."""
+    parts = []
+    for queue in store.queues.values():
+        if not queue.is_light:
+            low, high = queue.slot_at(start), queue.slot_at(end)
+            if low < high:
+                entries = queue.read(low, high)
+                parts.append(entries[is_valid(entries) & ~is_pre_blank(entries)])
+    parts += [queue.read(queue.slot_at(start), queue.slot_at(end)) for queue in store.batch_queues.values()]
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    offsets = np.concatenate([part["physical_offset"].astype(np.int64) for part in parts])
+    sizes = np.concatenate([part["size"].astype(np.int64) for part in parts])
+    order = np.argsort(offsets, kind="stable")
+    return offsets[order], sizes[order]
+
+
+def _is_explained(store: StoreView, low: int, high: int) -> bool:
+    """Whether [low, high) of the log, which no entry points at, holds nothing that belongs to a queue."""
+    log = store.log
+    if high - low > _READ_SIZE_MAX:
+        return False
+    for item in read_batches(log.read, low, high, log.file_size):
+        if isinstance(item, RecordBatch):
+            by_kind = queue_rows(store, item)
+            for rows, queues in zip(by_kind, (store.queues, store.batch_queues), strict=True):
+                newest = _newest_by_queue(item, rows)
+                if not all(_belongs_nowhere(store, queues.get(key), key, place) for key, place in newest):
+                    return False
+        elif isinstance(item, message.Torn):
+            return False
+    return True
+
+
+def queue_rows(store: StoreView, batch: RecordBatch) -> tuple[Rows, Rows]:
+    """The records of a batch that belong to plain queues, and to batch queues; none that a topic had when it was
+    deleted.
+    """
+    plain, whole = rows_by_kind(batch, store.is_batch_topic)
+    return without_deleted(batch, plain, store.deleted_before), without_deleted(batch, whole, store.deleted_before)
+
+
+def _newest_by_queue(batch: RecordBatch, rows: npt.NDArray[np.intp]) -> Iterator[tuple[QueueKey, int]]:
+    """Each queue that some records of a batch belong to, with the place of the last of them."""
+    topics, numbers = batch.topics
+    newest: dict[QueueKey, int] = {}
+    for row in rows.tolist():
+        newest[topics[int(numbers[row])], int(batch.queue_ids[row])] = int(batch.offsets[row])
+    return iter(newest.items())
+
+
+def _belongs_nowhere(store: StoreView, queue: QueueView | None, key: QueueKey, offset: int) -> bool:
+    if queue is not None and queue.end > queue.first:
+        return offset < oldest_message(store.log, queue)
+    return is_deleted_topic(store, key[0])
+
+
+def is_deleted_topic(store: StoreView, topic: str) -> bool:
+    """Whether a topic is neither in the broker's configuration, where there is one, nor among the queue files."""
+    if store.known_topics is None or topic in store.known_topics or names.is_light_queue(topic):
+        return False  # light queues are in no configuration
+    queues = (*store.queues.values(), *store.batch_queues.values())
+    return not any(queue.topic == topic and queue.files for queue in queues)
+
+
+def oldest_message(log: LogView, queue: QueueView) -> int:
+    """Place in the log of a queue's very first message, queue offset 0; -1 unless an entry leads there.
+
+    What stands in front of it and says to be of that queue is of an older one: its topic was deleted and made again.
+    """
+    entry = queue.read(0, 1)
+    if queue.first or not len(entry) or is_pre_blank(entry)[0]:
+        return -1
+    offset = int(entry["physical_offset"][0])
+    record = log.record_at(offset)
+    if record is None or record.topics[0][0] != queue.topic or int(record.queue_ids[0]) != queue.queue_id:
+        return -1
+    return offset if int(record.queue_offsets[0]) == 0 else -1

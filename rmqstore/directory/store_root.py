@@ -1,0 +1,306 @@
+"""Whether a directory may be written to as a store: looked at before anything is made, cut or deleted in it.
+
+A directory is a store when nothing but what RocketMQ or this engine keeps at a root stands in it, or when so much of
+that is there that the rest is only beside it.  Names alone prove little: a topic's queues, a DLedger node's directory
+and many other programs hold numbered files, `index/` and `config/`, too.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rmqstore.directory.disk import ReadableDisk, ReadableEntry, ReadOnlyDisk
+from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
+from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.formats import message, names
+from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
+from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
+
+# So deep do files lie below a root: consumequeue/<topic>/<queue id>.
+_DEPTH = 3
+_QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+_DLEDGER = "dledger-"
+# RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
+_LOCK_SIZE = len(b"lock")
+_ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
+_ROOT_CONTENT_MAX = 128
+
+Paths = Sequence[str]
+
+
+def require_room(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> None:
+    """Raises NotAStore, UnsupportedLayout unless a store stands at `root`, or nothing at all, so that one can be made.
+
+    What file systems and desktops leave in every directory, lost+found and names with a dot in front, is nothing.  With
+    `log_paths` each of these holds commitlog files or nothing, too.
+    """
+    if disk.exists(root):
+        found = _look(disk, root, log_paths)
+        if not found.is_store and (found.own or found.foreign):
+            raise _no_store(disk, root, found)
+    if not disk.exists(root) or not found.own:
+        _refuse_parts(disk, root)
+    for path in log_paths:
+        if disk.exists(path) and not _fits_log(_listed(disk, path)):
+            raise NotAStore(path, "holds other things than commitlog files; give an empty directory as a log path")
+
+
+def require_store(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> tuple[str, ...]:
+    """The paths of what stands at the root of a store and is none of its parts.  Raises NotAStore, UnsupportedLayout
+    for what is no store, an empty path among it.
+    """
+    canonical_path(root)
+    if not disk.exists(root):
+        raise NotAStore(root, f"does not exist here; {names.ROOT_WANTED}")
+    found = _look(disk, root, log_paths)
+    if not found.is_store:
+        raise _no_store(disk, root, found)
+    return tuple(join(root, name) for name in found.foreign)
+
+
+def found_store(path: StorePath, log_paths: Paths = ()) -> str:
+    """The root of the store at a path as a user gives it: what is none must not become one.  Raises as `require_store`
+    and `canonical_path`.
+    """
+    root = canonical_path(path)
+    require_store(ReadOnlyDisk(), root, log_paths)
+    return root
+
+
+def require_replaceable(fs: FileSystem, root: str) -> None:
+    """Raises NotAStore, UnsupportedLayout unless nothing stands at `root`, or a store and nothing beside it: whoever
+    replaces it deletes all that is there.  The error names the first entry that is no part of a store, or that belongs
+    to another place.
+    """
+    if not fs.exists(root):
+        _refuse_parts(fs, root)
+        return
+    if fs.is_apart(root):
+        raise NotAStore(root, "is a link or a mount point, which cannot be replaced; give a directory below it")
+    found = _look(fs, root, ())
+    apart = {*fs.links(root), *(name for name in found.all if fs.is_apart(join(root, name)))}
+    in_the_way = sorted({*found.foreign, *found.passed_over, *apart})
+    if in_the_way:
+        what = "leads out of the store" if in_the_way[0] in apart else "is no part of a store"
+        raise NotAStore(root, f"would be deleted, and {in_the_way[0]!r} in it {what}; move it away, or write elsewhere")
+    if found.own and not found.has_proof and not {names.LOCK_FILE, names.ABORT_FILE, SINK_DIRECTORY} & {*found.own}:
+        raise _no_store(fs, root, found)
+    if not found.own:
+        _refuse_parts(fs, root)
+
+
+def require_remains(fs: FileSystem, root: str) -> None:
+    """Raises NotAStore unless what stands at `root` can be a store, or what the interrupted removal of one left."""
+    found = _look(fs, root, ())
+    if found.foreign:
+        name = found.foreign[0]
+        raise NotAStore(
+            root, f"would be deleted as a replaced store, and {name!r} in it is no part of one; move it away"
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    """The names at a root: parts of a store, what is none, and what stands in every directory.
+
+    `has_proof`: parts that no other program leaves.
+    """
+
+    own: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    has_proof: bool = False
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.own, *self.foreign, *self.passed_over]
+
+    @property
+    def is_store(self) -> bool:
+        return bool(self.own) and (self.has_proof or not self.foreign)
+
+
+def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
+    """What stands at a root.  Raises NotAStore for what is no directory, UnsupportedLayout for other layouts."""
+    if not disk.is_directory(root):
+        raise NotAStore(root, f"is not a directory; {names.ROOT_WANTED}")
+    found = _Found()
+    logs: list[str] = []
+    for entry in _listed(disk, root):
+        path = join(root, entry.name)
+        if entry.name == "lost+found" or entry.name.startswith("."):
+            found.passed_over.append(entry.name)
+        elif path in log_paths or _is_part(disk, path, entry, log_paths):
+            found.own.append(entry.name)
+            found.has_proof = found.has_proof or _is_proof(disk, path, entry)
+        elif entry.is_directory and begins_as_log(disk, path):
+            logs.append(entry.name)  # of a broker with several paths, where something else tells of one
+        else:
+            found.foreign.append(entry.name)
+    (found.own or found.foreign).extend(logs)
+    found.has_proof = found.has_proof or (bool(found.own) and any(_has_record(disk, join(root, name)) for name in logs))
+    _refuse_other_layouts(disk, root, found)
+    return found
+
+
+def begins_as_log(disk: ReadableDisk, directory: str) -> bool:
+    """Whether a directory holds numbered files, and one begins as a commitlog file does, or all of them with nothing
+    yet."""
+    heads = _heads(disk, directory)
+    return any(map(_is_log_head, heads)) or (bool(heads) and not any(map(any, heads)))
+
+
+def _has_record(disk: ReadableDisk, directory: str) -> bool:
+    return any(map(_is_log_head, _heads(disk, directory)))
+
+
+def _heads(disk: ReadableDisk, directory: str) -> list[bytes]:
+    """What the numbered files of a directory begin with; empty ones are left out."""
+    heads = []
+    for entry in _listed(disk, directory):
+        if _is_numbered(entry) and entry.size:
+            file = disk.open(join(directory, entry.name))
+            heads.append(file.read(0, message.BLANK.size))
+            file.close()
+    return heads
+
+
+def _is_log_head(head: bytes) -> bool:
+    """Whether a record, or the blank that fills up a file, begins so."""
+    magics = (message.MAGIC_V1, message.MAGIC_V2, message.MAGIC_BLANK)
+    return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
+
+
+def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Paths) -> bool:
+    """Whether an entry of a root has the name and the look of a part of a store."""
+    if not entry.is_directory:
+        return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
+    if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
+        return True
+    if entry.name in _QUEUE_ROOMS:
+        return True  # not looked into: there may be a hundred thousand topics
+    fits = _ROOMS.get(entry.name)
+    if entry.name == SINK_DIRECTORY:
+        return all(
+            each.is_directory and _is_writer(_listed(disk, join(path, each.name))) for each in _listed(disk, path)
+        )
+    return fits is not None and fits(_listed(disk, path))
+
+
+def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+    """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too."""
+    if not entry.size:
+        return True
+    if entry.name == names.CHECKPOINT_FILE:
+        return entry.size >= CHECKPOINT_SIZE
+    if entry.name == names.LOCK_FILE:  # never opened: closing it would drop the lock of a store that is open
+        return entry.size <= _LOCK_SIZE
+    if entry.name != names.ABORT_FILE:
+        return True
+    file = disk.open(path)
+    try:
+        return _ABORT_CONTENT.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
+    finally:
+        file.close()
+
+
+def _is_proof(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+    """Whether a part is one that no other program leaves."""
+    if entry.name == names.CHECKPOINT_FILE:
+        return entry.size >= CHECKPOINT_SIZE
+    if entry.name in _QUEUE_ROOMS:
+        topics = (each for each in _listed(disk, path) if each.is_directory and names.is_topic_name(each.name))
+        return any(
+            queue.is_directory and names.parse_queue_id(queue.name) is not None
+            for topic in topics
+            for queue in _listed(disk, join(path, topic.name))
+        )
+    return entry.is_directory and any(map(_is_numbered, _listed(disk, path))) and entry.name != "index"
+
+
+def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
+    """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
+    for name in found.foreign:
+        path = join(root, name)
+        is_ledger = name.startswith(_DLEDGER) and disk.is_directory(path)
+        if is_ledger and (not found.has_proof or any(map(_is_numbered, _listed(disk, join(path, "data"))))):
+            raise UnsupportedLayout(path, "a DLedger commitlog, which this version does not write or recover")
+    if (
+        "index" in found.foreign
+        and disk.is_directory(join(root, "data"))
+        and any(map(_is_numbered, _listed(disk, join(root, "index"))))
+    ):
+        raise UnsupportedLayout(root, "a DLedger commitlog, which this version does not write or recover")
+    if disk.exists(join(root, "consumequeue", "CURRENT")):
+        reason = "consume queues in RocksDB, which this version cannot write"
+        raise UnsupportedLayout(join(root, "consumequeue"), reason)
+
+
+def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
+    """Why a directory is no store, and what may have been meant."""
+    _refuse_parts(disk, root)
+    nested = [name for name in found.all if disk.is_directory(join(root, name, "commitlog"))]
+    hint = f"did you mean {join(root, nested[0])}?" if nested else names.LOG_WANTED
+    return NotAStore(root, f"holds no RocketMQ store; {hint}")
+
+
+def _refuse_parts(disk: ReadableDisk, root: str) -> None:
+    """Raises NotAStore for a place inside of a store, which may be empty: a store made there would be in its way."""
+    path = root
+    for _ in range(_DEPTH):
+        path, name = directory_of(path), path.rpartition("/")[2]
+        is_room = name in _ROOMS or name in (*_QUEUE_ROOMS, SINK_DIRECTORY)
+        if not path or not is_room or not disk.is_directory(path):
+            continue
+        own = [entry for entry in _listed(disk, path) if _is_part(disk, join(path, entry.name), entry, ())]
+        if any(each.name in (names.LOCK_FILE, names.ABORT_FILE) or _is_proof(disk, join(path, each.name), each)
+               for each in own if each.name != name):  # fmt: skip
+            raise NotAStore(root, f"holds no RocketMQ store; did you mean {path}?")
+
+
+def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
+    """What a directory holds.  Raises NotAStore if it may not be read."""
+    try:
+        return disk.entries(directory)
+    except PermissionError as error:
+        raise NotAStore(directory, f"cannot be read ({error.strerror}); {next_step(error)}") from None
+
+
+def _is_numbered(entry: ReadableEntry) -> bool:
+    return not entry.is_directory and names.parse_start(entry.name) is not None
+
+
+def _fits_log(entries: Sequence[ReadableEntry]) -> bool:
+    """Whether commitlog files stand there, or nothing but what stands everywhere."""
+    there = [entry for entry in entries if entry.name != "lost+found" and not entry.name.startswith(".")]
+    return not there or any(map(_is_numbered, there))
+
+
+def _fits_config(entries: Sequence[ReadableEntry]) -> bool:
+    return not entries or any(names.is_config_name(entry.name) for entry in entries)
+
+
+def _fits_index(entries: Sequence[ReadableEntry]) -> bool:
+    """Index files are called by 17 digits; a DLedger index by 20, and a topic of that name has queues below it."""
+    return not entries or any(names.parse_index_name(entry.name) is not None for entry in entries)
+
+
+def _fits_compaction(entries: Sequence[ReadableEntry]) -> bool:
+    return {entry.name for entry in entries} <= {"compactionLog", "compactionCq", "position-checkpoint"}
+
+
+def _is_writer(entries: Sequence[ReadableEntry]) -> bool:
+    """Whether a directory holds what a sink keeps of one writer."""
+    files = (COMMITTED_FILE, f"{COMMITTED_FILE}.tmp", INTENT_FILE, f"{INTENT_FILE}.tmp")
+    return all(entry.name in files or parse_batch_name(entry.name) is not None for entry in entries)
+
+
+# The directories at a root, and what tells by their entries that they are no others of that name.
+_ROOMS: dict[str, Callable[[Sequence[ReadableEntry]], bool]] = {
+    "commitlog": _fits_log,
+    "config": _fits_config,
+    "index": _fits_index,
+    "timerlog": _fits_log,
+    "compaction": _fits_compaction,
+}

@@ -1,0 +1,328 @@
+"""The index files of a store, as they are written and asked: from a key to places in the log.
+
+Java: IndexService.  Files are named by the time of their making; the last one takes items until it is full.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from rmqstore.clock import Clock
+from rmqstore.files.filesystem import DiskFile, FileSystem, join
+from rmqstore.formats import index, names
+from rmqstore.formats.index import IndexHeader, read_header
+from rmqstore.formats.index_table import find_offsets, preset_header, put_items
+from rmqstore.formats.java_hash import index_hash
+from rmqstore.formats.message_columns import Ints
+from rmqstore.records.vectors import Records
+
+DIRECTORY = "index"
+# What one question answers at most: maxMsgsNumBatch of the broker configuration.
+COUNT_MAX = 64
+# Java tries three times to make a file before it gives the index up; a full disk must not be asked for ever.
+_CREATE_TRIES = 3
+# Full files that stay mapped between questions.
+_MAPPED_MAX = 16
+_NOTHING = -1
+
+
+@dataclass(slots=True, eq=False)
+class IndexFile:
+    """One index file; `header` is that of a full file, which does not change, None while it takes items."""
+
+    name: str
+    slot_count: int
+    item_count: int
+    header: IndexHeader | None = None
+    is_dirty: bool = False
+
+
+class IndexLog:
+    """The files in index/ of the store at `root`; new ones have `slot_count` slots and room for `item_count` - 1 items.
+
+    One thread dispatches; everything else may be called from any thread.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, slot_count: int, item_count: int, clock: Clock) -> None:
+        if slot_count < 1 or item_count < 2:
+            raise ValueError(f"an index file of {slot_count} slots and {item_count} items takes nothing")
+        self.files: tuple[IndexFile, ...] = ()  # in the order of making; replaced as a whole
+        self.full_ms = 0  # end time of the newest file that filled up here and is durable; 0 before the first
+        self.end_offset = _NOTHING  # the newest record that is indexed wholly; -1 without
+        self._partial = (_NOTHING, 0)  # a record of which so many items are in, when the next file could not be made
+        self._fs = fs
+        self._directory = join(root, DIRECTORY)
+        self._slot_count, self._item_count = slot_count, item_count
+        self._clock = clock
+        self._lock = threading.Lock()  # guards `files`, `_mapped` and `_failure`
+        self._mapped: OrderedDict[IndexFile, tuple[DiskFile, memoryview]] = OrderedDict()
+        self._newest_name = 0
+        self._failure: OSError | None = None
+
+    def load(self, checkpoint_index_ms: int | None = None, clean: bool = True) -> list[str]:
+        """Finds the files; returns warnings.  Foreign names and files of which no sizes are known are left alone; one
+        without a header is what a crash leaves of making it, and removed.
+
+        After an end that was not `clean`, files that reach behind `checkpoint_index_ms` are removed first, as RocketMQ
+        does: what they held must be dispatched again from the first one's beginning on.
+        """
+        warnings, found = [], []
+        for entry in self._fs.entries(self._directory):
+            path = join(self._directory, entry.name)
+            if entry.is_directory or names.parse_index_name(entry.name) is None:
+                warnings.append(f"{path}: no index file, left as it is")
+                continue
+            self._newest_name = max(self._newest_name, int(entry.name))
+            source = self._fs.open(path)
+            header = read_header(source.read(0, index.HEADER.size))
+            is_late = not clean and header is not None and header.end_timestamp_ms > (checkpoint_index_ms or 0)
+            if header is None or is_late:
+                self._fs.remove(path)
+                self._fs.sync_directory(self._directory)
+                reason = "newer than the checkpoint, removed to be built again" if is_late else "empty, removed"
+                warnings.append(f"{path}: {reason}")
+                continue
+            sizes = self._sizes(source, entry.size)
+            if sizes is None:
+                warnings.append(f"{path}: {entry.size} bytes are no index file of this store, left as it is")
+                continue
+            file = IndexFile(entry.name, *sizes)
+            if header.index_count >= file.item_count or sizes != (self._slot_count, self._item_count):
+                file.header = header
+            found.append((file, header))
+        for file, header in found[:-1]:
+            file.header = header
+        self.files = tuple(file for file, _ in found)
+        self.end_offset = next((at for at in (end_of(header) for _, header in reversed(found)) if at >= 0), _NOTHING)
+        self._partial = (_NOTHING, 0)
+        return warnings
+
+    def dispatch(self, batch: Records) -> None:
+        """Puts the keys of every record that is not indexed yet.
+
+        A file is made when the first record after the last full one comes, keys or not (Java: buildIndex).  Raises
+        OSError when no file can be made, after a few tries and with nothing left behind; the same batch can be
+        dispatched again.
+        """
+        fresh = batch.offsets > self.end_offset
+        if not fresh[-1]:
+            return
+        rows, hashes = batch.index_items()
+        if not fresh[0]:
+            kept = fresh[rows]
+            rows, hashes = rows[kept], hashes[kept]
+        self.put(batch.offsets[rows], hashes, batch.store_ms[rows], int(batch.offsets[-1]))
+
+    def put(self, offsets: Ints, hashes: Ints, store_ms: Ints, newest: int) -> None:
+        """Puts items (int64[n]: place in the log, key hash, store time) of records that are not indexed yet; `newest`
+        is the last record's place, whether it has keys or not.  Raises as `dispatch`.
+        """
+        place, taken = self._partial
+        first = taken if taken and len(offsets) and offsets[0] == place else 0
+        self._put(offsets, hashes, store_ms, first)
+        if len(offsets):
+            self.end_offset = int(offsets[-1])
+        if not len(offsets) or offsets[-1] < newest:
+            self._current()
+        self.end_offset = newest
+
+    def query(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = COUNT_MAX) -> list[int]:
+        """Places in the log of records with the hash of `key` put in [begin_ms, end_ms], newest first.
+
+        At most `count_max` and 64.  As RocketMQ's queryOffset: times are whole seconds, rounded down, and other keys
+        of the same hash are among the answers, so the caller looks at the records.
+        """
+        count_max = min(count_max, COUNT_MAX)
+        key_hash = index_hash(f"{topic}#{key}")
+        found: list[int] = []
+        for file in reversed(self.files):
+            if len(found) >= count_max:
+                break
+            header = self._header(file)
+            if header.matches(begin_ms, end_ms) and (mapped := self._mapping(file)) is not None:
+                left, times = count_max - len(found), (begin_ms, end_ms)
+                found += find_offsets(mapped[1], file.slot_count, file.item_count, key_hash, times, left)
+            if 0 < header.begin_timestamp_ms < begin_ms:
+                break
+        return found
+
+    def flush(self) -> None:
+        """Makes durable all that was dispatched until now.  Raises OSError, and ever after: a sync is not retried."""
+        self._sync([file for file in self.files if file.is_dirty])
+
+    def flush_full(self) -> None:
+        """`flush` for the files that are full: what the checkpoint's index time stands for.  Raises OSError."""
+        self._sync([file for file in self.files if file.is_dirty and file.header is not None])
+
+    def expired(self, min_physical: int) -> list[str]:
+        """Names of the oldest files that lead only to records before `min_physical` of the log; never the last one."""
+        found = []
+        for file in self.files[:-1]:
+            if end_of(self._header(file)) >= min_physical:
+                break
+            found.append(file.name)
+        return found
+
+    def delete(self, doomed: Collection[str]) -> None:
+        """Removes files by name, oldest first and each one durably before the next; not the last one while a batch is
+        dispatched.  Raises OSError; what could not be removed stays.
+
+        Who searches one meanwhile goes on.
+        """
+        for file in self.files:
+            if file.name in doomed:
+                self._delete(file)
+
+    def _delete(self, file: IndexFile) -> None:
+        """Takes a file out of the list, then off the disk: who finds none can tell why.  A failure puts it back."""
+        with self._lock:
+            was_last = self.files[-1:] == (file,)
+            self.files = tuple(each for each in self.files if each is not file)
+            self._mapped.pop(file, None)
+        try:
+            with suppress(FileNotFoundError):
+                self._fs.remove(join(self._directory, file.name))
+        except OSError:
+            with self._lock:
+                self.files = tuple(sorted((file, *self.files), key=lambda each: each.name))
+            raise
+        self._fs.sync_directory(self._directory)
+        if was_last:
+            ends = (end_of(self._header(each)) for each in reversed(self.files))
+            self.end_offset = next((end for end in ends if end >= 0), _NOTHING)
+
+    def close(self) -> None:
+        """Lets go of all mappings; the next question maps again."""
+        with self._lock:
+            self._mapped.clear()
+
+    def _put(self, offsets: Ints, hashes: Ints, store_ms: Ints, first: int) -> None:
+        """Puts items from number `first` on, into as many files as it takes."""
+        done = first
+        while done < len(offsets):
+            file = self._current()
+            sizes = (file.slot_count, file.item_count)
+            mapped = self._mapping(file)
+            assert mapped is not None  # files that take items are not deleted
+            view = mapped[1]
+            taken = put_items(view, *sizes, hashes[done:], offsets[done:], store_ms[done:])
+            done += taken
+            header = read_header(view)
+            assert header is not None
+            if header.index_count >= file.item_count:
+                file.header = header
+            file.is_dirty = True  # last, so that who flushes a full file knows that it is full
+            if done < len(offsets):
+                self._remember(offsets, done)
+        self._partial = (_NOTHING, 0)
+
+    def _remember(self, offsets: Ints, done: int) -> None:
+        """Notes how far a batch got, should the next file not come about."""
+        place = int(offsets[done])
+        count = done - int(np.searchsorted(offsets, place))
+        self._partial = (place, count)
+        if done > count:
+            self.end_offset = int(offsets[done - count - 1])
+
+    def _current(self) -> IndexFile:
+        """The file that takes the next item, made if need be."""
+        files = self.files
+        if files and files[-1].header is None:
+            return files[-1]
+        previous = files[-1].header if files else None
+        source = self._created()
+        try:
+            view = source.view()
+            if previous is not None:
+                preset_header(view, previous.end_timestamp_ms, previous.end_offset)
+            self._fs.sync_directory(self._directory)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.remove(source.path)
+            raise
+        file = IndexFile(f"{self._newest_name:017d}", self._slot_count, self._item_count, is_dirty=True)
+        with self._lock:
+            self._mapped[file] = (source, view)
+            self.files = (*self.files, file)
+        return file
+
+    def _created(self) -> DiskFile:
+        """A new file.  Raises OSError after a few tries; nothing is left behind then."""
+        for tries_left in reversed(range(_CREATE_TRIES)):
+            path = join(self._directory, self._next_name())
+            try:
+                self._fs.make_directories(self._directory)
+                return self._fs.create(path, index.file_size(self._slot_count, self._item_count))
+            except OSError:
+                if not tries_left:
+                    raise
+        raise AssertionError("the last try raises")
+
+    def _next_name(self) -> str:
+        """The local time, yyyyMMddHHmmssSSS; more than every name before, whatever the clock does."""
+        now_ms = self._clock.now_ms()
+        local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone()
+        stamp = int(f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        self._newest_name = max(stamp, self._newest_name + 1)
+        return f"{self._newest_name:017d}"
+
+    def _header(self, file: IndexFile) -> IndexHeader:
+        """The header as it is now; that of an empty file where the file was deleted."""
+        if file.header is not None:
+            return file.header
+        mapped = self._mapping(file)
+        return (None if mapped is None else read_header(mapped[1])) or IndexHeader(0, 0, 0, 0, 0, 1)
+
+    def _mapping(self, file: IndexFile) -> tuple[DiskFile, memoryview] | None:
+        """The file and the whole of it, mapped; None if it was deleted.
+
+        Full files are unmapped again when many others were asked since.
+        """
+        with self._lock:
+            mapped = self._mapped.get(file)
+            if mapped is None:
+                try:
+                    source = self._fs.open(join(self._directory, file.name))
+                except FileNotFoundError:
+                    if file in self.files:
+                        raise
+                    return None
+                mapped = self._mapped[file] = (source, source.view())
+            self._mapped.move_to_end(file)
+            if len(self._mapped) > _MAPPED_MAX:
+                idle = (old for old in self._mapped if old.header is not None and not old.is_dirty and old is not file)
+                if (oldest := next(idle, None)) is not None:
+                    del self._mapped[oldest]
+            return mapped
+
+    def _sync(self, files: list[IndexFile]) -> None:
+        """Syncs files, full ones first, and says until when the full ones are durable."""
+        with self._lock:
+            if self._failure is not None:
+                raise OSError(self._failure.errno, self._failure.strerror, self._failure.filename)
+        try:
+            for file in files:
+                header, file.is_dirty = file.header, False
+                if (mapped := self._mapping(file)) is not None:
+                    mapped[0].sync()
+                if header is not None:
+                    self.full_ms = max(self.full_ms, header.end_timestamp_ms)
+        except OSError as failure:
+            self._failure = failure
+            raise
+
+    def _sizes(self, source: DiskFile, size: int) -> tuple[int, int] | None:
+        """Slots and items of a file: this store's, or what its content tells where its length is another."""
+        if size == index.file_size(self._slot_count, self._item_count):
+            return self._slot_count, self._item_count
+        return index.infer_sizes(source.view()) if size > index.HEADER.size else None
+
+
+def end_of(header: IndexHeader) -> int:
+    """How far a file says the log is indexed; -1 where it says nothing."""
+    return header.end_offset if header.index_count > 1 or header.end_offset > 0 else _NOTHING

@@ -1,0 +1,1 @@
+"""Messages to records' bytes, one by one and in vectors; nothing is written here."""

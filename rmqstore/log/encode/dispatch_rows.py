@@ -1,0 +1,117 @@
+"""Rows put in bulk whose queue entries and index items are known from their columns, so that nobody reads the log for
+them.
+
+`FreshBlock.records` says what a `RecordBatch` of the same records reads out of the log.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore.formats import names, sys_flag
+from rmqstore.formats.index_table import key_hashes, split_keys, text_hashes
+from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.names import QueueKey
+from rmqstore.formats.sink_files import BlockItems
+from rmqstore.log.encode.binary_columns import data_of, offsets_of
+from rmqstore.log.encode.column_values import ColumnValues
+from rmqstore.records.batch import DISPATCHED_NAMES, prefix_hash
+from rmqstore.records.vectors import RecordVectors
+
+_SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
+
+
+class KnownRows:
+    """n rows that each take a number in a queue: `starts` int64[n + 1] where each record begins, `queues` the distinct
+    queues, `queue_numbers` int64[n] which a row goes to, `ranks` int64[n] how many of that queue are before it.
+    """
+
+    def __init__(
+        self, starts: Ints, queues: list[QueueKey], places: tuple[Ints, Ints], items: Callable[[], BlockItems]
+    ) -> None:
+        self.starts, self.queues = starts, queues
+        self.queue_numbers, self.ranks = places
+        self._made = items
+
+    @cached_property
+    def items(self) -> BlockItems:
+        """What their properties give."""
+        return self._made()
+
+
+class FreshBlock(NamedTuple):
+    """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`.
+
+    `bases` int64[] is by queue what makes a rank a queue offset.  `load` raises StoreError, OSError where the rows are
+    not to be had any more; `held_count` of them are in memory until then.
+    """
+
+    offset: int
+    end: int
+    first: int
+    last: int
+    bases: Ints
+    store_ms: int
+    held_count: int
+    load: Callable[[], KnownRows]
+
+    def records(self) -> RecordVectors:
+        """The records for dispatch.  Raises as `load`."""
+        known = self.load()
+        rows = slice(self.first, self.last)
+        bounds = known.starts[self.first : self.last + 1]
+        numbers = known.queue_numbers[rows]
+        codes, item_rows, hashes = known.items
+        low, high = np.searchsorted(item_rows, (self.first, self.last)).tolist()
+        topics: dict[str, int] = {}
+        topic_numbers = np.array([topics.setdefault(topic, len(topics)) for topic, _ in known.queues], np.int64)
+        return RecordVectors(
+            end=self.end,
+            offsets=bounds[:-1] + (self.offset - int(bounds[0])),
+            sizes=np.diff(bounds),
+            queue_ids=np.array([queue_id for _, queue_id in known.queues], np.int64)[numbers],
+            queue_offsets=known.ranks[rows] + self.bases[numbers],
+            store_ms=np.full(len(numbers), self.store_ms),
+            queued=np.ones(len(numbers), bool),
+            topics=(list(topics), topic_numbers[numbers]),
+            codes=codes[rows],
+            items=(item_rows[low:high] - self.first, hashes[low:high]),
+        )
+
+
+def known_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
+    """What makes the `BlockItems` of rows, from copies of their tags and keys; None where the log has to be read: for
+    rows of transactions, those that wait for a delay, and where the further properties have something to say.
+    """
+    flags = values.numbers.get("sysFlag")
+    if values.more_names & DISPATCHED_NAMES or (flags is not None and (flags & _SPECIAL).any()):
+        return None
+    if not all(topic.isascii() and topic != names.SCHEDULE_TOPIC for topic in values.topics):
+        return None
+    tags, keys = _copied(values.tags), _copied(values.keys)
+    topics, topic_numbers, count = values.topics, values.topic_numbers, values.count
+
+    def made() -> BlockItems:
+        codes = text_hashes(*tags).astype(np.int64) if tags is not None else np.zeros(count, np.int64)
+        if keys is None:
+            return BlockItems(codes, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        starts, sizes, rows = split_keys(*keys)
+        prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
+        return BlockItems(codes, rows, key_hashes(prefixes[topic_numbers[rows]], keys[0], starts, sizes))
+
+    return made
+
+
+def _copied(column: pa.Array | None) -> tuple[Bytes, Ints, Ints] | None:
+    """The bytes of a binary column, where each value begins in them and its size (0: null), all of its own."""
+    if column is None:
+        return None
+    offsets = offsets_of(column).astype(np.int64)
+    data = data_of(column)[offsets[0] : offsets[-1]].copy()
+    sizes = np.diff(offsets)
+    if column.null_count:
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return data, offsets[:-1] - offsets[0], sizes

@@ -1,0 +1,1 @@
+"""Reads of the engine, with RocketMQ's answers."""

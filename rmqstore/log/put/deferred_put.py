@@ -1,0 +1,167 @@
+"""Puts whose records tell queue offsets in their properties: inner batches, and messages for light queues.
+
+What the record says, and how long it is, is known only under the put lock.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore.directory.queue_kinds import QueueKinds
+from rmqstore.errors import Rejected
+from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.host import decode_host
+from rmqstore.formats.inner_batch import is_misused
+from rmqstore.formats.message import Record, read_record
+from rmqstore.formats.names import QueueKey
+from rmqstore.formats.properties import MULTI_DISPATCH, NAME_END, parse_properties
+from rmqstore.log.encode.columns import EncodedColumns
+from rmqstore.log.encode.deferred_frame import LateFrame, late_frame_of
+from rmqstore.log.encode.inner_batch import inner_batch_of, message_count
+from rmqstore.log.encode.record_frame import RecordForm
+from rmqstore.log.put.light_offsets import LightQueues, is_light_message
+from rmqstore.message import Message, PutStatus
+
+_LISTS_QUEUES = re.compile(re.escape(MULTI_DISPATCH.encode() + NAME_END))
+
+
+@dataclass(frozen=True, slots=True)
+class LatePut:
+    """One put: `complete` and `moved` are called under the put lock, before the record is appended."""
+
+    frame: LateFrame
+    message: Message
+    message_count: int
+    light: LightQueues | None  # None: an inner batch
+
+    @property
+    def key(self) -> QueueKey:
+        """Topic and queue id."""
+        return self.frame.frame.topic, self.frame.frame.queue_id
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it takes numbers in its own queue: of no transaction, or committed."""
+        return self.frame.frame.is_counted
+
+    def complete(self, queue_offset: int) -> PutStatus | None:
+        """Makes the record whole but for its place; why it may not be stored, if so."""
+        if self.light is None:
+            return self.frame.complete(str(queue_offset))
+        offsets = self.light.offsets_of(self.message)
+        return offsets if isinstance(offsets, PutStatus) else self.frame.complete(offsets)
+
+    def moved(self, queue_offset: int) -> dict[QueueKey, int]:
+        """The next offsets of the queues that the message goes to, once it is appended with `queue_offset`."""
+        if not self.is_counted:
+            return {}
+        further = {} if self.light is None else self.light.moved(self.message)
+        return further | {self.key: queue_offset + self.message_count}
+
+
+class LatePuts:
+    """Tells which messages are put late.  `next_offsets` is the store's table of queue offsets."""
+
+    def __init__(self, next_offsets: Mapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
+        self._kinds = kinds
+        self._form = form
+        self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None
+
+    def put_of(self, message: Message, now_ms: int) -> LatePut | PutStatus | None:
+        """The late put of a message, why it may not be stored, or None where it is an ordinary put."""
+        if message.sys_flag & sys_flag.INNER_BATCH and self._is_batch(message):
+            return self._batch_put(message, now_ms)
+        if self._light is None or not is_light_message(message):
+            return None
+        frame = self._light.frame_of(message, self._form, now_ms)
+        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, 1, self._light)
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a message may not say what it says of batches; also one whose bits are no batch's, or that does not
+        say how many messages it holds, which RocketMQ stores as one message.
+        """
+        is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
+        may_come = is_batch and self._is_batch(message)
+        return is_misused(is_batch, message.properties.get(properties.INNER_COUNT) is not None, may_come)
+
+    def batch_put_of(self, messages: Sequence[Message], now_ms: int) -> LatePut | PutStatus | None:
+        """The messages of a batch that is stored whole as one late put; None where they are stored one by one.
+
+        MESSAGE_ILLEGAL for messages for light queues, which RocketMQ would not bring there either, and for those that
+        say to be batches themselves.  RocketMQ stores a batch without a UNIQ_KEY one by one also for such a topic; here
+        it is stored whole.
+        """
+        if self._light is not None and any(map(is_light_message, messages)):
+            return PutStatus.MESSAGE_ILLEGAL
+        if any(map(claims_to_be_batch, messages)):
+            return PutStatus.MESSAGE_ILLEGAL
+        if not messages or not self.is_batch_topic(messages[0].topic):
+            return None
+        whole = inner_batch_of(messages, self._form)
+        return whole if isinstance(whole, PutStatus) else self._batch_put(whole, now_ms)
+
+    def check_columns(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Raises Rejected for rows that would have to be put late."""
+        if self._light is None or "properties" not in table.schema.names:
+            return
+        column = table.column("properties")
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            if pa.types.is_null(chunk.type):
+                continue
+            is_map = isinstance(chunk, pa.MapArray)
+            names, values = (chunk.keys, chunk.items) if is_map else chunk.flatten().flatten()
+            if MULTI_DISPATCH in names.filter(values.is_valid()).unique().to_pylist():
+                raise Rejected(f"{MULTI_DISPATCH}: put messages for light queues one by one")
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic has batch queues."""
+        return self._kinds.is_batch_topic(topic)
+
+    def _is_batch(self, message: Message) -> bool:
+        """Whether a message is an inner batch that goes where such may come; one for light queues goes nowhere."""
+        is_whole = sys_flag.is_inner_batch(message.sys_flag) and message_count(message) is not None
+        is_light = self._light is not None and is_light_message(message)
+        return is_whole and not is_light and self.is_batch_topic(message.topic)
+
+    def _batch_put(self, message: Message, now_ms: int) -> LatePut | PutStatus:
+        frame = late_frame_of(message, properties.INNER_BASE, self._form, now_ms, self._form.record_size_max)
+        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, message_count(message) or 1, None)
+
+
+def claims_to_be_batch(message: Message) -> bool:
+    """Whether a message says to be a batch that comes where none may: in a batch, or in a transaction."""
+    is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
+    return is_misused(is_batch, message.properties.get(properties.INNER_COUNT) is not None, False)
+
+
+def light_rows(records: EncodedColumns) -> Iterator[tuple[int, Message]]:
+    """The records that name light queues, as messages; ascending.  Only they cost anything each."""
+    data, last = records.data.tobytes(), -1
+    for found in _LISTS_QUEUES.finditer(data):
+        row = records.row_at(found.start())
+        if row > last:
+            last = row
+            message = _message_at(data, int(records.starts[row]))
+            if message is not None and is_light_message(message):
+                yield row, message
+
+
+def _message_at(data: bytes, start: int) -> Message | None:
+    """The message of a record, its body as it is stored."""
+    record = read_record(data, start)
+    if not isinstance(record, Record):
+        return None
+    return Message(
+        record.topic.decode(),
+        record.body,
+        properties=parse_properties(record.properties),
+        queue_id=record.queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp,
+        born_host=decode_host(record.born_host, 0, len(record.born_host)),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )

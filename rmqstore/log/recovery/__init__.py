@@ -1,0 +1,1 @@
+"""From a look at a directory to a plan, and its carrying out."""

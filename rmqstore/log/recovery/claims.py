@@ -1,0 +1,109 @@
+"""Records that a queue's entry points at although they say that they are of another queue, or elsewhere in it.
+
+No CRC of a body covers queue id and queue offset.  A record that lies about them would bring its message twice, or move
+it, when the queues are written again by what the log says.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from rmqstore.directory.queue_view import QueueView
+from rmqstore.formats.names import QueueKey
+from rmqstore.formats.queue_entry import is_pre_blank, is_valid
+from rmqstore.log.recovery.queue_tracks import QueueScan
+from rmqstore.records.light_queues import light_entries
+
+# Who has more records without entries has lost queues, and these tell nothing.
+_CANDIDATES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The entry in `slot` of the queue `claimant` points at the record at `offset`, which says that it is of `key`.
+
+    `is_proven`: the entry is right, as the exit was clean, or as the records of that queue lack just this one.  After a
+    crash an entry alone proves nothing: RocketMQ's recovery cuts queues without erasing what stands behind.
+    """
+
+    offset: int
+    key: QueueKey
+    claimant: QueueKey
+    slot: int
+    is_proven: bool
+
+    @property
+    def reason(self) -> str:
+        """In a sentence."""
+        said, other = (f"{topic}/{queue_id}" for topic, queue_id in (self.key, self.claimant))
+        place = "another place in it" if said == other else said
+        return f"the record says that it is of {place}, and queue offset {self.slot} of {other} points at it"
+
+
+def claims(scan: QueueScan) -> list[Claim]:
+    """What is found after a scan, rising by the records' offsets."""
+    found = _after_clean_exit(scan) if scan.compare else _after_crash(scan)
+    return sorted(found, key=lambda claim: claim.offset)
+
+
+def _plain(scan: QueueScan) -> Iterator[QueueView]:
+    """Queues whose entries point at their own records."""
+    queues = scan.store.queues.values()
+    return (each for each in queues if not each.is_light and not each.is_batch and each.end > each.first)
+
+
+def _after_clean_exit(scan: QueueScan) -> Iterator[Claim]:
+    """Records that their queues lack: they would be dispatched, and none is claimed in a store that was closed."""
+    lacking = [track.first_missing for track in scan.tracks.values() if track.first_missing is not None]
+    if not 0 < len(lacking) <= _CANDIDATES_MAX:
+        return
+    for queue in _plain(scan):
+        for offset in lacking:
+            yield from _claim(scan, queue, queue.slot_at(offset), is_proven=True, among={offset})
+
+
+def _after_crash(scan: QueueScan) -> Iterator[Claim]:
+    """Records that a queue lacks: of those that may only seem so, such as stand alone in another queue."""
+    alone = {
+        track.first_missing
+        for track in scan.tracks.values()
+        if track.first_missing is not None and track.anew is not None and track.message_count == 1
+    }
+    jumps = {found.key: found.says for found in scan.contradictions}
+    for queue in _plain(scan):
+        for slot, is_proven in _lacked(scan, queue, jumps.get(queue.key)):
+            if is_proven or alone:
+                yield from _claim(scan, queue, slot, is_proven=is_proven, among=None if is_proven else alone)
+
+
+def _lacked(scan: QueueScan, queue: QueueView, goes_on_at: int | None) -> Iterator[tuple[int, bool]]:
+    """Slots whose records the scan did not meet, and whether those around them show that they are missing.
+
+    `goes_on_at` is the queue offset of a record that does not continue the queue.
+    """
+    track = scan.tracks.get(queue.key)
+    if track is None:
+        yield queue.end - 1, False
+        return
+    if track.next is not None and track.next < queue.end:
+        yield track.next, goes_on_at == track.next + 1
+    if track.anew:
+        yield track.anew - 1, scan.is_whole and scan.store.log.start == 0
+
+
+def _claim(
+    scan: QueueScan, queue: QueueView, slot: int, *, is_proven: bool, among: Collection[int] | None
+) -> Iterator[Claim]:
+    """The claim that a slot's entry makes, if it points at a whole record, one of `among` if given, that denies it."""
+    if not queue.first <= slot < queue.end:
+        return
+    entry = queue.read(slot, slot + 1)
+    if not is_valid(entry).any() or is_pre_blank(entry).any():
+        return
+    offset = int(entry["physical_offset"][0])
+    record = scan.store.log.record_at(offset) if among is None or offset in among else None
+    if record is None or int(record.sizes[0]) != int(entry["size"][0]):
+        return
+    key = record.topics[0][0], int(record.queue_ids[0])
+    is_own = key == queue.key and int(record.queue_offsets[0]) == slot
+    if not is_own and queue.key not in light_entries(record):
+        yield Claim(offset, key, queue.key, slot, is_proven)

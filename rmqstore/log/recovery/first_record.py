@@ -1,0 +1,46 @@
+"""A log that holds bytes and not one sound record: a store whose very first record was torn, or something else."""
+
+from rmqstore.directory.store_view import LogView
+from rmqstore.formats import message
+from rmqstore.log.recovery.log_end import LogEnd, ScanCount, has_lost_sector
+from rmqstore.log.recovery.outcome import nonzero
+
+NOT_ONE = "not one sound record is in the log, which may be no commitlog at all"
+_SECTOR_SIZE = 512
+
+
+def bytes_without_record(log: LogView, end: LogEnd, count: ScanCount) -> int | None:
+    """The first byte of the log that is not zero, where a scan of all of it met no sound record; None where one is, or
+    nothing at all.
+    """
+    if count.record_count or end.resume is not None:
+        return None
+    for file in log.files:
+        found = nonzero(log.opened(file), 0, file.size, first_only=True)
+        if found is not None:
+            return file.start + found[0]
+    return None
+
+
+def is_torn_beginning(log: LogView, flushed_ms: int) -> bool:
+    """Whether a power cut explains why no record is sound: the first one was being written, and nothing was known to be
+    on the disk (`flushed_ms` 0), or what was is deleted by now.
+
+    Its head says so, and its end was never written; or the sectors with its head were not, and the file was not written
+    to its end.  Any other bytes may be somebody's.
+    """
+    first = log.files[0]
+    if flushed_ms and not log.start:
+        return False
+    head = log.read(first.start, _SECTOR_SIZE)
+    if not any(head):
+        return nonzero(log.opened(first), max(first.size - _SECTOR_SIZE, 0), first.size, first_only=True) is None
+    if len(head) < message.HEAD.size:
+        return False
+    fields = message.HEAD.read(head)
+    size, is_ours = fields["total_size"], fields["magic"] in (message.MAGIC_V1, message.MAGIC_V2)
+    is_ours = is_ours and fields["physical_offset"] == first.start
+    if not is_ours or not message.RECORD_SIZE_MIN <= size <= log.file_size:
+        return False
+    end = first.start + size
+    return has_lost_sector(log, first.start, end) or not any(log.read(end - 1, 1))

@@ -1,0 +1,256 @@
+"""The index files of a recovery plan: which of them can be trusted, and how far they cover the log."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rmqstore.directory.disk import ReadableDisk, ReadableFile
+from rmqstore.directory.store_view import LogView
+from rmqstore.files.filesystem import join
+from rmqstore.formats import index, names
+from rmqstore.formats.index import HEADER, ITEM, IndexHeader
+from rmqstore.records.batch import RecordBatch, read_batches
+
+# Files up to this size are read whole to find their sizes; nothing bigger than Java's default is met in practice.
+_READ_SIZE_MAX = 1024 * 1024 * 1024
+# Slots and items are looked through in as many bytes of index files, from the newest on.
+_CHECKED_SIZE = 64 * 1024 * 1024
+# Records at the start of a log file that are asked whether they have keys.
+_SAMPLE_SIZE = 64 * 1024
+_CHUNK_SIZE = 1024 * 1024
+
+
+Read = Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexView:
+    """One index file: `header` None where the file is too short for one; counts are 0 where nothing tells them.
+
+    `fault` says what is wrong with it by itself, empty when nothing is; `is_checked`: all of it was looked through.
+    """
+
+    path: str
+    name: str
+    size: int
+    header: IndexHeader | None
+    slot_count: int = 0
+    item_count: int = 0
+    fault: str = ""
+    is_checked: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item is in it yet."""
+        return self.header is not None and self.header.index_count <= 1 and not self.fault
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more items; only then RocketMQ's checkpoint answers for it."""
+        return self.header is not None and 0 < self.item_count <= self.header.index_count
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRules:
+    """When a file must go.  `flushed_ms` is the checkpoint's index time, None after a clean exit; files that reach to
+    `trusted_end` of the log or behind it are written anew."""
+
+    flushed_ms: int | None
+    trusted_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChoice:
+    """The files that stay, those that go (newest first, with the reason), and what must be indexed again.
+
+    `covered` is the newest record that the kept files know (-1: none).  `needed_from`: records from there on were only
+    in files that go; None if there were none.
+    """
+
+    kept: tuple[IndexView, ...]
+    deleted: tuple[tuple[IndexView, str], ...]
+    covered: int
+    needed_from: int | None
+
+
+def index_views(disk: ReadableDisk, root: str, usual: tuple[int, int]) -> tuple[IndexView, ...]:
+    """The index files by name, each looked at by itself; `usual` are the slot and item counts of the configuration,
+    tried first for files of just that length."""
+    directory = join(root, "index")
+    entries = [
+        entry
+        for entry in disk.entries(directory)
+        if not entry.is_directory and names.parse_index_name(entry.name) is not None
+    ]
+    views: list[IndexView] = []
+    budget = _CHECKED_SIZE
+    known: dict[int, tuple[int, int]] = {index.file_size(*usual): usual}
+    for entry in reversed(entries):
+        check = entry.size <= budget
+        budget -= entry.size if check else 0
+        view = IndexView(join(directory, entry.name), entry.name, entry.size, None)
+        views.append(_looked_at(disk, view, known, check))
+    return tuple(reversed(views))
+
+
+def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, int]], check: bool) -> IndexView:
+    """`view` with its header, its counts and what is wrong; `check`: slots and items are looked through."""
+    file = disk.open(view.path)
+    try:
+        header = index.read_header(file.read(0, HEADER.size))
+        if header is None:
+            return replace(view, fault="it is too short for a header")
+        counts = known.get(view.size, (0, 0))
+        if header.index_count <= 1:
+            fault = "" if _is_blank(file, view.size) else "its header says that it is empty, and it is not"
+            return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault)
+        data = b""
+        if not counts[0] or not _is_anchored(file.read, header, counts):
+            data = file.read(0, view.size) if view.size <= _READ_SIZE_MAX else b""
+            inferred = index.infer_sizes(data) if data else None
+            if inferred is None:
+                return replace(view, header=header, fault="its header does not fit its items")
+            counts = inferred
+        known.setdefault(view.size, counts)
+        fault = _fault(data or file.read(0, view.size), header, counts) if check else ""
+        return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault, is_checked=check)
+    finally:
+        file.close()
+
+
+def _is_blank(file: ReadableFile, size: int) -> bool:
+    """Whether nothing stands behind the header."""
+    position = HEADER.size
+    while (position := file.next_data(position)) < size:
+        data = file.read(position, _CHUNK_SIZE)
+        if data.count(0) != len(data):
+            return False
+        position += _CHUNK_SIZE
+    return True
+
+
+def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bool:
+    """Whether the first and the last item stand where the header says, with these counts."""
+    slot_count, item_count = counts
+    if header.index_count > item_count:
+        return False
+    for number, offset in ((1, header.begin_offset), (header.index_count - 1, header.end_offset)):
+        data = read(index.file_size(slot_count, number), ITEM.size)
+        if len(data) < ITEM.size or ITEM.read(data)["physical_offset"] != offset:
+            return False
+    return True
+
+
+def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
+    """What is wrong with slots and chains; empty for nothing.
+
+    Every slot leads to the newest item of its own, and every item down its own chain, so that all can be found.
+    """
+    slot_count, item_count = counts
+    slots = index.read_slots(data, slot_count).astype(np.int64)
+    items = index.read_items(data, slot_count)[: min(header.index_count, item_count)]
+    own = items["key_hash"].astype(np.int64) % slot_count
+    reached = np.zeros(len(items), bool)
+    used = np.flatnonzero(slots)
+    newest = slots[used]
+    if (newest < 1).any() or (newest >= len(items)).any() or (own[newest] != used).any():
+        return "a slot leads to no item of its own"
+    reached[newest] = True
+    before = items["previous_item"].astype(np.int64)[1:]
+    numbers = np.arange(1, len(items))
+    if (before < 0).any() or (before >= numbers).any() or (items["key_hash"][1:] < 0).any():
+        return "a chain of items does not descend"
+    linked = before > 0
+    if (own[before[linked]] != own[numbers[linked]]).any():
+        return "a chain of items leads into another"
+    reached[before[linked]] = True
+    if not reached[1:].all():
+        return "items are in no chain"
+    offsets = items["physical_offset"][1:].astype(np.int64)
+    if offsets[0] != header.begin_offset or offsets[-1] != header.end_offset or (np.diff(offsets) < 0).any():
+        return "its items are not in the order of the log"
+    if int((before == 0).sum()) != header.used_slot_count:
+        return "its header counts other slots"
+    rest = data[index.file_size(slot_count, header.index_count) :]
+    return "" if rest.count(0) == len(rest) else "something stands behind its items"
+
+
+def choose(views: Sequence[IndexView], rules: IndexRules) -> IndexChoice:
+    """Which files stay.  What comes behind one that goes, goes as well: items are written in the order of the log."""
+    covered, first_bad = -1, len(views)
+    for number, view in enumerate(views):
+        if _reason(view, rules, covered, number == len(views) - 1):
+            first_bad = number
+            break
+        if view.header is not None and not view.is_empty:
+            covered = view.header.end_offset
+    gone = views[first_bad:]
+    deleted = [(view, _reason(view, rules, covered, view is views[-1]) or "it follows one that goes") for view in gone]
+    return IndexChoice(tuple(views[:first_bad]), tuple(reversed(deleted)), covered, _needed_from(gone, covered))
+
+
+def _needed_from(gone: Sequence[IndexView], covered: int) -> int | None:
+    """Where the records begin that only those files knew."""
+    lost = [view for view in gone if not view.is_empty]
+    if not lost:
+        return None
+    first = lost[0]
+    sane = first.header is not None and not first.fault and first.header.begin_offset >= covered
+    return first.header.begin_offset if sane and first.header is not None else max(covered, 0)
+
+
+def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> str:
+    if view.fault or view.header is None:
+        return view.fault
+    after_crash = rules.flushed_ms is not None
+    if view.is_empty:
+        return "nothing is in it yet" if after_crash else ""
+    if view.header.begin_offset < covered:
+        return "it begins before the end of the one before"
+    if rules.flushed_ms is not None and view.header.end_timestamp_ms > rules.flushed_ms:
+        return "it is newer than the checkpoint"
+    if after_crash and not view.is_full and not (view.is_checked and is_last):
+        return "it was being written when the store ended"
+    if view.header.end_offset >= rules.trusted_end:
+        return "it reaches behind the part that stays"
+    return ""
+
+
+def has_keys(log: LogView, offset: int) -> bool:
+    """Whether some of the first records from `offset` on, where one begins, have a key to be indexed."""
+    found = next(read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE), None)
+    return isinstance(found, RecordBatch) and len(found.index_items()[0]) > 0
+
+
+def partial_record(disk: ReadableDisk, log: LogView, kept: Sequence[IndexView], covered: int) -> tuple[int, int] | None:
+    """The newest indexed record and how many of its items the kept files have, where they are not all; else None.
+
+    A file may become full in the middle of a record: the others of its keys are in the next one, which may go.
+    """
+    first = log.record_at(covered)
+    if first is None:
+        return None
+    wanted = int((first.index_items()[0] == 0).sum())
+    held = 0
+    for view in reversed(kept):
+        if view.header is not None and not view.is_empty:
+            found = _trailing(disk, view, covered, wanted)
+            held += found
+            if found < view.header.index_count - 1:
+                break
+    return (covered, held) if held < wanted else None
+
+
+def _trailing(disk: ReadableDisk, view: IndexView, offset: int, count_max: int) -> int:
+    """How many of the last items of a file lead to `offset`, counted up to `count_max`."""
+    assert view.header is not None
+    count = min(view.header.index_count - 1, count_max)
+    file = disk.open(view.path)
+    try:
+        start = index.file_size(view.slot_count, view.header.index_count - count)
+        items = np.frombuffer(file.read(start, count * ITEM.size), ITEM.dtype)
+    finally:
+        file.close()
+    others = np.flatnonzero(items["physical_offset"] != offset)
+    return count - (int(others[-1]) + 1 if len(others) else 0)

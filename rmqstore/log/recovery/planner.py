@@ -1,0 +1,370 @@
+"""Recovery: a plan made from looking at a store (nothing is changed), which `apply.apply` then carries out.
+
+After a clean exit the last three log files are read, with CRCs, and held against the queues: what is right stays
+untouched.  After any other exit reading begins where the checkpoint says that everything before is on the disk and in
+queues and index; queue entries from there on, and index files that may be torn, are dropped and written again from the
+log.  Either way reading begins earlier where queues or index turn out to lack older records.  So queues and index come
+out as if they were built anew.  Java: DefaultMessageStore.load, CommitLog.recoverNormally and recoverAbnormally.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rmqstore.config import StoreConfig
+from rmqstore.directory.disk import ReadableDisk
+from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.directory.queue_view import QueueView
+from rmqstore.directory.store_view import StoreView, open_view
+from rmqstore.errors import Corrupt
+from rmqstore.files.filesystem import directory_of, join
+from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.message_columns import Located
+from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
+from rmqstore.log.recovery.claims import Claim, claims
+from rmqstore.log.recovery.deleted import noted_after, without_deleted_topics
+from rmqstore.log.recovery.extensions import planned_extensions
+from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
+from rmqstore.log.recovery.first_record import NOT_ONE, bytes_without_record, is_torn_beginning
+from rmqstore.log.recovery.index_choice import IndexChoice, IndexRules, choose, index_views, partial_record
+from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
+from rmqstore.log.recovery.outcome import (
+    cut_warnings,
+    delay_warnings,
+    end_warnings,
+    files_behind,
+    nonzero_behind,
+    planned_queues,
+)
+from rmqstore.log.recovery.own_log import require_own_log
+from rmqstore.log.recovery.plan import PlannedFile, QueueSizes, RecoveryPlan
+from rmqstore.log.recovery.queue_tracks import Contradiction, QueueScan, QueueTrack
+from rmqstore.log.recovery.start import (
+    Start,
+    covered_start,
+    file_before,
+    hole_start,
+    indexed_start,
+    settled_log,
+    usual_start,
+)
+from rmqstore.records.batch import RecordBatch
+
+_PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
+_NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
+_CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+
+
+def plan_recovery(
+    disk: ReadableDisk, root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY, *, keeps_records: bool = False
+) -> RecoveryPlan:
+    """What recovering the store at `root` comes to.  Looks, and changes nothing.
+
+    `keeps_records`: whoever carries the plan out has queues and index alone to tell of records, so that those which are
+    read here need not be read again.
+
+    Of `config` count the paths, the checks and what is to be done about damage; sizes come from the files.  Raises
+    Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
+    NotAStore, UnsupportedLayout, OSError.
+    """
+    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
+    store = without_deleted_topics(store)
+    planner = _Planner(store, config, keeps_records)
+    try:
+        return planner.plan()
+    finally:
+        planner.close()
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What reading the log from `start` came by; `index_missing` is the first record that has keys and is not known to
+    the index (after a clean exit), `seen` what need not be read again."""
+
+    start: Start
+    end: LogEnd
+    count: ScanCount
+    queues: QueueScan
+    batches: BatchScan
+    seen: Seen
+    index_missing: int | None = None
+    claims: list[Claim] = field(default_factory=list)
+
+
+class _Planner:
+    """Works out one plan."""
+
+    def __init__(self, store: StoreView, config: StoreConfig, keeps_records: bool) -> None:
+        self._config = config
+        self._keeps_records = keeps_records
+        self._must_refuse = config.on_middle_damage == "refuse"
+        self._clean = not store.abort_present
+        self._checkpoint = store.checkpoint
+        new_size = 0 if self._clean else config.log_file_size
+        self._log, self._removed, self._resized, warnings = settled_log(
+            store.disk, store.log, self._must_refuse, new_size
+        )
+        self._store = replace(store, log=self._log)
+        self._warnings = [*store.notes]
+        self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
+        self._warnings += warnings
+        self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
+        self._choice = self._choose_index(self._log.end)
+
+    def close(self) -> None:
+        """Closes what is open."""
+        self._log.close()
+
+    def plan(self) -> RecoveryPlan:
+        """Finds where to begin, reads, and begins earlier as long as something older is missed."""
+        if not self._log.files:
+            return self._plan_without_log()
+        if self._must_refuse:
+            require_own_log(self._store)
+        scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
+        if self._drops_checkpoint(scan):
+            reason = "the checkpoint is later than the newest message: it answers for nothing"
+            scan = self._scan_from((self._log.start, reason))
+        while (earlier := self._earlier_start(scan)) is not None:  # each time a file less: it ends
+            scan = self._scan_from(earlier)
+        scan.end = self._judged(scan)
+        if self._must_refuse:
+            self._refuse(scan)
+        return self._with_checkpoint(self._plan_of(scan), scan)
+
+    def _plan_without_log(self) -> RecoveryPlan:
+        entries = [queue for queue in _all_queues(self._store) if queue.end > queue.first]
+        if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
+            reason = "there is no commitlog file, while queues or index have entries; recovering would delete them"
+            raise Corrupt(join(self._store.root, "commitlog"), 0, reason)
+        end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
+        self._choice = self._choose_index(0)
+        queues = QueueScan(self._store, 0, compare=False, is_whole=True)
+        batches = BatchScan(self._store, 0, compare=False, is_whole=True)
+        scan = _Scan((0, end.reason), end, count, queues, batches, NOTHING_SEEN)
+        return self._with_checkpoint(self._plan_of(scan), scan)
+
+    # --- reading
+
+    def _scan_from(self, start: Start) -> _Scan:
+        """Reads the log from `start`, or from an earlier file where queues or index lack what stands before."""
+        scan = self._scan(covered_start(self._store, self._indexed(start)))
+        self._choice = self._choose_index(scan.end.offset)
+        return scan
+
+    def _scan(self, start: Start) -> _Scan:
+        """Reads the log from `start`; a record that lies about its queue offset ends it like one that is broken."""
+        rules = ScanRules(
+            check_crc=self._config.check_crc_on_recovery,
+            flushed_ms=self._checkpoint.physic_timestamp_ms,
+            may_be_torn=not self._clean,
+            is_known=self._is_known,
+        )
+        while True:
+            scan = self._scan_once(start, rules)
+            if scan.batches.claimed:
+                self._store = self._store.with_batch_topics(scan.batches.claimed)
+                continue
+            lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
+            lies += [found for found in scan.queues.contradictions if found.is_lie]
+            if not lies:
+                return scan
+            first = min(lies, key=lambda found: found.offset)
+            rules = replace(rules, stop=first.offset, stop_reason=first.reason)
+
+    def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
+        is_whole = start[0] <= self._log.start
+        queues = QueueScan(self._store, start[0], self._clean, is_whole)
+        batches = BatchScan(self._store, start[0], self._clean, is_whole)
+        missing: list[int] = []
+        keeps = self._keeps_records and not self._clean
+        seen = SeenRecords(keeper(self._config, self._store.kinds) if keeps else None)
+        covered = self._choice.covered
+        looks = self._clean and self._config.index_enabled
+
+        def take(batch: RecordBatch) -> None:
+            queues.add(batch)
+            batches.add(batch)
+            seen.add(batch)
+            if looks and not missing and batch.offsets[-1] > covered:
+                places = batch.offsets[batch.index_items()[0]]
+                missing.extend(places[places > covered][:1].tolist())
+
+        end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
+        queues.finish()
+        batches.finish()
+        return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None, claims(queues))
+
+    def _is_known(self, located: Located, offset: int) -> bool:
+        """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
+        record = RecordBatch(np.array([offset]), located, offset)
+        key = (record.topics[0][0], int(record.queue_ids[0]))
+        if self._store.is_batch_topic(key[0]):
+            whole = self._store.batch_queues.get(key)
+            slot = 0 if whole is None else whole.slot_at(offset)
+            return whole is not None and offset in whole.read(slot, slot + 1)["physical_offset"]
+        queue = self._store.queues.get(key)
+        if queue is None:
+            return False
+        slot = int(record.queue_offsets[0])
+        if not queue.first <= slot < queue.end:
+            return False
+        return int(queue.read(slot, slot + 1)["physical_offset"][0]) == offset
+
+    def _drops_checkpoint(self, scan: _Scan) -> bool:
+        """Whether the checkpoint speaks of later messages than there are; from then on it counts as one that says
+        nothing.  Asked once: where the clock went far back, any checkpoint is later than the newest message.
+        """
+        lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
+        if not lies or scan.end.is_middle_damage:  # what it speaks of may be behind the damage
+            return False
+        self._checkpoint = Checkpoint()
+        return True
+
+    def _earlier_start(self, scan: _Scan) -> Start | None:
+        """Where reading has to begin instead, and why, always before where it began; None when the scan tells
+        everything.
+        """
+        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
+        for wanted in (self._indexed(scan.start), hole_start(self._store, tracks, scan.start)):
+            if wanted[0] < scan.start[0]:
+                return wanted
+        before = file_before(self._log, scan.start[0])
+        if before is not None and not scan.count.record_count:
+            return before.start, "nothing sound is in the files behind"
+        return None
+
+    def _indexed(self, start: Start) -> Start:
+        return indexed_start(self._log, self._choice, start) if self._config.index_enabled else start
+
+    def _choose_index(self, log_end: int) -> IndexChoice:
+        is_trusted = self._clean or not self._config.index_enabled
+        return choose(self._index, IndexRules(None if is_trusted else self._checkpoint.index_timestamp_ms, log_end))
+
+    # --- damage
+
+    def _judged(self, scan: _Scan) -> LogEnd:
+        """The end of a log that holds bytes and no record says what they are.  Raises Corrupt for what nobody may cut
+        without being told to."""
+        place = bytes_without_record(self._log, scan.end, scan.count)
+        if place is None:
+            return scan.end
+        if not self._clean and is_torn_beginning(self._log, self._store.checkpoint.physic_timestamp_ms):
+            return replace(scan.end, reason=f"{scan.end.reason}; the first record was torn by a power cut")
+        if self._must_refuse:
+            raise self._corrupt(place, NOT_ONE)
+        return replace(scan.end, reason=f"{scan.end.reason}; {NOT_ONE}")
+
+    def _refuse(self, scan: _Scan) -> None:
+        """Raises Corrupt for damage that somebody has to look at first."""
+        end = scan.end
+        if end.is_middle_damage:
+            raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log")
+        for found in scan.queues.contradictions:
+            if not found.is_lie:
+                raise self._corrupt(found.offset, found.reason)
+        if self._clean and end.is_broken:
+            behind = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
+            if behind:
+                raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
+
+    def _place(self, offset: int) -> str:
+        file = self._log.file_at(offset)
+        return "commitlog" if file is None else f"{file.path}, byte {offset - file.start}"
+
+    def _corrupt(self, offset: int, reason: str) -> Corrupt:
+        file = self._log.file_at(offset)
+        if file is None:
+            return Corrupt(directory_of(self._log.files[0].path), offset, f"{reason}; {_CUT_HINT}")
+        return Corrupt(file.path, offset - file.start, f"{reason}; {_CUT_HINT}")
+
+    # --- the plan
+
+    def _plan_of(self, scan: _Scan) -> RecoveryPlan:
+        end, choice, store = scan.end.offset, self._choice, self._store
+        partial = None
+        if self._config.index_enabled and self._log.files:
+            partial = partial_record(store.disk, self._log, choice.kept, choice.covered)
+        starts = self._dispatch_starts(scan)
+        queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
+        batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
+        zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
+        warnings = [*self._warnings, *end_warnings(self._log, scan.end, reason, zeroed)]
+        warnings += cut_warnings(queues, end) if self._clean else []
+        warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
+        warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
+        warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
+        warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
+        deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
+        sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
+        return RecoveryPlan(
+            root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
+            log_file_size=self._log.file_size, log_start=self._log.start, scan_start=scan.start[0],
+            scan_reason=scan.start[1], record_count=scan.count.record_count, log_end=end,
+            end_reason=reason, dropped_from=scan.end.resume, log_resized=tuple(self._resized),
+            log_removed=(*self._removed, *files_behind(self._log, end)), zeroed=zeroed,
+            queue_file_size=store.queue_file_size,
+            queues=queues, empty_directories=store.empty_directories, index_sizes=sizes[-1] if sizes else None,
+            index_deleted=tuple(PlannedFile(view.path, why) for view, why in choice.deleted),
+            index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
+            checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
+            warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
+            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != store.deleted_topics,
+            seen=scan.seen,
+        )  # fmt: skip
+
+    def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
+        """The times that hold once everything is on the disk; written if something changes, or if the old ones lie."""
+        old, newest_ms = plan.checkpoint, scan.count.newest_ms
+        ends_ms = [view.header.end_timestamp_ms for view in self._choice.kept if view.header and not view.is_empty]
+        new = replace(
+            old,
+            physic_timestamp_ms=newest_ms,
+            logics_timestamp_ms=scan.count.newest_queued_ms or newest_ms,
+            index_timestamp_ms=max(ends_ms, default=0) if plan.dispatch_from is None else newest_ms,
+            confirm_offset=min(old.confirm_offset, plan.log_end),
+        )
+        times_ms = (old.physic_timestamp_ms, old.logics_timestamp_ms, old.index_timestamp_ms)
+        lies = old.confirm_offset > plan.log_end or max(times_ms) > newest_ms
+        lacks = not self._store.has_checkpoint and bool(self._log.files)
+        needed = lies or not self._clean or not plan.changes_nothing
+        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or (needed and new != old))
+
+    def _log_directories(self) -> tuple[str, ...]:
+        configured = (*self._config.log_paths, *self._config.read_only_log_paths)
+        found = dict.fromkeys(directory_of(file.path) for file in self._log.files)
+        return configured or tuple(sorted(found)) or (join(self._store.root, "commitlog"),)
+
+    def _dispatch_starts(self, scan: _Scan) -> list[int]:
+        """The first records that queues and index do not have."""
+        if not scan.count.record_count:
+            return []
+        if not self._clean:
+            return [scan.start[0]]
+        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
+        starts = [track.first_missing for track in tracks if track.first_missing is not None]
+        if scan.index_missing is not None:
+            starts.append(scan.index_missing)
+        if self._config.index_enabled and self._choice.needed_from is not None:
+            starts.append(max(self._choice.needed_from, scan.start[0]))
+        return [start for start in starts if start < scan.end.offset]
+
+
+def _end_reason(end: LogEnd) -> str:
+    if end.resume is None:
+        return end.reason
+    if end.is_tear:
+        return f"{end.reason}; torn by a power cut, behind what was known to be on the disk"
+    return f"{end.reason}; the log is damaged in the middle"
+
+
+def _all_queues(store: StoreView) -> list[QueueView]:
+    return [*store.queues.values(), *store.batch_queues.values()]
+
+
+def _sizes(store: StoreView) -> QueueSizes:
+    kinds = store.kinds
+    return QueueSizes(
+        kinds.multi_dispatch, kinds.extension, kinds.extension_file_size, store.batch_file_size,
+        tuple(sorted(store.batch_topics)),
+    )  # fmt: skip

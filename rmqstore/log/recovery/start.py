@@ -1,0 +1,162 @@
+"""Where a recovery begins to read the log: as far back as something may be missing, and no further."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rmqstore.directory.disk import ListedFile, ReadableDisk
+from rmqstore.directory.log_coverage import is_covered
+from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.errors import Corrupt
+from rmqstore.formats import message
+from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.queue_entry import is_pre_blank
+from rmqstore.log.recovery.batch_tracks import BatchTrack
+from rmqstore.log.recovery.index_choice import IndexChoice, has_keys
+from rmqstore.log.recovery.plan import PlannedFile, ResizedFile
+from rmqstore.log.recovery.queue_tracks import QueueTrack
+
+_CLEAN_FILE_COUNT = 3  # Java: CommitLog.recoverNormally
+_CHUNK_SIZE = 1024 * 1024
+
+# An offset of the log, where a file begins, and why reading begins there.
+Start = tuple[int, str]
+
+
+def settled_log(
+    disk: ReadableDisk, log: LogView, must_refuse: bool, new_size: int
+) -> tuple[LogView, list[PlannedFile], list[ResizedFile], list[str]]:
+    """The log without files that a crash left half made; those, files that get their length back, and warnings.
+
+    `new_size`: a crash may have ended the making of a first file of this length (0: there was no crash).
+    Raises Corrupt for lengths and places that no writer leaves.
+    """
+    files, size = list(log.files), log.file_size
+    removed: list[PlannedFile] = []
+    resized: list[ResizedFile] = []
+    warnings: list[str] = []
+    while files and (not files[-1].size or (files[-1].size < size and _is_zero(disk, files[-1]))):
+        removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
+    if len(files) == 1 and files[0].size < new_size and _is_zero(disk, files[0]):
+        removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
+    for file in files:
+        if file.size > size or (file.size < size and file is not files[-1] and must_refuse):
+            raise Corrupt(file.path, file.size, f"the file has {file.size} bytes, the others {size}")
+        if file.start % size:
+            raise Corrupt(file.path, 0, f"it starts at {file.start}, which is no multiple of {size}")
+        if file.size < size:
+            resized.append(ResizedFile(file.path, file.size, size))
+    for file, later in pairwise(files):
+        if later.start == file.start:
+            raise Corrupt(later.path, 0, f"{file.path} holds the same part of the log")
+        if later.start != file.start + size:
+            warnings.append(f"no commitlog file holds {file.start + size} to {later.start}")
+    settled = LogView(disk, files)
+    settled.file_size = size if files else 0
+    return settled, removed, resized, warnings
+
+
+def usual_start(log: LogView, checkpoint: Checkpoint, is_clean: bool) -> Start:
+    """Where RocketMQ would begin, or earlier: the log has files."""
+    used = [file for file in log.files if any(log.read(file.start, message.BLANK.size))]
+    if not used:
+        return log.start, "no record is in the log"
+    if is_clean:
+        return used[-_CLEAN_FILE_COUNT:][0].start, "the last three files, as after every clean exit"
+    known_ms = checkpoint.min_timestamp_ms
+    times = [_first_ms(log, file) for file in used]
+    number = len(used) - 1
+    while number > 0 and not 0 < times[number] <= known_ms:
+        number -= 1
+    while number > 0 and times[number] < times[number - 1]:
+        number -= 1  # the clock stepped back: its times say nothing here
+    if number > 0:
+        return used[number].start, "the newest file that begins before the checkpoint's time"
+    reason = "the checkpoint answers for no later file" if known_ms else "no checkpoint answers for anything"
+    return log.start, reason
+
+
+def covered_start(store: StoreView, start: Start) -> Start:
+    """`start`, or the beginning of an earlier file as long as queues lack records of the file before."""
+    while (file := file_before(store.log, start[0])) is not None and not is_covered(store, file):
+        start = file.start, "from there on messages are missing in their queues"
+    return start
+
+
+def indexed_start(log: LogView, choice: IndexChoice, start: Start) -> Start:
+    """`start`, or the beginning of an earlier file from which on keys are not in the index files that stay."""
+    needed = _index_needs(log, choice, start[0])
+    if needed is None or needed >= start[0]:
+        return start
+    return needed, "from there on keys are to be indexed again"
+
+
+def _index_needs(log: LogView, choice: IndexChoice, start: int) -> int | None:
+    if choice.needed_from is not None:
+        return start_of(log, choice.needed_from)
+    for file in log.files:
+        if file.start >= start:
+            break
+        if file.start + log.file_size > choice.covered + 1:
+            sampled = file.start if choice.covered < file.start else _behind(log, choice.covered)
+            if sampled is not None and has_keys(log, sampled):
+                return file.start
+    return None
+
+
+def hole_start(store: StoreView, tracks: Sequence[QueueTrack | BatchTrack], start: Start) -> Start:
+    """`start`, or the beginning of the file that holds the newest record before a hole in a queue."""
+    starts = [_before_hole(store, track, start[0]) for track in tracks if track.has_hole]
+    earlier = [place for place in starts if place < start[0]]
+    if not earlier:
+        return start
+    return min(earlier), f"older messages are missing in {len(earlier)} {'queue' if len(earlier) == 1 else 'queues'}"
+
+
+def _before_hole(store: StoreView, track: QueueTrack | BatchTrack, start: int) -> int:
+    queue = store.queue_of(track.key, isinstance(track, BatchTrack))
+    if queue is None:
+        return store.log.start
+    kept = queue.slot_at(start)
+    entry = queue.read(kept - 1, kept)
+    if kept <= queue.first or not len(entry) or is_pre_blank(entry)[0]:
+        return store.log.start
+    return start_of(store.log, int(entry["physical_offset"][0]))
+
+
+def file_before(log: LogView, offset: int) -> ListedFile | None:
+    """The newest file that starts before `offset`."""
+    before = [file for file in log.files if file.start < offset]
+    return before[-1] if before else None
+
+
+def start_of(log: LogView, offset: int) -> int:
+    """Where the file begins that holds `offset`; the first one where none does."""
+    file = file_before(log, offset + 1)
+    return log.start if file is None else file.start
+
+
+def _first_ms(log: LogView, file: ListedFile) -> int:
+    """Store time of the first record of a file; 0 where no whole one stands."""
+    found = log.record_at(file.start)
+    return 0 if found is None else int(found.store_ms[0])
+
+
+def _behind(log: LogView, offset: int) -> int | None:
+    """Where the record ends that stands at `offset`; None if none does."""
+    found = log.record_at(offset)
+    return None if found is None else found.end
+
+
+def _is_zero(disk: ReadableDisk, listed: ListedFile) -> bool:
+    """Whether a file holds nothing but zeros."""
+    source = disk.open(listed.path)
+    try:
+        position = 0
+        while (position := source.next_data(position)) < listed.size:
+            page = source.read(position, _CHUNK_SIZE)
+            if not page or page.count(0) != len(page):
+                return not page
+            position += len(page)
+        return True
+    finally:
+        source.close()

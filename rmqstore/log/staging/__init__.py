@@ -1,0 +1,1 @@
+"""Batches that are added exactly once: staged parts, the intent, the swap, the sweep."""

@@ -1,0 +1,214 @@
+"""Staged parts: records made ready by a task, whole but for their places, in a file of their own beside the log.
+
+What a task writes here costs the one who appends it no more than reading it, `EncodedColumns.stamp` and writing it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from rmqstore.errors import Corrupt
+from rmqstore.files.filesystem import DiskFile, FileSystem, join
+from rmqstore.files.read_ahead import read_ahead
+from rmqstore.files.write_behind import WriteBehind
+from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, property_crc
+from rmqstore.formats.sink_files import (
+    BLOCK,
+    NOT_COUNTED,
+    TIME_AT_V6,
+    BlockHead,
+    BlockRows,
+    StagedPart,
+    decode_block,
+    encode_block,
+    part_name,
+    read_block_head,
+    running_crc,
+)
+from rmqstore.log.encode.columns import EncodedColumns, ranks, scatter
+from rmqstore.log.encode.dispatch_rows import KnownRows
+from rmqstore.log.encode.record_frame import PLACE_AT, STORE_TIME_AT_V4, STORE_TIME_AT_V6
+
+_PLACE_SIZE = 16  # queueOffset and physicalOffset
+_TIME_SIZE = 8
+# Parts of fewer bytes in all are read before a thread would have helped.
+_READ_AHEAD_SIZE = 32 * 1024 * 1024
+_DIGITS = property_crc(b"")[-11:-1]
+
+
+class PartWriter:
+    """Writes the part of one attempt at one partition, block by block, into a directory that it makes.
+
+    Whoever does not come to `finish` calls `discard`, or leaves the file to `committed_batches.sweep`.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, partition: int, attempt: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._partition, self._attempt = partition, attempt
+        self._written: tuple[DiskFile, WriteBehind] | None = None
+        self._position = self._row_count = self._record_size = self._checksum = 0
+
+    @property
+    def path(self) -> str:
+        """The file, which is there once a row is."""
+        return join(self._directory, part_name(self._partition, self._attempt))
+
+    def add(self, encoded: EncodedColumns) -> None:
+        """Writes rows behind those before.  Raises OSError."""
+        if not encoded.count:
+            return
+        if self._written is None:
+            self._written = self._begun()
+        file, behind = self._written
+        front = encode_block(_rows_of(encoded), encoded.data)
+        file.write(self._position, front)
+        file.write(self._position + len(front), encoded.data)
+        self._position += len(front) + len(encoded.data)
+        self._row_count += encoded.count
+        self._record_size += len(encoded.data)
+        self._checksum = running_crc(encoded.data, self._checksum)
+        behind.wrote(len(front) + len(encoded.data))
+
+    def finish(self) -> StagedPart:
+        """Makes the part durable and says what it is.  Raises OSError."""
+        if self._written is not None:
+            file, behind = self._written
+            behind.settle()
+            file.sync()
+            self._fs.sync_directory(self._directory)
+        return StagedPart(
+            self._partition, self._attempt, self._row_count, self._position, self._record_size, self._checksum
+        )
+
+    def discard(self) -> None:
+        """Removes what was written, as far as that is possible."""
+        if self._written is not None:
+            self._written[1].end()
+            with suppress(OSError):
+                self._fs.remove(self.path)
+
+    def _begun(self) -> tuple[DiskFile, WriteBehind]:
+        """The file, new, and who has the disk write it.  Raises OSError."""
+        self._fs.make_directories(self._directory)
+        file = self._fs.create(self.path, 0)
+        return file, WriteBehind(file.sync)
+
+
+def _rows_of(encoded: EncodedColumns) -> BlockRows:
+    counted, time_at = encoded._counted, encoded._store_time_at
+    kinds = np.zeros(encoded.count, np.uint8)
+    if counted is not None:
+        kinds |= np.where(counted, 0, NOT_COUNTED).astype(np.uint8)
+    kinds |= np.where(np.asarray(time_at) == STORE_TIME_AT_V6, TIME_AT_V6, 0).astype(np.uint8)
+    return BlockRows(
+        np.diff(encoded.starts), encoded.queues, encoded.queue_numbers, kinds if kinds.any() else None,
+        encoded._has_crc, encoded.known().items if encoded.known is not None else None,
+    )  # fmt: skip
+
+
+def read_parts(fs: FileSystem, directory: str, parts: Sequence[StagedPart]) -> Iterator[EncodedColumns]:
+    """The rows of all parts in their order, of large ones the next while the present ones are used.  Raises as
+    `read_part`.
+    """
+    rows = (encoded for part in parts for encoded in read_part(fs, directory, part))
+    return read_ahead(rows) if sum(part.file_size for part in parts) >= _READ_AHEAD_SIZE else rows
+
+
+def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[EncodedColumns]:
+    """The rows of a part, block by block; their data is the reader's own.
+
+    Raises Corrupt for a file that is not what `part` says it is, in place of the first block that shows it: nobody ever
+    has a damaged block, nor the whole of a part that is another one.
+    """
+    if not part.row_count:
+        return
+    path = join(directory, part.name)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        raise Corrupt(path, 0, "the staged part is gone") from None
+    if file.size() != part.file_size:
+        raise Corrupt(path, 0, f"the staged part has {file.size()} bytes, {part.file_size} were written")
+    position = row_count = checksum = 0
+    while position < part.file_size:
+        front_at = position
+        try:
+            rows, head, data_at = _read_front(file, position, part.file_size)
+        except ValueError as error:
+            raise Corrupt(path, position, str(error)) from None
+        data = np.frombuffer(file.read(data_at, head.data_size), np.uint8).copy()
+        if len(data) < head.data_size or running_crc(data) != head.data_crc:
+            raise Corrupt(path, data_at, "the records of a block are not those that were written")
+        file.forget(data_at, head.data_size)  # memory for what is written into the log now, and the part goes soon
+        checksum = running_crc(data, checksum)
+        row_count += len(rows.sizes)
+        position = data_at + head.data_size
+        if position == part.file_size and (row_count, checksum) != (part.row_count, part.checksum):
+            found = f"{row_count} rows with checksum {checksum}"
+            raise Corrupt(path, 0, f"{found}, {part.row_count} with {part.checksum} were written")
+        encoded = _encoded(rows, data)
+        if rows.items is not None:
+            encoded.known, encoded.is_held = partial(_known, fs, path, front_at), False
+        yield encoded
+
+
+def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
+    """The rows of a block, once more read but for its records.  Raises Corrupt, OSError."""
+    file = fs.open(path)
+    try:
+        rows, _, _ = _read_front(file, position, file.size())
+    except ValueError as error:
+        raise Corrupt(path, position, str(error)) from None
+    items = rows.items
+    if items is None:
+        raise Corrupt(path, position, "another block than before")
+    places = rows.queue_numbers, ranks(rows.queue_numbers, len(rows.queues), None)
+    return KnownRows(_starts(rows), rows.queues, places, lambda: items)
+
+
+def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, BlockHead, int]:
+    """What stands in front of a block's records, and where they begin."""
+    head = read_block_head(file.read(position, BLOCK.size), end - position)
+    at = position + BLOCK.size
+    rows = decode_block(head, file.read(at, head.queues_size + head.rows_size))
+    return rows, head, at + head.queues_size + head.rows_size
+
+
+def _encoded(rows: BlockRows, data: Bytes) -> EncodedColumns:
+    counted = time_at = None
+    if rows.kinds is not None:
+        counted = rows.kinds & NOT_COUNTED == 0
+        time_at = _time_at(rows.kinds & TIME_AT_V6 != 0)
+    return EncodedColumns(
+        data, _starts(rows), rows.queues, rows.queue_numbers,
+        None if counted is None or counted.all() else counted,
+        STORE_TIME_AT_V4 if time_at is None else time_at, rows.has_crc,
+    )  # fmt: skip
+
+
+def _starts(rows: BlockRows) -> Ints:
+    starts = np.zeros(len(rows.sizes) + 1, np.int64)
+    np.cumsum(rows.sizes, out=starts[1:])
+    return starts
+
+
+def _time_at(is_v6: np.ndarray) -> Ints:
+    return np.where(is_v6, STORE_TIME_AT_V6, STORE_TIME_AT_V4).astype(np.int64)
+
+
+def unstamp(data: Bytes, starts: Ints, ends: Ints, is_v6: np.ndarray, has_crc: bool) -> None:
+    """Makes stored records what they were when they were staged: no places, no store time, no CRC in their property.
+
+    `data` uint8[] is changed; the records are data[starts:ends] each; `is_v6`: born on a host with an IPv6 address.
+    """
+    scatter(data, starts + PLACE_AT, np.zeros(len(starts), f"V{_PLACE_SIZE}"))
+    scatter(data, starts + _time_at(is_v6), np.zeros(len(starts), f"V{_TIME_SIZE}"))
+    if has_crc:
+        scatter(data, ends - 1 - len(_DIGITS), np.full(len(ends), np.void(_DIGITS), f"V{len(_DIGITS)}"))
+
+
+assert len(_DIGITS) == PROPERTY_CRC_SIZE - len(property_crc(b"")[:-11]) - 1

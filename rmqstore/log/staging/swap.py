@@ -1,0 +1,65 @@
+"""A store put in the place of another as a whole: made beside it, then swapped in by two renames.
+
+    <store>.rmqstore-new   the store that is being made; whole and closed once the first rename is done
+    <store>.rmqstore-old   the store that was replaced, until it is removed
+
+Between the two renames nothing stands at <store>: whoever opens it next, `finish_swap` first, completes the swap.
+"""
+
+from rmqstore.directory.store_root import require_remains, require_replaceable
+from rmqstore.files.filesystem import FileSystem, directory_of
+from rmqstore.log.staging.sweep import remove_tree
+
+_NEW = ".rmqstore-new"
+_OLD = ".rmqstore-old"
+
+
+def new_root(root: str) -> str:
+    """Where the store is made that will stand at `root`."""
+    return root + _NEW
+
+
+def clear_new(fs: FileSystem, root: str) -> str:
+    """Room for the new store, without what a swap that was given up left; returns `new_root`.  Raises NotAStore for
+    what no swap left, OSError.
+    """
+    path = new_root(root)
+    require_replaceable(fs, path)
+    remove_tree(fs, path)
+    fs.sync_directory(directory_of(path))
+    return path
+
+
+def swap(fs: FileSystem, root: str) -> None:
+    """Puts the store at `new_root`, which is whole and on the disk, in the place of that at `root`, durably.
+
+    The caller holds the lock of the old one.  Raises NotAStore for what came into it meanwhile and is no part of a
+    store, OSError: then the next `finish_swap` tells how it went on.
+    """
+    require_replaceable(fs, root)
+    parent = directory_of(root)
+    fs.rename(root, root + _OLD)
+    fs.sync_directory(parent)
+    fs.rename(new_root(root), root)
+    fs.sync_directory(parent)
+    _remove_old(fs, root)
+
+
+def finish_swap(fs: FileSystem, root: str) -> None:
+    """Completes a swap that a crash interrupted; for whoever opens the store at `root`.  Raises NotAStore for what no
+    swap left, OSError.
+    """
+    if not fs.exists(root + _OLD):
+        return
+    require_remains(fs, root + _OLD)
+    if not fs.exists(root):
+        if not fs.exists(new_root(root)):
+            return
+        fs.rename(new_root(root), root)
+    fs.sync_directory(directory_of(root))
+    _remove_old(fs, root)
+
+
+def _remove_old(fs: FileSystem, root: str) -> None:
+    remove_tree(fs, root + _OLD)
+    fs.sync_directory(directory_of(root))

@@ -1,0 +1,1 @@
+"""Checked rows to Arrow columns."""

@@ -1,0 +1,1 @@
+"""Single questions: by key, by time, by place."""

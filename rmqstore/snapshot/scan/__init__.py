@@ -1,0 +1,1 @@
+"""One split: where its rows come from, what is checked, what damage means."""

@@ -1,0 +1,125 @@
+"""Another look at a store that lacks what a plan counts on: that is lost, or somebody writes its queues anew.
+
+Who opens a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What is
+missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import TypeVar
+
+from rmqstore.errors import DataLost, StoreChanging
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.snapshot.split import Split
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.footprint import stands_still
+from rmqstore.snapshot.survey.survey import changing, survey
+
+# So often in a row a reader tries to find what is there by each look, and is not when it comes to read it.
+_ATTEMPTS_MAX = 8
+# After so many looks the same messages have to lack still, in a queue that stands still: then the queue has a hole.
+_SAME_MIN = 2
+
+Answer = TypeVar("Answer")
+
+
+class SecondLook:
+    """The store of a split as it is now, as far as anybody had to ask.  Not for several threads at once.
+
+    `count` tells how often it was looked at; `walk_from` is the offset of the log behind which messages may have no
+    entry: the plan's, or that of the last look.
+    """
+
+    def __init__(self, split: Split) -> None:
+        self.count = 0
+        self.walk_from = split.walk_from
+        self._split = split
+        self._store: StoreExtent | None = None
+        self._lacking: tuple[QueueKey, bytes] | None = None
+        self._same_count = 0
+        self._with_holes: set[QueueKey] = set()
+
+    def is_lost(self, key: QueueKey, queue_offsets: Ints, attempt: int) -> bool:
+        """Whether messages of a queue (int64[n], n > 0) that the plan counts on and a reader did not find are lost.
+
+        False: a look just now says that some are there: read on by it.  `attempt` counts from 0 how often that was
+        tried.  Raises StoreChanging where it was tried too often, or the messages are of a light queue that may be
+        being written: no records of the log would bring them.
+        """
+        lacking = (key, queue_offsets.tobytes())
+        self._same_count = self._same_count + 1 if attempt and lacking == self._lacking else 0
+        self._lacking = lacking
+        if self._store is not None and self._stands(self._store, key):
+            if not self._holds(self._store, key, queue_offsets):
+                return True
+            if key in self._with_holes or self._same_count >= _SAME_MIN:
+                self._with_holes.add(key)
+                return True
+        if attempt >= _ATTEMPTS_MAX:
+            raise self._changing(key)
+        return not self._holds(self._look(), key, queue_offsets)
+
+    def lost_of(self, key: QueueKey, low: int, high: int) -> tuple[int, int] | None:
+        """What of the queue offsets [low, high) the store has no longer; None if it has them all.  Raises as
+        `is_lost`.
+        """
+        store = self._store
+        if store is None or not self._stands(store, key):
+            store = self._look()
+        queue = store.queues.get(key)
+        if queue is None or queue.max_offset <= low or queue.min_offset >= high:
+            self._require_records(store, key)
+            return low, high
+        if queue.max_offset < high:
+            self._require_records(store, key)
+            return queue.max_offset, high
+        return (low, queue.min_offset) if low < queue.min_offset else None
+
+    def asked(self, ask: Callable[[], Answer]) -> Answer:
+        """The answer to what is asked of the files of a queue.  Where one vanishes meanwhile it is asked once more,
+        after a look: `count` tells that the files have to be listed again.
+
+        Raises DataLost for files of the log, and for a queue file that is there and cannot be read; StoreChanging.
+        """
+        for attempt in itertools.count():
+            try:
+                return ask()
+            except (DataLost, FileNotFoundError) as gone:
+                if isinstance(gone, DataLost) and gone.queue == "commitlog":
+                    raise
+                if attempt >= _ATTEMPTS_MAX:
+                    raise changing(self._split.path, gone) from None
+            self._look()
+        raise AssertionError
+
+    def _look(self) -> StoreExtent:
+        split = self._split
+        self._store = store = survey(split.path, split.broker_name, "auto", split.extra_logs)
+        self.walk_from = store.walk_from
+        self.count += 1
+        return store
+
+    def _holds(self, store: StoreExtent, key: QueueKey, queue_offsets: Ints) -> bool:
+        """Whether a store has some of the messages."""
+        queue = store.queues.get(key)
+        if queue is not None and ((queue_offsets >= queue.min_offset) & (queue_offsets < queue.max_offset)).any():
+            return True
+        self._require_records(store, key)
+        return False
+
+    def _require_records(self, store: StoreExtent, key: QueueKey) -> None:
+        """Raises StoreChanging for messages that a look found nowhere and that may be there all the same."""
+        if is_light_queue(key[0]) and store.is_live:
+            raise self._changing(key)
+
+    def _stands(self, store: StoreExtent, key: QueueKey) -> bool:
+        """Whether the files of a queue are those of that look."""
+        queue = store.queues.get(key)
+        try:
+            return queue is None or stands_still(queue, store)
+        except DataLost:
+            return False
+
+    def _changing(self, key: QueueKey) -> StoreChanging:
+        return StoreChanging(self._split.path, f"its queue {key[0]}/{key[1]} was deleted, cut or built anew")

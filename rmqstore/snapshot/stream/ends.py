@@ -1,0 +1,373 @@
+"""The ends of all queues, looked at again and again while somebody writes: what a stream asks every few milliseconds.
+
+The first look is a survey.  Later ones only read on from where the last one ended, and are a survey again when the
+store changed in another way than by growing: files deleted, topics come or gone, the log cut, the owner started or
+stopped.
+
+What is not whole at the end of the log of a live store is "not yet": it is neither reported nor skipped, and is looked
+at again.  Damage with dispatched messages behind it is damage, as for a batch read.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+
+import numpy as np
+
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.queue_files import SIMPLE, open_queue
+from rmqstore.directory.walk import Break, WalkLimits, walk
+from rmqstore.errors import DataLost, StoreChanging
+from rmqstore.files import reading
+from rmqstore.files.reading import StoredFile
+from rmqstore.formats import message
+from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.formats.record_chain import lacks_end
+from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.records.soundness import Reason
+from rmqstore.records.stretch import Stretch
+from rmqstore.snapshot.reader import Paths, Snapshot, open_snapshot
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey import extents
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.survey.missing_log import require_log
+from rmqstore.snapshot.survey.survey import survey
+
+# Surveys of a live store in a row that see something unsound which is gone at the next.
+_SETTLING_LOOKS = 3
+# A store that grew by more is surveyed: queue entries tell faster than records what there is.
+_GROWTH_BYTES_MAX = 16 * 1024 * 1024
+# How far the undispatched part may reach back before a survey looks what has been dispatched meanwhile.
+_UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
+# After so many seconds without growth a survey looks whether something stands behind what is taken for the end.
+_SURVEY_AGE_S = 30.0
+# Bytes before the end of the log that tell whether it is still the log that was looked at.
+_TRACE_SIZE = 4096
+# How a file that is deleted while it is looked for makes itself known.
+_VANISHED = (DataLost, FileNotFoundError)
+_QUEUE_ROOMS = ("consumequeue", "batchconsumequeue")
+
+
+def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
+    """The snapshot for a plan that goes on behind commitlog files that are missing between others."""
+    stores = [
+        replace(store, damage=tuple(one for one in store.damage if _holder(store.log_files, one.offset)))
+        for store in snapshot.stores
+    ]
+    return Snapshot(tuple(stores), access)
+
+
+class StreamEnds:
+    """Snapshots of the same stores, one after the other; not for several threads at once.  Holds no files open."""
+
+    def __init__(self, paths: Paths, access: Access = "auto") -> None:
+        self._paths = paths
+        self._access = access
+        self._watches: list[_Watch] = []
+        self._seen: Snapshot | None = None
+
+    def look(self) -> Snapshot:
+        """The stores as they are now; the same object as before when nothing is new.
+
+        Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
+        """
+        if self._seen is None:
+            first = open_snapshot(self._paths, access=self._access)
+            self._watches = [_Watch(store, self._access) for store in first.stores]
+        stores = tuple(watch.look() for watch in self._watches)
+        if self._seen is None or any(one is not other for one, other in zip(stores, self._seen.stores, strict=True)):
+            self._seen = Snapshot(stores, self._access)
+        return self._seen
+
+    def forget(self) -> None:
+        """Makes the next look one that builds on nothing: for who doubts what the last one said."""
+        for watch in self._watches:
+            watch.forget()
+
+    @property
+    def unsettled(self) -> dict[str, int]:
+        """By broker, where in its log something stands that is not whole yet and has more behind it."""
+        return {watch.broker_name: watch.torn_at for watch in self._watches if watch.torn_at is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a store looks like from outside, as far as a change of it asks for a survey."""
+
+    log_files: tuple[StoredFile, ...]
+    topics: tuple[tuple[str, ...], ...]
+    is_abort_there: bool
+    is_locked: bool
+
+    def is_grown_from(self, other: "_State") -> bool:
+        """Whether nothing but log files at the end is new."""
+        before = [(file.path, file.start, file.size) for file in other.log_files]
+        now = [(file.path, file.start, file.size) for file in self.log_files[: len(before)]]
+        owner = (self.topics, self.is_abort_there, self.is_locked)
+        return before == now and owner == (other.topics, other.is_abort_there, other.is_locked)
+
+
+class _Watch:
+    """One store: the last look at it, and where the next one reads on."""
+
+    def __init__(self, store: StoreExtent, access: Access) -> None:
+        self._access = access
+        self._store = store
+        self._state: _State | None = None  # None: nothing is known yet that a later look could build on
+        self._trace = b""
+        self._read_from = store.log_end
+        self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros behind it
+        self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
+        self.torn_at: int | None = None
+        self.broker_name = store.broker_name
+
+    def look(self) -> StoreExtent:
+        """The store as it is now, the same object when nothing is new."""
+        if self._grow(_state_of(self._store)):
+            return self._store
+        for remaining in reversed(range(_SETTLING_LOOKS)):
+            state = _state_of(self._store)  # before the survey: what changes meanwhile is seen by the next look
+            try:
+                found = self._survey()
+                require_log(found)
+                self._settle(found, state)
+            except (*_VANISHED, StoreChanging):
+                if not remaining:
+                    raise
+                continue
+            # What a survey of a busy store took for damage is gone when the log is read on from the last sound place.
+            if self._grow(_state_of(self._store)):
+                break
+        return self._store
+
+    def forget(self) -> None:
+        """Makes the next look a survey."""
+        self._state = None
+
+    def _survey(self) -> StoreExtent:
+        store = self._store
+        return survey(store.path, store.broker_name, self._access, store.extra_logs)
+
+    def _settle(self, found: StoreExtent, state: _State) -> None:
+        """Takes over a survey, without what is not settled yet."""
+        before, is_same_log = self._store, self._state is not None and _trace(self._store) == self._trace
+        self.torn_at = _unsettled(found, self._suspected)
+        self._suspected = frozenset(damage.offset for damage in found.damage)
+        self._read_from = found.log_end
+        if self.torn_at is not None:
+            found = _settled_part(found, self.torn_at)
+            self._read_from = found.walk_from
+            with suppress(*_VANISHED):
+                found = _read_on(found, found.log_files, found.walk_from, is_partial=True) or found
+            found = _not_below(found, before) if is_same_log else found
+        self._state = state
+        self._known_s = monotonic()
+        self._store = found
+        self._trace = _trace(found)
+
+    def _grow(self, state: _State) -> bool:
+        """Reads on from the last look; False if that does not tell everything and a survey has to."""
+        store = self._store
+        if self._state is None or not state.is_grown_from(self._state) or _trace(store) != self._trace:
+            return False
+        if store.log_end - store.walk_from > _UNDISPATCHED_BYTES_MAX and store.queue_layout == "file":
+            return False
+        is_idle = self._read_from == store.log_end and _is_blank_at(store, state.log_files)
+        if is_idle and monotonic() - self._known_s > _SURVEY_AGE_S:
+            return False
+        if not is_idle:
+            try:
+                grown = _read_on(store, state.log_files, self._read_from)
+            except _VANISHED:
+                return False
+            if grown is None:
+                return False
+            self._store, self._trace, self.torn_at = grown, _trace(grown), None
+            self._read_from = grown.log_end
+            self._known_s = monotonic()
+        self._state = state
+        return not _light_queues_grew(self._store)
+
+
+def _state_of(store: StoreExtent) -> _State:
+    root = store.path
+    return _State(
+        extents.find_log_files(root, store.extra_logs),
+        tuple(tuple(reading.list_names(reading.join(root, room))) for room in _QUEUE_ROOMS),
+        reading.exists(reading.join(root, "abort")),
+        reading.is_locked(reading.join(root, "lock")),
+    )
+
+
+def _trace(store: StoreExtent) -> bytes:
+    """The last bytes of the log as looked at; empty where they cannot be read."""
+    file = _holder(store.log_files, store.log_end - 1)
+    if file is None:
+        return b""
+    first = max(store.log_end - _TRACE_SIZE, file.start)
+    try:
+        with reading.OpenFile(file.path) as source:
+            return source.read(first - file.start, store.log_end - first)
+    except OSError:
+        return b""
+
+
+def _holder(files: tuple[StoredFile, ...], offset: int) -> StoredFile | None:
+    return next((file for file in reversed(files) if file.start <= offset < file.end), None)
+
+
+def _is_blank_at(store: StoreExtent, files: tuple[StoredFile, ...]) -> bool:
+    """Whether zeros stand where the next record would, in the newest file that there is room in."""
+    file = _holder(files, store.log_end)
+    if file is None:
+        return not files or store.log_end >= files[-1].end
+    try:
+        with reading.OpenFile(file.path) as source:
+            head = source.read(store.log_end - file.start, message.BLANK.size)
+    except OSError:
+        return False
+    return len(head) == message.BLANK.size and not any(head)
+
+
+def _light_queues_grew(store: StoreExtent) -> bool:
+    """Whether light queues (LMQ) have new entries: no record of the log belongs to one of them alone."""
+    return any(
+        open_queue(store.path, *key, queue.files.kind).unbroken_end() != queue.entry_end
+        for key, queue in store.queues.items()
+        if is_light_queue(key[0])
+    )
+
+
+def _read_on(
+    store: StoreExtent, files: tuple[StoredFile, ...], start: int, *, is_partial: bool = False
+) -> StoreExtent | None:
+    """The store with what is whole at or behind `start`, where a record begins and before which each is counted.
+
+    Where only a survey can tell what there is: None, or, if it may be `is_partial`, what was found before.  Raises
+    DataLost.
+    """
+    growth = _Growth(store, start, is_partial=is_partial)
+    with LogView(files, 0, files[-1].end if files else 0, store.deleted_before) as view:
+        for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
+            if isinstance(item, Break):
+                is_end = item.resume is None
+            elif growth.take(item):
+                continue
+            else:
+                is_end = False
+            if not is_end and not is_partial:
+                return None
+            break
+    return growth.result(files)
+
+
+class _Growth:
+    """Queues that grow by the records of stretches of the log, as long as each record follows the one before it."""
+
+    def __init__(self, store: StoreExtent, start: int, *, is_partial: bool) -> None:
+        self._store = store
+        self._is_partial = is_partial
+        self._queues: dict[QueueKey, QueueExtent] = {}
+        self._start = self._end = start
+        self._is_torn = False
+
+    def take(self, stretch: Stretch) -> bool:
+        """Counts the sound records up to the first that is not; False, and none counted, if that is not enough to know
+        what there is.
+        """
+        if self._is_torn:
+            return False  # something stands behind what is not whole
+        reasons = stretch.reasons.copy()
+        if lacks_end(stretch.located):
+            reasons[-1] = Reason.NOT_WHOLE
+        bad = np.flatnonzero(reasons != Reason.SOUND)
+        if len(bad):
+            self._is_torn = True
+            if (reasons[bad[0] :] == Reason.SOUND).any() and not self._is_partial:
+                return False
+            good = np.arange(len(reasons)) < bad[0]
+            stretch = replace(stretch, reasons=reasons).take(good)
+        if not len(stretch.offsets):
+            return True
+        end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
+        grown = [self._grown(run, stretch) for run in runs_by_queue(stretch)]
+        known = [queue for queue in grown if queue is not None]
+        if end - self._start > _GROWTH_BYTES_MAX or len(known) < len(grown):
+            return False
+        self._queues |= {queue.key: queue for queue in known}
+        self._end = end
+        return True
+
+    def _grown(self, run: QueueRun, stretch: Stretch) -> QueueExtent | None:
+        """The queue of a run with its records; None if they do not follow what is known of it."""
+        queue = self._queues.get(run.key) or self._store.queues.get(run.key)
+        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_light_queue(run.key[0]):
+            return None
+        fresh = run.queue_offsets >= queue.max_offset
+        offsets = run.queue_offsets[fresh]
+        end = queue.max_offset + len(offsets)
+        if not np.array_equal(offsets, np.arange(queue.max_offset, end)):
+            return None
+        if not len(offsets):
+            return queue
+        low, high = queue.gap or (queue.max_offset, queue.max_offset)
+        size = queue.gap_bytes + int(stretch.located.total_size[run.rows[fresh]].sum())
+        return replace(queue, max_offset=end, gap=(low, max(high, end)), gap_bytes=size)
+
+    def result(self, files: tuple[StoredFile, ...]) -> StoreExtent:
+        """The grown store, the same object if it did not grow."""
+        end = max(self._end, self._store.log_end)
+        if end == self._store.log_end and not self._queues and len(files) == len(self._store.log_files):
+            return self._store
+        queues = {**self._store.queues, **self._queues}
+        return replace(self._store, log_files=files, log_end=end, queues=queues, tail=None)
+
+
+def _known_end(store: StoreExtent) -> int:
+    """The offset of the log behind the last record that a queue entry points at; 0 if there is none."""
+    known = 0
+    for queue in store.queues.values():
+        if queue.entry_start < queue.entry_end:
+            last = queue.files.read(queue.entry_end - 1, queue.entry_end)[0]
+            known = max(known, int(last["physical_offset"]) + int(last["size"]))
+    return known
+
+
+def _unsettled(store: StoreExtent, seen_before: frozenset[int]) -> int | None:
+    """The first damaged place of a live store that may be whole in a moment; None if there is none.
+
+    A reader that is overtaken by the writer, or by the dispatcher between one queue and the next, sees such places too:
+    damage is what has dispatched messages behind it, and was there in the survey before as well.
+    """
+    if not store.is_live or not store.damage:
+        return None
+    known = _known_end(store)
+    return min(
+        (one.offset for one in store.damage if one.offset >= known or one.offset not in seen_before), default=None
+    )
+
+
+def _settled_part(store: StoreExtent, torn_at: int) -> StoreExtent:
+    """The store up to what is dispatched; later looks read on from the first place that may not be."""
+    queues = {}
+    for key, queue in store.queues.items():
+        high = queue.entry_end if queue.files.kind == SIMPLE else queue.gap[0] if queue.gap else queue.max_offset
+        if queue.entry_end > queue.entry_start:
+            end = min(high, queue.max_offset)
+            queues[key] = replace(queue, max_offset=end, min_offset=min(queue.min_offset, end))
+        elif queue.files.files:
+            queues[key] = replace(queue, min_offset=high, max_offset=high, gap=None)
+    damage = tuple(one for one in store.damage if one.offset < torn_at)
+    end = max(torn_at, _known_end(store))
+    return replace(store, queues=queues, damage=damage, tail=None, log_end=end, walk_from=min(store.walk_from, torn_at))
+
+
+def _not_below(store: StoreExtent, before: StoreExtent) -> StoreExtent:
+    """The store with the queue ends that an earlier look saw in the same log."""
+    queues = dict(store.queues)
+    for key, old in before.queues.items():
+        queue = queues.get(key)
+        if queue is not None and queue.max_offset < old.max_offset:
+            queues[key] = replace(queue, max_offset=old.max_offset, gap=old.gap, gap_bytes=old.gap_bytes)
+    end = min(store.walk_from, before.walk_from)
+    return replace(store, queues=queues, walk_from=end, log_end=max(store.log_end, before.log_end))

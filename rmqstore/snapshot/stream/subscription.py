@@ -1,0 +1,83 @@
+"""Which queues a stream reads, of those that there are at the moment: new ones join in, missing ones are no mistake."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rmqstore.errors import Rejected
+from rmqstore.formats.names import is_system_topic
+from rmqstore.snapshot.plan.selection import Bounds, Place, Wanted, selected_queues
+from rmqstore.snapshot.reader import Snapshot
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+
+Offsets = dict[Place, int]
+
+
+@dataclass(frozen=True)
+class StreamSelection:
+    """One of `topics`, `pattern` and `assign`, with the meaning that they have in `Snapshot.select`."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assign: Mapping[str, Any] | None = None
+    include_system_topics: bool = False
+
+    def start(
+        self, snapshot: Snapshot, start: Wanted, start_time: Mapping[str, Any] | int | None = None, **how: Any
+    ) -> Offsets:
+        """Where a new stream starts in each queue there is: at the latest where offset JSON does not name it.
+
+        `how`: missing_time and fail_on_data_loss of `Snapshot.select`, as which it raises; so this is where a name that
+        does not exist is told.
+        """
+        ranges = snapshot.select(
+            self.topics, self.pattern, self.assign, start=start, start_time=start_time,
+            include_system_topics=self.include_system_topics, **how,
+        )  # fmt: skip
+        starts = {(span.broker, span.topic, span.queue_id): span.start for span in ranges}
+        ends = {(span.broker, span.topic, span.queue_id): span.end for span in ranges}
+        offsets = Bounds(start, "start", list(starts))
+        times = Bounds(start_time, "start time", list(starts), are_times=True)
+        named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
+        return {place: starts[place] if place in named else ends[place] for place in starts}
+
+    def queues(self, snapshot: Snapshot) -> dict[Place, tuple[StoreExtent, QueueExtent]]:
+        """The queues that there are, by broker, topic and queue id."""
+        return {
+            (store.broker_name, *queue.key): (store, queue)
+            for store, queue in self._chosen(snapshot.stores)
+        }  # fmt: skip
+
+    def covers(self, place: Place) -> bool:
+        """Whether the selection means that queue, be it there or not."""
+        broker, topic, queue_id = place
+        if self.topics is not None:
+            return topic in self.topics
+        if self.assign is None:
+            named = self._matches.fullmatch(topic) is not None
+            return named and (self.include_system_topics or not is_system_topic(topic))
+        wanted = self.assign.get(topic, ())
+        ids = wanted.get(broker, ()) if isinstance(wanted, Mapping) else wanted
+        return str(queue_id) in {str(number).strip() for number in ids}
+
+    @cached_property
+    def _matches(self) -> re.Pattern[str]:
+        return re.compile(self.pattern or ".*", re.DOTALL)
+
+    def _chosen(self, stores: Sequence[StoreExtent]) -> list[tuple[StoreExtent, QueueExtent]]:
+        if self.topics is not None:
+            held = {topic for store in stores for topic, _ in store.queues}
+            there = tuple(topic for topic in self.topics if topic in held)
+            return selected_queues(stores, there, None, None, self.include_system_topics)
+        if self.assign is None:
+            return selected_queues(stores, None, self.pattern, None, self.include_system_topics)
+        if len(stores) > 1 and any(not isinstance(wanted, Mapping) for wanted in self.assign.values()):
+            raise Rejected('assign: with several stores name the broker: {"orders": {"broker-a": [0, 1]}}')
+        return [
+            (store, queue)
+            for store in stores
+            for queue in store.queues.values()
+            if self.covers((store.broker_name, *queue.key))
+        ]

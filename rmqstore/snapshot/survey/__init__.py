@@ -1,0 +1,1 @@
+"""What one store holds now, frozen."""

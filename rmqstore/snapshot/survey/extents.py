@@ -1,0 +1,265 @@
+"""What exists in one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
+torn.
+
+Everything here follows RocketMQ's own start-up (store-format: recovery), on paper only: nothing is written.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.queue_files import SIMPLE, QueueFiles
+from rmqstore.errors import DataLost, NotAStore, StoreError
+from rmqstore.files import reading
+from rmqstore.files.reading import StoredFile
+from rmqstore.formats import message, names
+from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.names import QueueKey
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.split import Span, Split
+from rmqstore.snapshot.survey.ledgers import refuse_ledgers
+
+_RECOVERED_FILES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place that is not as it should be: byte `position` of the file `path`, byte `offset` of the log.
+
+    `topic` is the record's where it can still be read.
+    """
+
+    path: str
+    position: int
+    reason: str
+    offset: int
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExtent:
+    """One queue as it can be read: queue offsets [min_offset, max_offset), the files' entries good up to slot
+    `entry_end`.
+
+    `gap` is the range of queue offsets of which some or all are found only by walking the log from the store's
+    `walk_from`.
+    """
+
+    files: QueueFiles
+    min_offset: int
+    max_offset: int
+    entry_start: int
+    entry_end: int
+    gap: tuple[int, int] | None
+    gap_bytes: int = 0
+
+    @property
+    def key(self) -> QueueKey:
+        return self.files.topic, self.files.queue_id
+
+    def span(self, start: int, end: int) -> Span:
+        """Some of its queue offsets."""
+        return Span(*self.key, self.files.kind, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreExtent:
+    """One store directory at the moment of opening."""
+
+    path: str
+    broker_name: str
+    log_files: tuple[StoredFile, ...]
+    queues: Mapping[QueueKey, QueueExtent]
+    version_line: str
+    checkpoint: Checkpoint | None
+    abort_present: bool
+    lock_held: bool
+    log_end: int
+    walk_from: int
+    crc_from: int
+    damage: tuple[Damage, ...] = field(default=())
+    tail: Damage | None = None
+    queue_layout: str = "file"
+    extra_logs: tuple[str, ...] = ()
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
+    access: Access = "auto"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody may be writing: the lock is held, or the last stop was not clean."""
+        return self.lock_held or self.abort_present
+
+    @property
+    def log_start(self) -> int:
+        """The first offset of the commitlog; 0 without files."""
+        return self.log_files[0].start if self.log_files else 0
+
+    @property
+    def maps_index(self) -> bool:
+        """Whether index files are mapped: nobody cuts one short, it is as long as it will be when it is made."""
+        return self.access != "pread"
+
+    def opened_by(self, access: Access) -> "StoreExtent":
+        """The same store for who reads it in another way; auto: as it was opened."""
+        return self if access in ("auto", self.access) else replace(self, access=access)
+
+    def view(self, access: Access) -> LogView:
+        """A reader of the log up to its end.  `access`: mmap all files, pread all, or auto: as the store was opened,
+        and where that is auto too, pread the one being written.
+        """
+        below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
+        return LogView(self.log_files, below, self.log_end, self.deleted_before)
+
+    def split(
+        self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
+    ) -> Split:
+        """What a task has to know to read some queue offsets of this store."""
+        topics = {span.topic for span in spans}
+        return Split(
+            self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from, self.is_live,
+            self.queue_layout == "file", log_range, self.extra_logs, together,
+            tuple((topic, end) for topic, end in self.deleted_before.items() if topic in topics),
+            tuple(self._known(span) for span in spans) if log_range else (),
+        )  # fmt: skip
+
+    def _known(self, span: Span) -> tuple[int, int]:
+        """The queue offsets of a span that the queue's files held; of a batch queue, whose slots are others, none."""
+        queue = self.queues[span.key]
+        if queue.files.kind != SIMPLE:
+            return 0, 0
+        low = max(span.start, queue.entry_start)
+        return low, max(low, min(span.end, queue.entry_end))
+
+
+def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: Access) -> int:
+    """Offset below which files may be mapped: all but the newest of a store that somebody may be writing."""
+    if access == "mmap" or (access == "auto" and not is_live):
+        return files[-1].end if files else 0
+    if access == "pread":
+        return 0
+    newest = [file.start for file in files if file.start <= log_end]
+    return newest[-1] if newest else 0
+
+
+# Directories of a store root that hold files with numbers for names and are no commitlog.
+_OTHER_DIRECTORIES = frozenset(
+    ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
+)
+
+
+def is_log_directory(directory: str) -> bool:
+    """Whether a directory holds commitlog files by their names."""
+    return bool(reading.list_stored_files(directory, names.parse_start))
+
+
+def log_directories(root: str) -> list[str]:
+    """The directories under a store's root that hold commitlog files: `commitlog`, or several of a broker with several
+    paths (storePathCommitLog), whatever they are called."""
+    children = [name for name in reading.list_directories(root) if name not in _OTHER_DIRECTORIES]
+    paths = [reading.join(root, name) for name in children if not name.startswith("dledger-")]
+    return [path for path in paths if is_log_directory(path)]
+
+
+def find_log_files(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
+    """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them."""
+    by_start: dict[int, StoredFile] = {}
+    for directory in [*log_directories(root), *extra]:
+        for file in reading.list_stored_files(directory, names.parse_start):
+            by_start.setdefault(file.start, file)
+    return tuple(by_start[start] for start in sorted(by_start))
+
+
+def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
+    """Raises NotAStore for a directory without a store, UnsupportedLayout for a DLedger log."""
+    if not reading.is_directory(root):
+        reason = "is not a directory" if reading.exists(root) else "does not exist here"
+        raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
+    children = reading.list_names(root)
+    refuse_ledgers(root, log_files)
+    known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
+    just_opened = {names.LOCK_FILE, names.ABORT_FILE}  # by a writer who has put nothing yet
+    if not log_files and not known.intersection(children) and not just_opened.issubset(children):
+        nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]
+        hint = f"did you mean {reading.join(root, nested[0])}?" if nested else names.LOG_WANTED
+        raise NotAStore(root, f"holds no RocketMQ store; {hint}")
+
+
+def is_rocksdb(root: str) -> bool:
+    """Whether consumequeue/ is a RocksDB database (storeType=defaultRocksDB) and not directories of entries."""
+    return reading.exists(reading.join(root, "consumequeue", "CURRENT"))
+
+
+def version_line(root: str, checkpoint: Checkpoint | None) -> str:
+    """ "5.x" or "4.9.x", by what only a 5.x broker leaves: abort.bak, timer files, compaction/, a confirm offset."""
+    marks = ("abort.bak", "timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/timercheck")
+    if any(reading.exists(reading.join(root, *mark.split("/"))) for mark in marks):
+        return "5.x"
+    return "5.x" if checkpoint is not None and checkpoint.confirm_offset > 0 else "4.9.x"
+
+
+def stored_broker_name(root: str) -> str:
+    """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or
+    "default".
+
+    Where topics.json does not tell, its .bak may: a crash leaves the one missing or empty, and a stream knows its
+    queues by this name.
+    """
+    identity = reading.read_small_file(reading.join(root, "brokerIdentity"), 4096) or b""
+    parts = identity.decode("utf-8", "replace").split("\n")[0].split("#")
+    if len(parts) >= 2 and parts[1]:
+        return parts[1]
+    for name in ("topics.json", "topics.json.bak"):
+        topics = reading.read_small_file(reading.join(root, "config", name), 64 * 1024 * 1024) or b""
+        found = re.search(rb'"rmq_sys_SYNC_BROKER_MEMBER_([^"]+)"', topics)
+        if found:
+            return found.group(1).decode("utf-8", "replace")
+    return "default"
+
+
+def load_checkpoint(root: str) -> Checkpoint | None:
+    """The checkpoint file, None where it is missing or cut."""
+    data = reading.read_small_file(reading.join(root, "checkpoint"), 4096)
+    try:
+        return None if data is None else read_checkpoint(data)
+    except (StoreError, ValueError):
+        return None
+
+
+def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: bool) -> int:
+    """Where RocketMQ's recovery would begin to read: the third newest file, after a crash as far back as the
+    checkpoint says.
+
+    Pre-created files that hold nothing are not counted.
+    """
+    used = [number for number in range(len(view.files)) if _first_time(view, number) is not None]
+    if not used:
+        return view.start
+    third = used[max(len(used) - _RECOVERED_FILES, 0)]
+    if not abort_present:
+        return view.files[third].start
+    flushed_ms = checkpoint.min_timestamp_ms if checkpoint else 0
+    for number in reversed(used):
+        first_ms = _first_time(view, number)
+        if first_ms is not None and 0 < first_ms <= flushed_ms:
+            return view.files[min(number, third)].start
+    return view.files[0].start
+
+
+def _first_time(view: LogView, number: int) -> int | None:
+    """storeTimestamp of a file's first record; None for a file that begins with anything else."""
+    file = view.files[number]
+    try:
+        with reading.OpenFile(file.path) as source:
+            head = source.read(0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
+    except OSError as error:  # its owner deleted it
+        span = (file.start, file.end)
+        raise DataLost("commitlog", span, None, file.path, error.strerror or str(error)) from None
+    if len(head) < message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size:
+        return None
+    fields = message.HEAD.read(head)
+    if fields["magic"] not in (message.MAGIC_V1, message.MAGIC_V2):
+        return None
+    born_size, _ = message.host_sizes(fields["sys_flag"])
+    (time_ms,) = message.STORE_TIME.struct.unpack_from(head, message.HEAD.size + born_size)
+    return int(time_ms)

@@ -1,0 +1,85 @@
+"""Whether a store stood still while it was looked at, but for growing: who owns it, which files it has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmqstore.directory.queue_ends import is_backed
+from rmqstore.directory.queue_files import is_valid_entry, open_queue
+from rmqstore.files import reading
+from rmqstore.files.reading import StoredFile
+from rmqstore.formats import names
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, find_log_files
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A store from outside: `owner` changes when one comes or goes, `log_files` are as listed."""
+
+    root: str
+    extra_logs: tuple[str, ...]
+    owner: tuple[object, ...]
+    log_files: tuple[StoredFile, ...]
+
+    @classmethod
+    def of(cls, root: str, extra_logs: tuple[str, ...]) -> "Footprint":
+        """The store as it is now.  Raises NotAStore."""
+        lock = reading.join(root, names.LOCK_FILE)
+        abort = reading.version_of(reading.join(root, names.ABORT_FILE))
+        owner = (abort, reading.version_of(lock), reading.is_locked(lock))
+        return cls(root, extra_logs, owner, find_log_files(root, extra_logs))
+
+    @property
+    def is_abort_there(self) -> bool:
+        """Whether the last stop was not clean, or there was none yet."""
+        return bool(self.owner[0])
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether somebody has the store open."""
+        return bool(self.owner[2])
+
+    def changed(self, found: StoreExtent) -> str | None:
+        """What happened to the store since, other than growth, when this is what was found; None for nothing.
+
+        The queues of a store that nobody has open are not looked at again: who writes to it opens it.  Raises
+        NotAStore, DataLost.
+        """
+        now = Footprint.of(self.root, self.extra_logs)
+        if now.owner != self.owner:
+            return "its owner came, went or began anew"
+        if not _is_continued(self.log_files, now.log_files):
+            return "files of its log were deleted or replaced"
+        for queue in found.queues.values() if self.is_abort_there or self.is_locked else ():
+            if queue.files.files and not stands_still(queue, found):
+                return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built anew"
+        return None
+
+
+def _is_continued(before: Sequence[StoredFile], now: Sequence[StoredFile]) -> bool:
+    """Whether files were only added at the end."""
+    same = [(file.path, file.size, file.identity) for file in before]
+    return same == [(file.path, file.size, file.identity) for file in now[: len(before)]]
+
+
+def stands_still(queue: QueueExtent, store: StoreExtent) -> bool:
+    """Whether a queue of a store that was looked at did not change since, but for growing: its first and last file are
+    the same, its last entry is there, and the next one is not of a record that counted as dispatched already.
+
+    Raises DataLost if a file vanishes meanwhile.
+    """
+    files, end = queue.files, queue.entry_end
+    if not files.files:
+        return not open_queue(files.root, files.topic, files.queue_id, files.kind).files
+    for file in {files.files[0], files.files[-1]}:
+        if reading.version_of(file.path)[:2] != (file.identity, file.size):
+            return False
+    if end <= queue.entry_start:
+        return True
+    last = files.read(end - 1, end + 1)
+    valid = is_valid_entry(files.kind, last)
+    if not valid[0]:
+        return False
+    if not valid[1] or int(last["physical_offset"][1]) >= store.walk_from:
+        return True
+    with store.view("pread") as view:  # after a cut that erased nothing anything may stand there
+        return not is_backed(files, end, last[1], view)

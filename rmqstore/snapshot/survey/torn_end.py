@@ -1,0 +1,103 @@
+"""A log that ends where no sound record stands: was that write never finished, or was a stored record damaged since?
+
+Nobody was promised what a crash cut off: it is the end of the data.  But a record that was on the disk, as the
+checkpoint says, is a message that is lost.  A queue entry alone proves nothing: RocketMQ's recovery cuts the log and
+the queues without erasing what stands behind.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.queue_files import SIMPLE, QueueFiles, first_behind, holds_message
+from rmqstore.formats import message
+from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.names import QueueKey
+
+# As far as storeTimestamp reaches in a record that came from an IPv6 host.
+_HEAD_SIZE = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
+_BLOCK_SLOTS = 4096
+
+
+class LastWords(NamedTuple):
+    """What the last writer of a store left: whether it went in good order, nobody having come since, and its
+    checkpoint.
+    """
+
+    is_clean: bool
+    checkpoint: Checkpoint | None
+
+
+class Claim(NamedTuple):
+    """What queue entries say of the place where a log ends: whether one points there, and how far those of plain queues
+    reach that count (None if none of these points there).
+    """
+
+    is_there: bool
+    reach: int | None
+
+
+def claim_of(queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], view: LogView, offset: int) -> Claim:
+    """The claim of `queues`, whose entries count up to slot `ends`, on `offset` of the log.  Raises DataLost."""
+    number = view.file_number(offset)
+    if number is None or offset >= view.end:
+        return Claim(False, None)
+    is_there, has_plain, reach = False, False, offset
+    for key, queue in queues.items():
+        end = ends[key] if queue.kind == SIMPLE else queue.written_end()  # of a batch queue its records decide
+        first = first_behind(queue, queue.first_slot(), end, offset)
+        entries = queue.read(first, min(first + _BLOCK_SLOTS, end)) if first < end else None
+        if entries is None or not holds_message(queue.kind, entries)[0]:
+            continue
+        places, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+        is_there |= int(places[0]) == offset
+        has_plain |= int(places[0]) == offset and queue.kind == SIMPLE
+        fit = (places >= offset) & (places + sizes <= view.readable_end(number))
+        if queue.kind == SIMPLE and fit.any():
+            reach = max(reach, int((places + sizes)[fit].max()))
+    return Claim(is_there, reach if has_plain else None)
+
+
+def was_stored(
+    view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim, *, is_whole: bool = False
+) -> bool:
+    """Whether what stands at `offset`, behind the last sound record, was a record that was on the disk: a damage.
+
+    `newest_ms` is the store time of the last sound record.  `is_whole`: all but its CRC property is right, so that
+    RocketMQ's recovery would have kept it.  Raises DataLost.
+    """
+    known = words.checkpoint
+    if known is None:
+        return False
+    if words.is_clean and is_whole and claim.is_there:
+        return True
+    head = _head_at(view, offset)
+    times = _store_times(head, offset)
+    if not words.is_clean:  # entries may be on the disk without their records, so what was flushed counts
+        return claim.is_there and any(newest_ms <= time < known.physic_timestamp_ms for time in times)
+    # RocketMQ 5 tells the time of the last flush, any release that of the last message that was dispatched.
+    known_ms = max(known.physic_timestamp_ms, known.logics_timestamp_ms)
+    is_known = known_ms > newest_ms or (known_ms == newest_ms and newest_ms in times)
+    return is_known and (claim.is_there or any(head))
+
+
+def _head_at(view: LogView, offset: int) -> bytes:
+    if view.file_number(offset) is None or offset >= view.end:
+        return b""
+    page, position = view.window(offset, _HEAD_SIZE)
+    return page[position : position + _HEAD_SIZE].tobytes()
+
+
+def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
+    """What may be the store time of the record that begins with `head`, by either size of its sender's host; nothing if
+    neither its magic nor its place say that one begins there.
+    """
+    if len(head) < _HEAD_SIZE:
+        return ()
+    fields = message.HEAD.read(head)
+    if fields["magic"] not in (message.MAGIC_V1, message.MAGIC_V2) and fields["physical_offset"] != offset:
+        return ()
+    places = (message.HEAD.size + host.size for host in (message.HOST_V4, message.HOST_V6))
+    return tuple(int(message.STORE_TIME.struct.unpack_from(head, place)[0]) for place in places)

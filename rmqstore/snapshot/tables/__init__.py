@@ -1,0 +1,1 @@
+"""The tables beside the messages."""

@@ -1,0 +1,100 @@
+"""Messages that wait for their time: those of delay levels, and timer messages of 5.x (store-format 6.5, 15.2)."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.directory import config_files
+from rmqstore.files import reading
+from rmqstore.formats import broker_json, names, properties
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
+from rmqstore.formats.layout import Layout
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
+
+_COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
+_TIMER_DELETE = "TIMER_DEL_UNIQKEY"
+# Java: TimerCheckpoint, the fields that are used here.
+_TIMER_CHECK = Layout(("read_time_ms", "i8"), ("log_flush_position", "i8"), ("queue_offset", "i8"))
+_I64_MAX = 2**63 - 1
+
+
+def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, Any]:
+    """The columns of the table `delayed`: by level those behind its progress, of timers those not known as
+    delivered; `isDue` compares with `now_ms`.
+    """
+    levels, level_ms = _of_levels(store, access)
+    timers, timer_ms = _of_timers(store, access)
+    messages = pa.concat_tables([levels, timers])
+    deliver_ms = np.concatenate((level_ms, timer_ms))
+    count, timer_count = len(levels), len(timers)
+    queue_ids = whole_numbers(property_of(messages, properties.REAL_QUEUE_ID))
+    return {
+        "kind": ["level"] * count + ["timer"] * timer_count,
+        "level": pc.add(levels["queueId"], 1).to_pylist() + [None] * timer_count,
+        "topic": property_of(messages, properties.REAL_TOPIC),
+        "queueId": pc.if_else(pc.less(queue_ids, 2**31), queue_ids, pa.scalar(None, pa.int64())),
+        "msgId": messages["msgId"],
+        "storeTimestamp": messages["storeTimestamp"],
+        "deliverAt": pa.array(deliver_ms, pa.timestamp("ms", tz="UTC")),
+        "isDue": pa.array(deliver_ms <= now_ms),
+        "physicalOffset": messages["physicalOffset"],
+    }
+
+
+def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
+    """Messages of the schedule topic that are not delivered yet, and when they will be, in ms."""
+    progress: dict[int, int] = config_files.load(store.path, "delayOffset.json", broker_json.delay_offsets, {})
+    messages = messages_of_topics(store, [names.SCHEDULE_TOPIC], _COLUMNS, access)
+    levels = int64s(messages["queueId"], 0) + 1
+    reached = np.zeros(len(levels), np.int64)
+    for level, offset in progress.items():
+        reached[levels == level] = offset
+    messages = messages.filter(pa.array(int64s(messages["queueOffset"], 0) >= reached))
+    return messages, _delivery_times(messages)
+
+
+def _delivery_times(messages: pa.Table) -> Ints:
+    """When messages of the schedule topic go out, in ms: as their entries say, never before they were stored.
+
+    Entries that the recovery of RocketMQ 4.9 wrote hold the hash of TAGS instead, as it does not know the delay levels
+    yet: there the level that the record names tells, by the default table; a record that names none goes out at once.
+    """
+    entry_ms = int64s(messages["tagsCode"], 0)
+    stored_ms = int64s(messages["storeTimestamp"], 0) // 1000
+    levels = int64s(whole_numbers(property_of(messages, properties.DELAY)), 0)
+    delays_ms = np.array((0, *DEFAULT_DELAY_MS))[np.clip(levels, 0, len(DEFAULT_DELAY_MS))]
+    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + delays_ms)
+
+
+def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
+    """Timer messages that are not known as delivered or taken back, the newest copy of each, and their times in ms."""
+    messages = messages_of_topics(store, [names.TIMER_TOPIC], _COLUMNS, access).sort_by("queueOffset")
+    out_ms = int64s(whole_numbers(property_of(messages, properties.TIMER_OUT_MS)), -1)
+    reached_ms, reached = _timer_progress(store.path)
+    offsets = int64s(messages["queueOffset"], 0)
+    waits = (out_ms >= 0) & ((out_ms >= reached_ms) | (offsets >= reached))
+    deleted = property_of(messages, _TIMER_DELETE)
+    waits &= np.asarray(pc.is_null(deleted), bool)
+    gone = pc.unique(deleted.filter(pc.is_valid(deleted)))
+    waits &= ~np.asarray(pc.is_in(messages["msgId"], gone), bool)
+    rows = np.flatnonzero(waits)
+    ids = messages["msgId"].combine_chunks().take(pa.array(rows)).dictionary_encode()
+    codes = np.asarray(ids.indices, np.int64)[::-1]
+    _, newest = np.unique(codes, return_index=True)
+    rows = np.sort(rows[::-1][newest])
+    return messages.take(pa.array(rows)), out_ms[rows]
+
+
+def _timer_progress(root: str) -> tuple[int, int]:
+    """Up to which time timer messages were delivered, in ms, and which queue offset is the first that was not looked
+    at; (0, highest) where the broker left no word: then all count as waiting.
+    """
+    data = reading.read_small_file(reading.join(root, "config", "timercheck"), 4096) or b""
+    if len(data) < _TIMER_CHECK.size:
+        return 0, _I64_MAX
+    fields = _TIMER_CHECK.read(data)
+    return fields["read_time_ms"], fields["queue_offset"]

@@ -1,0 +1,164 @@
+"""The files of a store, how full each is, and when its first and last message were stored."""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+
+from rmqstore.directory.index_files import index_files
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.queue_files import SIMPLE, first_behind
+from rmqstore.directory.walk import WalkLimits, walk
+from rmqstore.files import reading
+from rmqstore.files.reading import DirectoryEntry
+from rmqstore.formats import index, names
+from rmqstore.formats.checkpoint import CHECKPOINT
+from rmqstore.formats.java_text import java_text
+from rmqstore.formats.names import is_light_queue
+from rmqstore.records.soundness import Reason
+from rmqstore.records.stretch import Stretch
+from rmqstore.snapshot.lookup.by_time import stored_time
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, log_directories
+
+# Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
+_QUEUES_ASKED = 16
+# Rooms whose files are made ahead and hold no messages that a queue leads to.
+_FILLED = ("consumequeue_ext", "compaction")
+# Directories in each other, of which compaction has four.
+_DEPTH_MAX = 5
+_BLOCK_SIZE = 1024 * 1024
+_NAMES = ("kind", "path", "start", "size", "used", "firstTimestamp", "lastTimestamp")
+_Row = tuple[str, str, int | None, int, int, int | None, int | None]
+
+
+def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dict[str, Any]:
+    """The columns of the table `files`; times in ms, None where a file holds none or where nobody asked.
+
+    Reads one record a file and a few entries; for the last message of a commitlog file also the records behind the
+    newest that one of the biggest queues knows of.
+    """
+    timed = bool(wanted & {"firstTimestamp", "lastTimestamp"})
+    rows: list[_Row] = []
+    with store.view(access) as view:
+        rows += _log_rows(store, view, timed)
+        rows += (row for queue in store.queues.values() for row in _queue_rows(queue, view, timed))
+    rows += _index_rows(store)
+    rows += _other_rows(store, {row[1] for row in rows})
+    columns: dict[str, list[Any]] = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+    # Names need not be UTF-8, and Arrow's texts are.
+    columns["path"] = [java_text(path.encode(errors="surrogateescape")) for path in columns["path"]]
+    return columns
+
+
+def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:
+    for file in store.log_files:
+        used = min(max(store.log_end - file.start, 0), file.size)
+        first = stored_time(view, file.start) if timed and used else None
+        last = _last_time(store, view, file.start, file.start + used) if timed and used else None
+        yield "commitlog", file.path, file.start, file.size, used, first, last
+
+
+def _last_time(store: StoreExtent, view: LogView, start: int, end: int) -> int | None:
+    """Store time in ms of the last sound record in [start, end) of the log, where `start` begins one."""
+    asked = [queue for queue in store.queues.values() if queue.files.kind == SIMPLE]
+    asked = [queue for queue in asked if not is_light_queue(queue.files.topic)]
+    asked.sort(key=lambda queue: queue.entry_start - queue.entry_end)
+    for queue in asked[:_QUEUES_ASKED]:
+        start = max(start, _entry_before(queue, end))
+    newest: int | None = None
+    for item in walk(view, WalkLimits(start, end, crc_from=end, known_end=end)):
+        if isinstance(item, Stretch):
+            sound = np.flatnonzero(item.reasons == Reason.SOUND)
+            if len(sound):
+                newest = int(item.located.store_timestamp()[sound[-1]])
+    return newest
+
+
+def _entry_before(queue: QueueExtent, end: int) -> int:
+    """Where in the log the last entry of a queue before `end` points; -1 if there is none."""
+    if queue.entry_start >= queue.entry_end:
+        return -1
+    slot = first_behind(queue.files, queue.entry_start, queue.entry_end, end) - 1
+    return int(queue.files.read(slot, slot + 1)["physical_offset"][0]) if slot >= queue.entry_start else -1
+
+
+def _queue_rows(queue: QueueExtent, view: LogView, timed: bool) -> Iterator[_Row]:
+    size = queue.files.layout.size
+    kind = "consumequeue" if queue.files.kind == SIMPLE else "batchconsumequeue"
+    for file in queue.files.files:
+        used = min(max(queue.entry_end * size - file.start, 0), file.size)
+        first = max(file.start // size, queue.entry_start)
+        last = min(file.end // size, queue.entry_end)
+        times: Sequence[int | None] = (None, None)
+        if timed and first < last:
+            times = [_entry_time(queue, view, slot) for slot in (first, last - 1)]
+        yield kind, file.path, file.start, file.size, used, times[0], times[1]
+
+
+def _entry_time(queue: QueueExtent, view: LogView, slot: int) -> int | None:
+    return stored_time(view, int(queue.files.read(slot, slot + 1)["physical_offset"][0]))
+
+
+def _index_rows(store: StoreExtent) -> Iterator[_Row]:
+    for found in index_files(store.path, store.maps_index):
+        header = found.header
+        used = index.file_size(found.slot_count, header.index_count) if found.slot_count else 0
+        times = (header.begin_timestamp_ms or None, header.end_timestamp_ms or None)
+        yield "index", found.file.path, header.begin_offset, found.file.size, min(used, found.file.size), *times
+
+
+def _other_rows(store: StoreExtent, known: AbstractSet[str]) -> Iterator[_Row]:
+    """Every other file in the store's directories: small ones, those of other rooms, empty ones and strays."""
+    root = store.path
+    for entry in reading.list_entries(root):
+        if not entry.is_directory:
+            kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
+            used = CHECKPOINT.size if kind == "checkpoint" else entry.size
+            yield kind, reading.join(root, entry.name), None, entry.size, min(used, entry.size), None, None
+    logs = {*log_directories(root), *store.extra_logs, reading.join(root, "commitlog")}
+    rooms = {reading.join(root, name) for name in reading.list_directories(root)}
+    seen = set(known)
+    for room in sorted(rooms | logs):
+        name = "commitlog" if room in logs else room[len(root) :].strip("/")
+        for path, entry in _files_below(room, _DEPTH_MAX):
+            if path not in seen:
+                seen.add(path)
+                yield _other_row(name, path, entry)
+
+
+def _files_below(directory: str, depth: int) -> Iterator[tuple[str, DirectoryEntry]]:
+    for entry in reading.list_entries(directory):
+        path = reading.join(directory, entry.name)
+        if not entry.is_directory:
+            yield path, entry
+        elif depth and not entry.is_link:
+            yield from _files_below(path, depth - 1)
+
+
+def _other_row(room: str, path: str, entry: DirectoryEntry) -> _Row:
+    """A file that holds no message which can be read by it, or none at all."""
+    start = names.parse_start(entry.name)
+    if room in _FILLED and start is not None:
+        return room, path, start, entry.size, _written_size(path, entry.size), None, None
+    is_named = names.parse_index_name(entry.name) is not None if room == "index" else start is not None
+    if room in ("commitlog", "consumequeue", "batchconsumequeue", "index") and is_named:
+        return room, path, start, entry.size, 0, None, None  # empty, or another with the same number counts
+    kind = room if room in ("config", "timerlog", "compaction") else "other"
+    return kind, path, None, entry.size, entry.size, None, None
+
+
+def _written_size(path: str, size: int) -> int:
+    """Bytes of a file made ahead up to the last one that is not 0; 0 for one that is gone."""
+    try:
+        with reading.OpenFile(path) as source:
+            while size:
+                start = max(size - _BLOCK_SIZE, 0)
+                written = np.flatnonzero(np.frombuffer(source.read(start, size - start), np.uint8))
+                if len(written):
+                    return start + int(written[-1]) + 1
+                size = start
+    except OSError:
+        return 0
+    return 0

@@ -1,0 +1,58 @@
+"""Messages of the topics in which a broker keeps its own books, as one Arrow table."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.snapshot.columns import schema_of
+from rmqstore.snapshot.plan.range_pruning import RowConditions, prune_ranges
+from rmqstore.snapshot.plan.splitting import plan_splits
+from rmqstore.snapshot.request import Access, QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.scan.split_reader import read_split
+from rmqstore.snapshot.survey.extents import StoreExtent
+
+Ints = npt.NDArray[np.int64]
+
+
+def messages_of_topics(
+    store: StoreExtent, topics: Sequence[str], columns: Sequence[str], access: Access,
+    conditions: RowConditions | None = None,
+) -> pa.Table:  # fmt: skip
+    """The sound messages of some topics, of those ranges that may fulfil the conditions; no row without the topics.
+
+    Messages that are gone or damaged are left out: a table of what there is does not stop at them.  Bodies come as they
+    are stored: a broker compresses none of its own, and unpacks none (Java: TransactionalMessageBridge.decodeMsgList).
+    """
+    request = ScanRequest(
+        columns=tuple(columns), access=access, on_corrupt_record="skip", fail_on_data_loss=False, decompress=False
+    )
+    wanted = set(topics)
+    ranges: Sequence[QueueRange] = [
+        QueueRange(store.broker_name, *queue.key, queue.min_offset, queue.max_offset)
+        for queue in store.queues.values()
+        if queue.files.topic in wanted
+    ]
+    if conditions is not None:
+        ranges = prune_ranges([store], ranges, conditions)
+    splits = plan_splits(store, ranges, request, SplitBudget())
+    batches = [batch for split in splits for batch in read_split(split, request)]
+    return pa.Table.from_batches(batches, schema_of(columns)).combine_chunks()
+
+
+def property_of(messages: pa.Table, name: str) -> pa.ChunkedArray:
+    """string[n]: one property of the column `properties`; null where a message has none."""
+    return pc.map_lookup(messages["properties"], pa.scalar(name), "first").cast(pa.string())
+
+
+def whole_numbers(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """int64[n] of decimal texts of at most 18 digits; null for anything else."""
+    is_number = pc.fill_null(pc.match_substring_regex(texts, "^-?[0-9]{1,18}$"), False)
+    return pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+
+
+def int64s(values: pa.ChunkedArray | pa.Array, absent: int) -> Ints:
+    """Whole numbers or instants (in us) as a vector."""
+    return np.asarray(pc.fill_null(values.cast(pa.int64()), absent), np.int64)

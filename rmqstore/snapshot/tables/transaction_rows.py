@@ -1,0 +1,130 @@
+"""Transactions as the half and op topics tell them, in vectors (store-format 6.6, both dialects of op messages)."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore.formats import names, properties, sys_flag
+from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
+from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
+
+_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+_OP_TAG = "d"
+_I64_MAX = 2**63 - 1
+_STATES = np.array(["pending", "committed", "rolledback", "discarded"])
+_PENDING, _COMMITTED, _ROLLED_BACK, _DISCARDED = range(4)
+_HALF_COLUMNS = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "properties", "msgId")
+_COMMIT_COLUMNS = ("queueOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
+
+
+def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
+    """The columns of the table `transactions`, one row a transaction, in the order of their half messages.
+
+    A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
+    one of which a committed message names a copy; with an op message and none, it was rolled back.
+    """
+    half = messages_of_topics(store, [names.HALF_TOPIC], _HALF_COLUMNS, access).sort_by("queueOffset")
+    found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
+    times = int64s(whole_numbers(property_of(half, _CHECK_TIMES)), 0)
+    group = found[properties.PRODUCER_GROUP]
+    numbers, firsts = _transactions(half, group, times)
+    count = len(firsts)
+    op_us = _op_times(store, access, half)
+    commit_places, commit_us = _commits(store, access, half, found[properties.REAL_TOPIC])
+    newest = np.full(count, -1, np.int64)
+    np.maximum.at(newest, numbers, times)
+    decided = _least(op_us, numbers, count)
+    committed_us, commit_offset = _least(commit_us, numbers, count), _least(commit_places, numbers, count)
+    is_given_up = np.asarray(pc.is_in(half["msgId"], pc.unique(_given_up(store, access))), bool)
+    states = np.where(decided < _I64_MAX, _ROLLED_BACK, _PENDING)
+    states[(states == _PENDING) & is_given_up[firsts]] = _DISCARDED
+    states[committed_us < _I64_MAX] = _COMMITTED
+    decided = np.minimum(decided, committed_us)
+    first_rows = half.take(pa.array(firsts))
+    queue_ids = whole_numbers(property_of(first_rows, properties.REAL_QUEUE_ID))
+    return {
+        "topic": found[properties.REAL_TOPIC].take(pa.array(firsts)),
+        "queueId": pc.if_else(pc.less(queue_ids, 2**31), queue_ids, pa.scalar(None, pa.int64())),
+        "transactionId": first_rows["msgId"],
+        "producerGroup": group.take(pa.array(firsts)),
+        "state": pa.array(_STATES[states].tolist(), pa.string()),
+        "halfOffset": first_rows["queueOffset"],
+        "commitOffset": pa.array(commit_offset, mask=commit_offset == _I64_MAX),
+        "checkTimes": pa.array(np.clip(newest, 0, 2**31 - 1)),
+        "preparedTimestamp": first_rows["storeTimestamp"],
+        "decidedTimestamp": pa.array(decided, pa.timestamp("us", tz="UTC"), mask=decided == _I64_MAX),
+    }
+
+
+def _transactions(half: pa.Table, group: pa.ChunkedArray, times: Ints) -> tuple[Ints, Ints]:
+    """The number of each half message's transaction, int64[n], and the row of each transaction's first half message.
+
+    Copies share group, unique key and time of birth; one that was never checked begins a transaction.
+    """
+    born = pc.fill_null(half["bornTimestamp"].cast(pa.int64()).cast(pa.string()), "")
+    identity = pc.binary_join_element_wise(pc.fill_null(group, ""), half["msgId"], born, "\x01")
+    codes = np.asarray(identity.combine_chunks().dictionary_encode().indices, np.int64)
+    order = np.argsort(codes, kind="stable")
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (codes[order][1:] != codes[order][:-1]) | (times[order][1:] == 0)
+    firsts = np.sort(order[is_first])
+    owners = order[is_first][np.cumsum(is_first) - 1]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.searchsorted(firsts, owners)
+    return numbers, firsts
+
+
+def _op_times(store: StoreExtent, access: Access, half: pa.Table) -> Ints:
+    """When an op message first named each half message, in us; the highest number where none does."""
+    ops = messages_of_topics(store, [names.OP_HALF_TOPIC], ("tags", "body", "storeTimestamp"), access)
+    ops = ops.filter(pc.fill_null(pc.equal(ops["tags"], _OP_TAG), False))
+    pieces = pc.split_pattern(ops["body"].combine_chunks(), b",")
+    owners = np.asarray(pc.list_parent_indices(pieces), np.int64)
+    texts = pc.list_flatten(pieces)
+    is_text = pc.match_substring_regex(texts, "^[0-9]{1,18}$")
+    offsets = int64s(texts.filter(is_text).cast(pa.string()).cast(pa.int64()), -1)
+    times = int64s(ops["storeTimestamp"], 0)[owners[np.asarray(is_text, bool)]]
+    return _at_keys(int64s(half["queueOffset"], -1), offsets, times)
+
+
+def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Queue offset and store time in us of the message that commits each half message; the highest number where there
+    is none.  Looks at the part of the log behind the oldest half message, in the topics that they name.
+    """
+    places = int64s(half["physicalOffset"], -1)
+    wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic != names.HALF_TOPIC]
+    behind = RowConditions(physical_offset=Interval(low=int(places.min(initial=_I64_MAX))))
+    found = messages_of_topics(store, wanted, _COMMIT_COLUMNS, access, behind)
+    kind = int64s(found["sysFlag"], 0) & sys_flag.TRANSACTION_MASK
+    found = found.filter(pa.array(kind == sys_flag.COMMIT))
+    prepared = int64s(found["preparedTransactionOffset"], -1)
+    return (
+        _at_keys(places, prepared, int64s(found["queueOffset"], 0)),
+        _at_keys(places, prepared, int64s(found["storeTimestamp"], 0)),
+    )
+
+
+def _given_up(store: StoreExtent, access: Access) -> pa.ChunkedArray:
+    return messages_of_topics(store, [names.TRANSACTION_CHECK_TOPIC], ("msgId",), access)["msgId"]
+
+
+def _at_keys(wanted: Ints, keys: Ints, values: Ints) -> Ints:
+    """The least value that each wanted key has; the highest number for a key that has none."""
+    result = np.full(len(wanted), _I64_MAX, np.int64)
+    if not len(keys):
+        return result
+    order = np.lexsort((values, keys))
+    keys, values = keys[order], values[order]
+    rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[rows] == wanted, values[rows], result)
+
+
+def _least(values: Ints, numbers: Ints, count: int) -> Ints:
+    """The least of the values of each number below `count`."""
+    least = np.full(count, _I64_MAX, np.int64)
+    np.minimum.at(least, numbers, values)
+    return least

@@ -1,0 +1,1 @@
+"""A whole store checked in one pass."""

@@ -1,0 +1,226 @@
+"""The directory itself: names and lengths of files, gaps, files that hold nothing, checkpoint and configuration."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from rmqstore.directory import config_files
+from rmqstore.directory.queue_files import QueueFiles
+from rmqstore.errors import Corrupt
+from rmqstore.files import reading
+from rmqstore.files.reading import DirectoryEntry, OpenFile, StoredFile
+from rmqstore.formats import broker_json, checkpoint, message, names
+from rmqstore.snapshot.survey.extents import StoreExtent, log_directories
+from rmqstore.verify.finding import DAMAGE, NOTE, Finding
+
+# A crash or a copy of a running broker leaves the checkpoint this far ahead of the log without harm.
+_AHEAD_MS = 60_000
+# What survey says of a tail where nothing was written.
+NO_DATA = "no data"
+_SIZE_MAX = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class LogTimes:
+    """Store times in ms: the latest of all sound records, and that of the last one that belongs to a queue, which is an
+    earlier one where the clock was set back; 0 without any."""
+
+    newest_ms: int = 0
+    dispatched_ms: int = 0
+
+    def add(self, newest_ms: int, dispatched_ms: int | None) -> None:
+        """Takes the times of one more stretch; None where none of it belongs to a queue."""
+        self.newest_ms = max(self.newest_ms, newest_ms)
+        self.dispatched_ms = self.dispatched_ms if dispatched_ms is None else dispatched_ms
+
+
+def file_findings(store: StoreExtent) -> Iterator[Finding]:
+    """Commitlog, queue and index files by name and length, and whether they hold anything."""
+    yield from _log_findings(store)
+    queues = [queue.files for queue in store.queues.values()]
+    for kind in sorted({queue.kind for queue in queues}):
+        of_kind = [queue for queue in queues if queue.kind == kind and reading.is_directory(queue.directory)]
+        size = usual_size([queue.files for queue in of_kind])
+        for queue in of_kind:
+            yield from _queue_series(queue, size)
+            yield from _empty_queue_findings(queue, store.lock_held)
+    yield from _index_names(store)
+
+
+def usual_size(series: Sequence[Sequence[StoredFile]]) -> int | None:
+    """The length that the files of some series have by setting: the one that most files and most distances between
+    their starts agree on; None without files."""
+    votes: Counter[int] = Counter()
+    for files in series:
+        votes.update(file.size for file in files)
+        votes.update(later.start - file.start for file, later in pairwise(files))
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _log_findings(store: StoreExtent) -> Iterator[Finding]:
+    size = usual_size([store.log_files])
+    for directory in (*log_directories(store.path), *store.extra_logs):
+        yield from _entries_findings(directory, size, "commitlog")
+    if not store.log_files:
+        if any(queue.entry_end > queue.entry_start or queue.files.files for queue in store.queues.values()):
+            reason = "there is no commitlog file, while queues have entries; RocketMQ would delete the queues"
+            yield Finding(reading.join(store.path, "commitlog"), 0, reason)
+        return
+    for file in store.log_files:
+        if file.start >= store.log_end:
+            empty = reading.is_blank(file.path, 0, file.size)
+            reason = "made in advance, holds nothing yet" if empty else "holds bytes, but no sound record"
+            yield Finding(file.path, 0, reason, NOTE)
+        elif file.end > store.log_end and (store.tail is None or store.tail.reason == NO_DATA):
+            position = store.log_end - file.start
+            if not _ends_here(file, position):
+                yield Finding(file.path, position, "old bytes stand behind the end of the log", NOTE)
+
+
+def _ends_here(file: StoredFile, position: int) -> bool:
+    """Whether nothing but the blank record at the end of a file, or nothing at all, stands from `position` on."""
+    with OpenFile(file.path) as source:
+        head = source.read(position, message.BLANK.size)
+    return isinstance(message.read_record(head, 0), message.Blank) or reading.is_blank(file.path, position, file.size)
+
+
+def _queue_series(queue: QueueFiles, size: int | None) -> Iterator[Finding]:
+    yield from _entries_findings(queue.directory, size, "queue")
+    for file, later in pairwise(queue.files):
+        if size and later.start - file.start != size:
+            apart = later.start - file.start > size
+            reason = "queue files are missing before this one" if apart else "this file overlaps the one before"
+            yield Finding(later.path, 0, reason)
+
+
+def _entries_findings(directory: str, size: int | None, what: str) -> Iterator[Finding]:
+    """Names and lengths that RocketMQ refuses to start on."""
+    for entry in reading.list_entries(directory):
+        yield from _entry_findings(entry, reading.join(directory, entry.name), size, what)
+
+
+def _entry_findings(entry: DirectoryEntry, path: str, size: int | None, what: str) -> Iterator[Finding]:
+    if entry.is_directory:
+        yield Finding(path, 0, f"a directory among the {what} files; RocketMQ before 5.1 does not start on it", NOTE)
+    elif names.parse_start(entry.name) is None:
+        yield Finding(path, 0, f"a stray file among the {what} files: RocketMQ does not start on it")
+    elif entry.size == 0:
+        yield Finding(path, 0, f"an empty {what} file: RocketMQ before 5.1.3 does not start on it")
+    elif entry.size != size:
+        yield Finding(path, entry.size, f"{entry.size} bytes long, the others {size}: RocketMQ does not start on it")
+
+
+def _empty_queue_findings(queue: QueueFiles, lock_held: bool) -> Iterator[Finding]:
+    """All-zero files.  Alone, or right behind a full file, RocketMQ reads a message out of one that is not there."""
+    end = queue.written_end() * queue.layout.size
+    for number, file in enumerate(queue.files):
+        if file.start < end or not reading.is_blank(file.path, 0, file.size):
+            continue
+        stumbles = number == 0 or end == file.start
+        reason = (
+            "all zero: RocketMQ counts a message here that does not exist" if stumbles else "all zero, never written"
+        )
+        yield Finding(file.path, 0, reason, DAMAGE if stumbles and not lock_held else NOTE)
+
+
+def _index_names(store: StoreExtent) -> Iterator[Finding]:
+    directory = reading.join(store.path, "index")
+    entries = reading.list_entries(directory)
+    sizes = Counter(entry.size for entry in entries if names.parse_index_name(entry.name) is not None)
+    for entry in entries:
+        path = reading.join(directory, entry.name)
+        if names.parse_index_name(entry.name) is None or entry.is_directory:
+            yield Finding(path, 0, "not an index file; RocketMQ passes over it", NOTE)
+        elif entry.size != sizes.most_common(1)[0][0]:
+            yield Finding(path, entry.size, f"{entry.size} bytes long, the others {sizes.most_common(1)[0][0]}")
+
+
+def checkpoint_findings(store: StoreExtent, times: LogTimes, index_ends_ms: Sequence[int]) -> Iterator[Finding]:
+    """The checkpoint against the newest records and the full index files: a recovery starts from its times."""
+    path = reading.join(store.path, "checkpoint")
+    data = reading.read_small_file(path, checkpoint.FILE_SIZE + 1)
+    if data is None:
+        derived = any(queue.files.files for queue in store.queues.values()) or index_ends_ms
+        if store.log_files or derived:
+            reason = "there is no checkpoint; after a crash RocketMQ reads the whole commitlog again"
+            yield Finding(path, 0, reason, DAMAGE if derived or not store.is_live else NOTE)
+        return
+    if len(data) != checkpoint.FILE_SIZE:
+        yield Finding(path, len(data), f"{len(data)} bytes long instead of {checkpoint.FILE_SIZE}")
+    if times.newest_ms:
+        yield from _checkpoint_times(store, path, checkpoint.read_checkpoint(data), times, index_ends_ms)
+
+
+def _checkpoint_times(
+    store: StoreExtent, path: str, known: checkpoint.Checkpoint, times: LogTimes, index_ends_ms: Sequence[int]
+) -> Iterator[Finding]:
+    for name in ("physic_timestamp_ms", "logics_timestamp_ms", "index_timestamp_ms"):
+        ahead_ms = getattr(known, name) - times.newest_ms
+        position = checkpoint.CHECKPOINT.offset[name]
+        if ahead_ms > 0 and not store.lock_held:
+            harmless = ahead_ms <= _AHEAD_MS
+            reason = f"{name} is {ahead_ms} ms later than the newest message"
+            yield Finding(path, position, reason, NOTE if harmless else DAMAGE)
+    if known.confirm_offset > max(file.end for file in store.log_files):
+        yield Finding(path, checkpoint.CHECKPOINT.offset["confirm_offset"], "confirm_offset lies behind the commitlog")
+    behind_ms = times.dispatched_ms - known.logics_timestamp_ms
+    if not store.is_live and store.queue_layout == "file" and behind_ms > 0:
+        reason = (
+            f"logics_timestamp_ms ends {behind_ms} ms before the last message, though there is no file abort: "
+            "the store was not stopped cleanly, and RocketMQ will not look for what is missing"
+        )
+        yield Finding(path, checkpoint.CHECKPOINT.offset["logics_timestamp_ms"], reason)
+    # The last full index file may just be on its way to disk; the one before it is there for sure.
+    if (
+        store.is_live
+        and not store.lock_held
+        and len(index_ends_ms) > 2
+        and known.index_timestamp_ms < min(index_ends_ms[-3:])  # the clock may have been set back
+    ):
+        reason = "index_timestamp_ms is older than index files that are full: after a kill they are built once more"
+        severity = NOTE if known.index_timestamp_ms or known.physic_timestamp_ms else DAMAGE  # zeros were never written
+        yield Finding(path, checkpoint.CHECKPOINT.offset["index_timestamp_ms"], reason, severity)
+
+
+_SHAPES: dict[str, Callable[[Any], object]] = {
+    "topics.json": broker_json.topic_configs,
+    "consumerOffset.json": broker_json.consumer_offsets,
+    "lmqConsumerOffset.json": broker_json.consumer_offsets,
+    "subscriptionGroup.json": broker_json.subscription_groups,
+    "delayOffset.json": broker_json.delay_offsets,
+}
+
+
+def config_findings(store: StoreExtent) -> Iterator[Finding]:
+    """Configuration files that do not parse, and groups that have consumed what the log does not hold."""
+    directory = reading.join(store.path, "config")
+    for entry in reading.list_entries(directory):
+        name = entry.name.removesuffix(".bak")
+        if entry.is_directory or not name.endswith(".json"):
+            continue
+        path = reading.join(directory, entry.name)
+        broken = _json_fault(reading.read_small_file(path, _SIZE_MAX) or b"", _SHAPES.get(name))
+        if broken:
+            spare = entry.name != name or store.lock_held
+            consequence = "" if spare else f"; RocketMQ reads {name}.bak instead"
+            yield Finding(path, broken[0], broken[1] + consequence, NOTE if spare else DAMAGE)
+    for (group, topic), offsets in config_files.consumer_offsets(store.path).items():
+        for queue_id, offset in offsets.items():
+            queue = store.queues.get((topic, queue_id))
+            if queue is not None and offset > queue.max_offset:
+                reason = f"group {group} is at offset {offset} of {topic}/{queue_id}, which ends at {queue.max_offset}"
+                yield Finding(reading.join(directory, "consumerOffset.json"), 0, reason, NOTE)
+
+
+def _json_fault(data: bytes, shape: Callable[[Any], object] | None) -> tuple[int, str] | None:
+    if not data.strip():
+        return 0, "empty"
+    try:
+        document = broker_json.parse(data)
+        if shape is not None:
+            shape(document)
+    except Corrupt as error:
+        return error.offset, error.reason
+    return None

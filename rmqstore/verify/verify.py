@@ -1,0 +1,91 @@
+"""Checking a whole store: records, queue entries and index items against each other, and the small files.
+
+One pass over the log in order; queues and index files are read forward beside it, so that memory is bounded by blocks
+and not by the store.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rmqstore.directory.walk import Break, WalkLimits, walk
+from rmqstore.records.dispatch_rules import is_dispatched
+from rmqstore.records.soundness import TEXT, Reason
+from rmqstore.snapshot.arrow.bodies import unreadable_bodies
+from rmqstore.snapshot.request import BODY_BYTES_MAX
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.verify.files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
+from rmqstore.verify.finding import DAMAGE, NOTE, Finding, log_place
+from rmqstore.verify.index import IndexCheck
+from rmqstore.verify.queues import QueueCheck
+from rmqstore.verify.stretch_facts import StretchReading
+
+
+def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
+    """Everything that is not as it should be, while it is found.  `progress` is told how many bytes are done.
+
+    Raises DataLost if a file of the log is deleted meanwhile.
+    """
+    yield from file_findings(store)
+    index, queues = IndexCheck(store), QueueCheck(store)
+    yield from index.file_findings()
+    times = LogTimes()
+    for item in _readings(store):
+        if isinstance(item, Finding):
+            yield item
+            continue
+        yield from _record_findings(store, item)
+        times.add(_newest(item), _last_dispatched(item))
+        queues.check(item)
+        index.check(item)
+        if progress:
+            progress(item.high - store.log_start)
+    if store.tail and store.tail.reason != NO_DATA:
+        severity = NOTE if store.lock_held else DAMAGE
+        yield Finding(store.tail.path, store.tail.position, f"the log ends torn: {store.tail.reason}", severity)
+    yield from queues.findings()
+    yield from index.findings()
+    yield from checkpoint_findings(store, times, index.file_ends_ms)
+    yield from config_findings(store)
+
+
+def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
+    """The log from its first file to its end, every CRC checked."""
+    start, end = store.log_start, store.log_end
+    low, after_break = start, False
+    limits = WalkLimits(start, end, crc_from=start, known_end=end)
+    with store.view("auto") as view:
+        for item in walk(view, limits) if start < end else ():
+            if isinstance(item, Break):
+                after_break = True
+                if item.resume is not None:
+                    path, position = log_place(store.log_files, item.offset)
+                    yield Finding(
+                        path, position, f"{item.reason}; the next sound record is at {item.resume} of the log"
+                    )
+                continue
+            high = int(item.offsets[-1] + item.located.total_size[-1])
+            yield StretchReading(item, low, high, after_break)
+            low, after_break = high, False
+
+
+def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Finding]:
+    stretch = reading.stretch
+    said_elsewhere = -1 if store.tail is None else store.tail.offset
+    for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
+        path, position = log_place(store.log_files, int(stretch.offsets[row]))
+        yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
+    for row, reason in unreadable_bodies(stretch.located, reading.rows.tolist(), BODY_BYTES_MAX):
+        path, position = log_place(store.log_files, int(stretch.offsets[row]))
+        yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
+
+
+def _newest(reading: StretchReading) -> int:
+    """The latest store time of the sound records of a stretch; 0 if there is none."""
+    return int(reading.located.store_timestamp().max(initial=0))
+
+
+def _last_dispatched(reading: StretchReading) -> int | None:
+    """Store time of the last sound record of a stretch that belongs to a queue; None if none does."""
+    times = reading.located.store_timestamp()[is_dispatched(reading.located.flags)]
+    return int(times[-1]) if len(times) else None

@@ -1,0 +1,188 @@
+"""Puts that share a sync: who appends, who sleeps, and that nobody is forgotten."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from rmqstore.errors import DurabilityLost
+from rmqstore.log.encode.record_frame import Frame
+from rmqstore.log.put.group_commit import GroupPut, Placed, Waiting
+from rmqstore.message import PutStatus
+
+PATIENCE_S = 30.0
+
+
+class Log:
+    """What stands in for the appender: remembers what came in which group; a sync waits for the test's word."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.may_sync = threading.Semaphore(0)
+        self.syncing = threading.Semaphore(0)
+        self.append_failure: BaseException | None = None
+        self.sync_failure: BaseException | None = None
+        self.is_in_time = True
+
+    def append(self, group: Sequence[Waiting]) -> None:
+        failure, self.append_failure = self.append_failure, None
+        if failure is not None:
+            raise failure
+        start = sum(map(len, self.groups))
+        self.groups.append([each.frame.topic for each in group])
+        for number, each in enumerate(group, start):
+            refused = each.frame.topic == "refused"
+            each.outcome = PutStatus.MESSAGE_ILLEGAL if refused else Placed(number, number, 1)
+
+    def sync(self) -> bool:
+        self.syncing.release()
+        assert self.may_sync.acquire(timeout=PATIENCE_S)
+        if self.sync_failure is not None:
+            failure = self.sync_failure
+            self.sync_failure = None if isinstance(failure, KeyboardInterrupt) else failure
+            raise failure
+        return self.is_in_time
+
+
+def frame(topic: str) -> Frame:
+    return Frame(bytearray(), (topic, 0), 0, False, 0, None)
+
+
+class Producers:
+    """Threads that put one frame each; `answers` by topic, an exception in its place where one came."""
+
+    def __init__(self, group: GroupPut) -> None:
+        self.answers: dict[str, object] = {}
+        self._group = group
+        self._threads: list[threading.Thread] = []
+
+    def put(self, topic: str) -> None:
+        def run() -> None:
+            try:
+                self.answers[topic] = self._group.put(frame(topic), 1)
+            except BaseException as failure:  # noqa: BLE001  the test looks at it
+                self.answers[topic] = failure
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self._threads.append(thread)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def waits(group: GroupPut, count: int) -> None:
+    """Until so many frames wait for the next group."""
+    turn = threading.Event()
+    for _ in range(100_000):
+        if len(group._waiting) == count:
+            return
+        turn.wait(0.0002)
+    raise AssertionError(f"{len(group._waiting)} frames wait, not {count}")
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def started(log: Log, count: int, timeout_s: float = PATIENCE_S) -> tuple[GroupPut, Producers]:
+    """A group whose first put is at its sync, with `count` others that wait for the next one, in order."""
+    group = GroupPut(log.append, log.sync, timeout_s)
+    producers = Producers(group)
+    producers.put("first")
+    assert log.syncing.acquire(timeout=PATIENCE_S)
+    for number in range(count):
+        producers.put(f"t{number}")
+        waits(group, number + 1)
+    return group, producers
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 9, 40])
+def test_what_comes_during_a_sync_shares_the_next_one(log: Log, count: int) -> None:
+    _, producers = started(log, count)
+    log.may_sync.release(2)
+    producers.join()
+    topics = [f"t{number}" for number in range(count)]
+    assert log.groups == [["first"], topics]
+    expected = {topic: (Placed(number, number, 1), True) for number, topic in enumerate(["first", *topics])}
+    assert producers.answers == expected
+
+
+def test_a_refused_frame_does_not_hinder_the_others(log: Log) -> None:
+    group, producers = started(log, 1)
+    producers.put("refused")
+    waits(group, 2)
+    producers.put("last")
+    waits(group, 3)
+    log.may_sync.release(2)
+    producers.join()
+    assert producers.answers["refused"] == (PutStatus.MESSAGE_ILLEGAL, True)
+    assert producers.answers["last"] == (Placed(3, 3, 1), True)
+
+
+def test_a_failed_sync_is_told_to_everyone_in_the_group_and_after(log: Log) -> None:
+    _, producers = started(log, 3)
+    log.sync_failure = DurabilityLost("the disk is gone")
+    log.may_sync.release(2)
+    producers.join()
+    assert len(producers.answers) == 4
+    assert all(isinstance(answer, DurabilityLost) for answer in producers.answers.values())
+
+
+def test_a_sync_that_is_late_is_no_confirmation(log: Log) -> None:
+    group = GroupPut(log.append, log.sync, PATIENCE_S)
+    log.is_in_time = False
+    log.may_sync.release()
+    assert group.put(frame("a"), 1) == (Placed(0, 0, 1), False)
+
+
+def test_who_is_appended_waits_no_longer_than_the_timeout(log: Log) -> None:
+    _, producers = started(log, 6, timeout_s=0.5)
+    log.may_sync.release()  # the first group is done; the second is appended, and its sync hangs
+    assert log.syncing.acquire(timeout=PATIENCE_S)
+    for number in range(1, 6):  # all but the one that leads
+        producers._threads[number + 1].join(PATIENCE_S)
+    assert [producers.answers[f"t{number}"] for number in range(1, 6)] == [
+        (Placed(number + 1, number + 1, 1), False) for number in range(1, 6)
+    ]
+    log.may_sync.release(2)
+    producers.put("later")  # those that are gone are not in anybody's way
+    producers.join()
+    assert producers.answers["later"] == (Placed(7, 7, 1), True)
+
+
+def test_who_is_not_appended_yet_appends_for_itself_at_the_timeout(log: Log) -> None:
+    _, producers = started(log, 3, timeout_s=0.02)
+    for thread in producers._threads[1:]:
+        thread.join(PATIENCE_S)
+    assert sorted(log.groups) == [["first"], ["t0"], ["t1"], ["t2"]]
+    assert all(producers.answers[f"t{number}"][1] is False for number in range(3))  # type: ignore[index]
+    log.may_sync.release()
+    producers.join()
+    assert producers.answers["first"] == (Placed(0, 0, 1), True)
+
+
+@pytest.mark.parametrize("where", ["append", "sync"])
+def test_an_interrupted_leader_leaves_its_group_to_another_thread(log: Log, where: str) -> None:
+    """What it had appended is not appended again; what it had not, is."""
+    group, producers = started(log, 3)
+    if where == "append":
+        log.append_failure = KeyboardInterrupt()
+        log.may_sync.release()
+    else:
+        log.may_sync.release()
+        assert log.syncing.acquire(timeout=PATIENCE_S)
+        log.sync_failure = KeyboardInterrupt()
+    log.may_sync.release(2)
+    producers.join()
+    kinds = sorted(type(producers.answers[f"t{number}"]).__name__ for number in range(3))
+    assert kinds == ["KeyboardInterrupt", "tuple", "tuple"]
+    appended = [topic for each in log.groups for topic in each]
+    assert sorted(appended) == sorted(set(appended))
+    answers = [answer for answer in producers.answers.values() if isinstance(answer, tuple)]
+    assert all(is_synced for _, is_synced in answers)
+    log.may_sync.release()
+    assert group.put(frame("next"), 1)[1] is True

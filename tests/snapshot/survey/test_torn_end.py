@@ -1,0 +1,233 @@
+"""What stands behind the last sound record: a write that was never finished, or a stored record that is damaged now."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore import Corrupt, Message, StoreConfig
+from rmqstore.clock import ManualClock
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
+from rmqstore.formats.message import FRONT_V4
+from rmqstore.formats.names import format_start
+from rmqstore.verify.finding import DAMAGE
+from rmqstore.verify.verify import verify
+from tests.snapshot.small_store import FIRST_MS, SmallStore
+
+MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
+FIELDS = pytest.mark.parametrize(
+    "field", ["total_size", "magic", "body_size", "physical_offset", "body_crc", "sys_flag"]
+)
+COUNT = 10
+CONFIG = StoreConfig(flush="SYNC", log_file_size=8192, queue_file_size=400, index_slot_count=7, index_item_count=30)
+
+
+def closed_store(root: Path, step_ms: int = 7) -> int:
+    """Ten messages in topic T and one before them in topic U, put `step_ms` apart, and the store closed in good order;
+    where the last one stands.
+    """
+    clock = ManualClock(FIRST_MS)
+    with rmqstore.open_store(str(root), CONFIG, clock=clock, workers=False) as store:
+        store.put(Message("U", b"another topic"))
+        for number in range(COUNT):
+            clock.advance(step_ms)
+            last = store.put(Message("T", b"body %d" % number, tags="a", queue_id=number % 2))
+    return last.physical_offset
+
+
+def flip(root: Path, offset: int, field: str) -> None:
+    """Turns one bit of a field over, of the record at `offset` in the log's only file."""
+    path = root / "commitlog" / format_start(0)
+    data = bytearray(path.read_bytes())
+    bit = 0x10 if field == "sys_flag" else 1  # of the flags that which says how long the sender's host is
+    last_byte = {"i4": 3, "i8": 7}[dict(FRONT_V4.fields)[field]]
+    data[offset + FRONT_V4.offset[field] + last_byte] ^= bit
+    path.write_bytes(data)
+
+
+def rows(root: Path, topic: str = "T", **how: Any) -> list[dict[str, Any]]:
+    columns = ["queueId", "queueOffset", "physicalOffset", "body", "corruptReason"]
+    return rmqstore.open_snapshot(root).scan([topic], columns=columns, **how).read_all().to_pylist()
+
+
+def bodies(found: list[dict[str, Any]]) -> set[bytes | None]:
+    return {row["body"] for row in found}
+
+
+def sound_bodies(count: int) -> set[bytes | None]:
+    return {b"body %d" % number for number in range(count)}
+
+
+def place_of(error: Corrupt) -> int:
+    return int(Path(error.path).name) + error.offset
+
+
+@MODES
+@FIELDS
+def test_a_flipped_bit_in_the_newest_record_of_a_closed_store_is_damage(tmp_path: Path, mode: str, field: str) -> None:
+    at = closed_store(tmp_path)
+    flip(tmp_path, at, field)
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path, scan_mode=mode)
+    assert place_of(caught.value) == at
+    assert bodies(rows(tmp_path, scan_mode=mode, on_corrupt_record="skip")) == sound_bodies(COUNT - 1)
+    found = rows(tmp_path, scan_mode=mode, on_corrupt_record="null")
+    (flagged,) = [row for row in found if row["corruptReason"]]
+    assert (flagged["queueId"], flagged["queueOffset"]) == ((COUNT - 1) % 2, (COUNT - 1) // 2)
+    assert (flagged["physicalOffset"], flagged["body"]) == (at, None)
+    assert len(found) == COUNT
+
+
+@FIELDS
+def test_so_it_is_where_all_messages_came_in_one_millisecond(tmp_path: Path, field: str) -> None:
+    at = closed_store(tmp_path, step_ms=0)
+    flip(tmp_path, at, field)
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path)
+    assert place_of(caught.value) == at
+
+
+@FIELDS
+def test_readers_of_another_topic_are_not_concerned(tmp_path: Path, field: str) -> None:
+    flip(tmp_path, closed_store(tmp_path), field)
+    assert bodies(rows(tmp_path, "U", scan_mode="queue")) == {b"another topic"}
+
+
+@FIELDS
+def test_the_queue_still_counts_the_damaged_message_and_verify_names_it_once(tmp_path: Path, field: str) -> None:
+    at = closed_store(tmp_path)
+    flip(tmp_path, at, field)
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    ends = {queue.key: queue.max_offset for queue in snapshot.stores[0].queues.values() if queue.key[0] == "T"}
+    assert ends == {("T", 0): 5, ("T", 1): 5}
+    log = [found for found in verify(snapshot.stores[0]) if "commitlog" in found.path and found.severity == DAMAGE]
+    assert [(found.position, found.reason.split(":")[0]) for found in log] == [(at, "the log ends torn")]
+
+
+@FIELDS
+def test_a_message_that_is_alone_does_not_disappear_either(tmp_path: Path, field: str) -> None:
+    with rmqstore.open_store(str(tmp_path), CONFIG, workers=False) as store:
+        at = store.put(Message("T", b"alone")).physical_offset
+    flip(tmp_path, at, field)
+    with pytest.raises(Corrupt):
+        rows(tmp_path)
+
+
+def test_the_first_record_of_a_new_file_does_not_disappear_either(tmp_path: Path) -> None:
+    clock = ManualClock(FIRST_MS)
+    with rmqstore.open_store(str(tmp_path), CONFIG, clock=clock, workers=False) as store:
+        for number in range(3):
+            at = store.put(Message("T", b"%d" % number * 3000)).physical_offset
+    assert at == CONFIG.log_file_size
+    path = tmp_path / "commitlog" / format_start(at)
+    path.write_bytes(b"\1" + path.read_bytes()[1:])
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path)
+    assert place_of(caught.value) == at
+    assert len(rows(tmp_path, on_corrupt_record="skip")) == 2
+
+
+def test_zeros_where_a_closed_store_had_its_newest_message_are_damage(tmp_path: Path) -> None:
+    at = closed_store(tmp_path)
+    path = tmp_path / "commitlog" / format_start(0)
+    path.write_bytes(path.read_bytes()[:at].ljust(CONFIG.log_file_size, b"\0"))
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path)
+    assert place_of(caught.value) == at
+    assert bodies(rows(tmp_path, on_corrupt_record="skip")) == sound_bodies(COUNT - 1)
+
+
+def torn_store(root: Path, known_ms: int, *, dispatched: bool = True, killed: bool = False) -> int:
+    """Ten messages a second apart, of the last one the end is not written; `known_ms` after the first one is
+    the checkpoint's time.
+    """
+    store = SmallStore()
+    for number in range(COUNT):
+        store.add("T", 0, body=b"body %d" % number, dispatched=dispatched or number < COUNT - 1)
+    store.change(store.end - 20, bytes(20))
+    store.write(root)
+    checkpoint = Checkpoint(FIRST_MS + known_ms, FIRST_MS + known_ms)
+    (root / "checkpoint").write_bytes(encode_checkpoint(checkpoint))
+    if killed:
+        (root / "abort").touch()
+    return store.offsets[-1]
+
+
+@MODES
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("dispatched", [False, True])
+def test_a_write_that_was_never_finished_is_the_end_of_the_data(
+    tmp_path: Path, mode: str, dispatched: bool, killed: bool
+) -> None:
+    """Also after RocketMQ's recovery, which erases neither the torn record nor its entry, and a stop in good order."""
+    torn_store(tmp_path, 8000, dispatched=dispatched, killed=killed)
+    assert bodies(rows(tmp_path, scan_mode=mode)) == sound_bodies(COUNT - 1)
+
+
+@MODES
+def test_after_a_kill_a_record_that_was_flushed_and_dispatched_is_damage(tmp_path: Path, mode: str) -> None:
+    at = torn_store(tmp_path, 9500, killed=True)
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path, scan_mode=mode)
+    assert place_of(caught.value) == at
+
+
+@MODES
+@pytest.mark.parametrize("known_ms", [9000, 9500])
+def test_a_message_that_no_queue_knows_does_not_disappear_from_a_closed_store(
+    tmp_path: Path, mode: str, known_ms: int
+) -> None:
+    at = torn_store(tmp_path, known_ms, dispatched=False)
+    with pytest.raises(Corrupt) as caught:
+        rows(tmp_path, scan_mode=mode)
+    assert place_of(caught.value) == at
+    assert bodies(rows(tmp_path, scan_mode=mode, on_corrupt_record="skip")) == sound_bodies(COUNT - 1)
+
+
+@MODES
+def test_old_bytes_behind_the_end_are_no_message(tmp_path: Path, mode: str) -> None:
+    store = SmallStore()
+    for number in range(COUNT):
+        store.add("T", 0, body=b"body %d" % number)
+    store.append(b"what was left of an older record")
+    store.write(tmp_path)
+    last_ms = FIRST_MS + 1000 * (COUNT - 1)
+    (tmp_path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(last_ms, last_ms)))
+    assert bodies(rows(tmp_path, scan_mode=mode)) == sound_bodies(COUNT)
+
+
+def test_what_a_live_writer_has_begun_is_no_damage(tmp_path: Path) -> None:
+    store = rmqstore.open_store(str(tmp_path), CONFIG, clock=ManualClock(FIRST_MS), workers=False)
+    with store:
+        for number in range(COUNT):
+            last = store.put(Message("T", b"body %d" % number))
+        store.flush()
+        path = tmp_path / "commitlog" / format_start(0)
+        end = last.physical_offset + last.size
+        data = path.read_bytes()
+        begun = data[last.physical_offset : end - 10].ljust(100, b"\0")
+        with path.open("r+b") as file:
+            file.seek(end)
+            file.write(begun)
+        assert bodies(rows(tmp_path)) == sound_bodies(COUNT)
+        with path.open("r+b") as file:
+            file.seek(end)
+            file.write(bytes(len(begun)))
+
+
+@MODES
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_newest_log_file_that_is_missing_in_a_closed_store_is_told(tmp_path: Path, mode: str, how: str) -> None:
+    with rmqstore.open_store(str(tmp_path), CONFIG, clock=ManualClock(FIRST_MS), workers=False) as store:
+        for number in range(100):
+            store.put(Message("T", b"body %d" % number, queue_id=number % 2))
+    last = max((tmp_path / "commitlog").iterdir())
+    assert last.name != format_start(0)
+    last.unlink()
+    if how == "empty":
+        last.touch()
+    with pytest.raises(Corrupt, match="is missing or empty, and queue entries point into it"):
+        rows(tmp_path, scan_mode=mode)
+    assert len(rows(tmp_path, scan_mode=mode, on_corrupt_record="skip")) < 100
+    assert any(found.severity == DAMAGE for found in verify(rmqstore.open_snapshot(tmp_path).stores[0]))
