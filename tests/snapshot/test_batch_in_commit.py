@@ -6,7 +6,7 @@ import pytest
 
 import rmqstore
 from rmqstore.formats.sink_files import INTENT_FILE, SINK_DIRECTORY, BatchIntent
-from rmqstore.snapshot.survey.survey import survey as looking
+from rmqstore.snapshot.survey import survey as looking
 from tests.snapshot.small_store import small_store
 
 
