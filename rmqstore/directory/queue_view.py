@@ -12,6 +12,9 @@ from rmqstore.formats.layout import Layout
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
+# What is written of a queue is kept up to this size: a plan asks a queue some ten times, and there may be 100,000.
+_KEPT_SIZE = 1024
+
 
 @dataclass(slots=True)
 class QueueView:
@@ -29,6 +32,7 @@ class QueueView:
     bad_files: list[tuple[ListedFile, str]] = field(default_factory=list)
     end: int = 0
     is_batch: bool = False
+    _kept: bytes | None = None  # what is written in its only file
 
     @property
     def layout(self) -> Layout:
@@ -65,6 +69,24 @@ class QueueView:
         while self.files and (end := self._written_end(self.files[-1])) == self.files[-1].start // self.layout.size:
             self.bad_files.append((self.files.pop(), "nothing is written in it"))
         self.end = end if self.files else 0
+        self._keep()
+
+    def _keep(self) -> None:
+        """Keeps what is written of a small queue."""
+        if len(self.files) != 1 or self.files[0].start % self.layout.size:
+            return
+        size = self.end * self.layout.size - self.files[0].start
+        if size <= _KEPT_SIZE:
+            self._kept = self._read_file(self.files[0], 0, size)
+
+    def _read_file(self, file: ListedFile, position: int, size: int) -> bytes:
+        if self._kept is not None:
+            return self._kept[position : position + size]
+        source = self.disk.open(file.path)
+        try:
+            return source.read(position, size)
+        finally:
+            source.close()
 
     def _written_end(self, file: ListedFile) -> int:
         """The slot behind the last entry of a file, by halving: entries are appended.  Its first slot if none is."""
@@ -90,11 +112,7 @@ class QueueView:
         for file in self.files:
             low, high = max(first, file.start // size), min(last, file.end // size, self.end)
             if low < high:
-                source = self.disk.open(file.path)
-                try:
-                    parts.append(source.read(low * size - file.start, (high - low) * size))
-                finally:
-                    source.close()
+                parts.append(self._read_file(file, low * size - file.start, (high - low) * size))
         return self._entries(b"".join(parts))
 
     def slot_at(self, offset: int) -> int:
@@ -102,6 +120,8 @@ class QueueView:
 
         A slot that is not written counts as behind: a power cut may leave such holes among the newest entries.
         """
+        if self._kept is not None:
+            return self._kept_slot_at(self._kept, offset)
         size = self.layout.size
         for file in reversed(self.files):
             source = self.disk.open(file.path)
@@ -120,6 +140,16 @@ class QueueView:
             finally:
                 source.close()
         return self.first
+
+    def _kept_slot_at(self, kept: bytes, offset: int) -> int:
+        """`slot_at` by what is kept."""
+        entries = self._entries(kept)
+        is_older = self._is_valid(entries) & (entries["physical_offset"] < offset)
+        low, high = 0, len(entries)
+        while low < high:
+            middle = high - 1 if high == len(entries) else (low + high) // 2
+            low, high = (middle + 1, high) if is_older[middle] else (low, middle)
+        return self.first + low
 
     def _entries(self, data: bytes) -> npt.NDArray[np.void]:
         """The entries of a byte run; a cut last one is left out."""
