@@ -40,8 +40,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "_end", "_file_size", "_flushed", "_last_places", "_min", "extension", "files", "max_physical", "queue_id",
-        "topic",
+        "_end", "_file_size", "_flushed", "_head", "_last_places", "_min", "extension", "files", "max_physical",
+        "queue_id", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class ConsumeQueue:
         self._min = 0  # bytes, as the next two
         self._end = 0
         self._flushed = 0
+        self._head: tuple[int, bytes] | None = None  # from `load` on, until it is asked for no more: position, entries
         self._last_places: dict[int, int] = {}  # by start of a full file: where its last record stands in the log
 
     @property
@@ -169,6 +170,7 @@ class ConsumeQueue:
         if not thorough and end == self._end and (not starts or starts[-1] < end):
             return
         self._last_places.clear()
+        self._head = None
         self.files.cut(end)
         self._end = end if self.files.starts else 0
         self._flushed = min(self._flushed, self._end)
@@ -186,13 +188,14 @@ class ConsumeQueue:
         low = max(self._min, self.files.start)
 
         def is_held(position: int) -> bool:
-            data = self.files.read(position, _UNIT)
+            data = self._bytes_at(position)
             if len(data) < _UNIT:
                 return False  # the topic is being removed
             offset, size, _ = QUEUE_ENTRY.struct.unpack(data)
             return bool(offset >= min_physical) and size != PRE_BLANK_SIZE
 
         if low >= end:
+            self._head = None
             return
         if not is_held(end - _UNIT):  # the usual case for queues in which nothing happens
             self._min = end
@@ -201,6 +204,7 @@ class ConsumeQueue:
             self._min = low + bisect_left(places, True, key=is_held) * _UNIT
         else:
             self._min = low
+        self._head = None
 
     def expired(self, min_physical: int) -> list[int]:
         """Starts of the oldest files that hold only records before `min_physical` of the log, in order.
@@ -306,6 +310,7 @@ class ConsumeQueue:
         self._write(position - fill, memoryview(_PRE_BLANK * (fill // _UNIT) + data) if fill else data)
 
     def _write(self, position: int, data: memoryview) -> None:
+        self._head = None
         written = 0
         while written < len(data):
             is_added = position >= self.files.end
@@ -324,8 +329,15 @@ class ConsumeQueue:
             position += len(part)
             self._end = position
 
+    def _bytes_at(self, position: int) -> bytes:
+        """One entry; fewer bytes where the file ends before it."""
+        head = self._head
+        if head is not None and 0 <= (at := position - head[0]) <= len(head[1]) - _UNIT:
+            return head[1][at : at + _UNIT]
+        return self.files.read(position, _UNIT)
+
     def _entry(self, position: int) -> Entry:
-        data = self.files.read(position, _UNIT)
+        data = self._bytes_at(position)
         if len(data) < _UNIT:
             raise Corrupt(self.files.path_of(position), position % self._file_size, "the file ends before an entry")
         offset, size, code = QUEUE_ENTRY.struct.unpack(data)
@@ -333,9 +345,12 @@ class ConsumeQueue:
 
     def _written_end(self, start: int) -> int:
         """Where the entries of the file at `start` end."""
-        head = is_valid(read_entries(self.files.read(start, min(_NEAR_COUNT * _UNIT, self._file_size))))
+        data = self.files.read(start, min(_NEAR_COUNT * _UNIT, self._file_size))
+        head = is_valid(read_entries(data))
         if not head.all():
-            return start + int(np.argmin(head)) * _UNIT
+            size = int(np.argmin(head)) * _UNIT
+            self._head = start, data[:size]
+            return start + size
         return self._search(start + len(head) * _UNIT, start + self._file_size, lambda entry: not _is_written(entry))
 
     def _search(self, low: int, high: int, holds: Callable[[Entry], bool]) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.log.recovery.planner import planner as recovery
+from rmqstore.log.recovery import planner as recovery
 from rmqstore.message import Message
 from rmqstore.store import open_store
 from tests.crash.disks import Choice, MemoryDisk
