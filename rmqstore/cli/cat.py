@@ -55,7 +55,7 @@ def _key_words(_ctx: click.Context, _param: click.Parameter, text: str | None) -
 @click.option("--topic", required=True, callback=whole_text, help="The topic; `rmqstore inspect` lists them.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many messages.")
+@click.option("--limit", type=click.IntRange(1, 2**62), help="At most so many messages.")
 @click.option(
     "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
 )

@@ -4,10 +4,11 @@ import numpy as np
 
 from rmqstore.directory.batch_units import behind, settled
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_files import BATCH, QueueFiles, is_valid_entry
+from rmqstore.directory.queue_files import BATCH, QueueFiles, holds_message, is_valid_entry
 from rmqstore.formats import message
 from rmqstore.formats.names import is_light_queue
 from rmqstore.formats.properties import parse_properties
+from rmqstore.formats.record_crc import verify_property_crc
 from rmqstore.records.light_queues import LIGHT_QUEUE_ID, light_places
 
 # So many of the last entries behind a hole are tried one by one before the last good one is looked for by halving.
@@ -69,6 +70,25 @@ def batch_begin(queue: QueueFiles, start: int, end: int, view: LogView) -> int:
         return 0
     first = int(units[0]["base_queue_offset"])
     return first if rows[0] == 0 or not first else first - 1 if start else 0
+
+
+def lost_unit(queue: QueueFiles, end: int, view: LogView) -> int | None:
+    """Where the first unit of a batch queue leads of which none counts (`end` is that of those that do), if no sound
+    record of another queue stands there; else None.  Raises DataLost.
+    """
+    first = queue.first_slot()
+    units = queue.read(first, first + 1) if end <= first and queue.files else None
+    if units is None or not holds_message(queue.kind, units)[0]:
+        return None
+    place, size = int(units[0]["physical_offset"]), int(units[0]["size"])
+    if place < view.start:
+        return None
+    record = view.whole_record(place, size)
+    if record is not None and (record.topic, record.queue_id) != (queue.topic.encode(), queue.queue_id):
+        page, position = view.window(place, size)
+        if verify_property_crc(page[position : position + size].tobytes()) is not False:
+            return None
+    return place
 
 
 def unwritten_before(queue: QueueFiles, slot: int) -> int:

@@ -56,8 +56,11 @@ class QueueFiles:
         """
         size = self.layout.size
         data = bytearray()
-        for file in self.files:
-            low, high = max(first, file.start // size), min(last, file.end // size)
+        for number, file in enumerate(self.files):
+            end = file.end  # a file that is too long does not reach into the next one
+            if number + 1 < len(self.files):
+                end = min(end, self.files[number + 1].start)
+            low, high = max(first, file.start // size), min(last, end // size)
             if low >= high:
                 continue
             found = _read(self, file, low * size - file.start, (high - low) * size, (first, last))

@@ -71,6 +71,11 @@ class QueueView:
         self.end = end if self.files else 0
         self._keep()
 
+    def set_aside(self, reason: str) -> None:
+        """Lets none of its files count."""
+        self.bad_files += [(file, reason) for file in self.files]
+        self.files, self.end, self._kept = [], 0, None
+
     def _keep(self) -> None:
         """Keeps what is written of a small queue."""
         if len(self.files) != 1 or self.files[0].start % self.layout.size:

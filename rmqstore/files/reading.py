@@ -63,6 +63,11 @@ def path_list(paths: StorePath | Sequence[Item]) -> Sequence[StorePath | Item]:
     return [paths]
 
 
+def real_path(path: str) -> str:
+    """A path without symbolic links, as far as it exists."""
+    return os.path.realpath(path)
+
+
 def canonical_path(path: StorePath) -> str:
     """`path` absolute, with `~` expanded; symbolic links stay as written.  Bytes are a name as the system has it, and
     a file: URI is the path that it holds.

@@ -12,6 +12,8 @@ from rmqstore.formats.sys_flag import COMPRESSED, CompressionType, compression_t
 # Four times the 4 MiB that a broker takes by default: a larger body is a bomb, or from a broker with a raised limit.
 BODY_SIZE_MAX = 16 * 1024 * 1024
 
+_SIZE_MAX = 2**31 - 2  # what a value of Arrow holds, and a byte more fits everywhere
+
 
 class BodyError(ValueError):
     """A body that cannot be unpacked; the text is the reason.  The stored bytes stay at hand for the caller."""
@@ -26,6 +28,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, size_max: int = BODY_SIZ
     """
     if not sys_flag & COMPRESSED or not len(body):  # Java does not look at a body of no bytes
         return bytes(body)
+    size_max = min(size_max, _SIZE_MAX)
     kind = compression_type(sys_flag)
     if kind is None:
         raise BodyError(f"unknown compression in sysFlag {sys_flag:#x}")

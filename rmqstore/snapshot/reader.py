@@ -13,7 +13,7 @@ from rmqstore.annotations import checked
 from rmqstore.directory import config_files
 from rmqstore.directory.log_files import corrupt_at
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
-from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list
+from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list, real_path
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
@@ -133,7 +133,17 @@ def _directories(paths: Paths) -> list[_Directories]:
             if not is_directory(log):
                 raise NotAStore(log, "is not a directory; give those of storePathCommitLog, behind the store's own")
         found.append((name, canonical_path(first), tuple(map(canonical_path, logs))))
+    _refuse_one_store_twice([path for _, path, _ in found])
     return found
+
+
+def _refuse_one_store_twice(paths: Sequence[str]) -> None:
+    """Raises Rejected for two names of one directory: each message would come twice."""
+    by_place: dict[str, str] = {}
+    for path in paths:
+        before = by_place.setdefault(real_path(path), path)
+        if before is not path:
+            raise Rejected(f"{path} is the same directory as {before}, so that each message would come twice")
 
 
 class Snapshot:
@@ -257,7 +267,7 @@ class Snapshot:
         for store in self.stores:
             own = [span for span in ranges if span.broker == store.broker_name]
             if request.on_corrupt_record == "fail":
-                _refuse_unreachable_damage(store, {span.topic for span in own if span.start < span.end})
+                _refuse_unreachable_damage(store, {span.topic for span in own if _may_meet_the_end(store, span)})
             splits += plan_splits(store, prune_by_keys(store, own, request), request, budget)
         return splits
 
@@ -447,8 +457,16 @@ def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
         )
 
 
+def _may_meet_the_end(store: StoreExtent, span: QueueRange) -> bool:
+    """Whether what is damaged behind the entries may be of a range: it reads something, or all that the queue has."""
+    return span.start < span.end or span.end >= store.queues[span.topic, span.queue_id].max_offset
+
+
 def _refuse_unreachable_damage(store: StoreExtent, topics: set[str]) -> None:
     """Damaged records that were not dispatched: a scan of the queues would not even come across them."""
+    known = {topic for topic, _ in store.queues}
     for damage in store.damage if topics else ():
-        if damage.offset >= store.walk_from and (damage.topic is None or damage.topic in topics):
+        is_unreached = damage.offset >= store.walk_from or not damage.is_reached
+        # A topic that no queue has is what the damage made of a name.
+        if is_unreached and (damage.topic not in known or damage.topic in topics):
             raise Corrupt(damage.path, damage.position, damage.reason)

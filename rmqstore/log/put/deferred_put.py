@@ -108,8 +108,8 @@ class LatePuts:
             return
         column = table.column("properties")
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            if pa.types.is_null(chunk.type):
-                continue
+            if not pa.types.is_map(chunk.type) and not pa.types.is_list(chunk.type):
+                continue  # nothing, or what is refused where the rows are looked at
             is_map = isinstance(chunk, pa.MapArray)
             names, values = (chunk.keys, chunk.items) if is_map else chunk.flatten().flatten()
             if MULTI_DISPATCH in names.filter(values.is_valid()).unique().to_pylist():

@@ -23,8 +23,7 @@ def without_deleted_topics(store: StoreView) -> StoreView:
         ends[topic], leaving = honoured(noted, [places for _, places in held])
         for (queue, _), goes in zip(held, leaving, strict=True):
             if goes:
-                queue.bad_files += [(file, _GOES) for file in queue.files]
-                queue.files, queue.end = [], 0
+                queue.set_aside(_GOES)
     return replace(store, deleted_before=ends)
 
 

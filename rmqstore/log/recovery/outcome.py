@@ -101,18 +101,22 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
     return warnings
 
 
-def cut_warnings(queues: Sequence[PlannedQueue], log_end: int) -> list[str]:
-    """What is said of entries that go although the store was closed: messages are missing, or another program left them
+def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool) -> list[str]:
+    """What is said of entries that go as no record is behind them: messages are missing, or another program left them
     there, as RocketMQ's recovery does.  One line, however many queues it is about.
     """
     cut = [queue for queue in queues if queue.entry_end > (queue.keep or 0) and not queue.next_offset > queue.entry_end]
+    if not is_clean:  # there what was written since the checkpoint is written again
+        cut = [each for each in cut if each.next_offset < each.entry_end and not names.is_light_queue(each.topic)]
     if not cut:
         return []
     first, more = cut[0], len(cut) - 1
+    begin = first.keep or 0 if is_clean else first.next_offset
     others = f", and of {more} other queue{'s' if more > 1 else ''}" if more else ""
+    why = " though the store was closed" if is_clean else ""
     said = (
-        f"{first.directory}: entries {first.keep or 0} to {first.entry_end}{others} are dropped though the store was "
-        f"closed: they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
+        f"{first.directory}: entries {begin} to {first.entry_end}{others} are dropped{why}: "
+        f"they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
     )
     return [said]
 

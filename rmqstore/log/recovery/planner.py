@@ -290,7 +290,7 @@ class _Planner:
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
         warnings = [*self._warnings, *end_warnings(self._log, scan.end, reason, zeroed)]
-        warnings += cut_warnings(queues, end) if self._clean else []
+        warnings += cut_warnings(queues, end, is_clean=self._clean)
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]

@@ -27,7 +27,7 @@ _RECOVERED_FILES = 3
 class Damage:
     """A place that is not as it should be: byte `position` of the file `path`, byte `offset` of the log.
 
-    `topic` is the record's where it can still be read.
+    `topic` is the record's where it can still be read.  `is_reached`: entries lead to it, so that a scan meets it.
     """
 
     path: str
@@ -35,6 +35,7 @@ class Damage:
     reason: str
     offset: int
     topic: str | None = None
+    is_reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)

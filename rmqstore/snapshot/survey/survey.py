@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rmqstore.directory.coverage import Coverage
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_ends import batch_begin, batch_end, sound_end, unwritten_before
+from rmqstore.directory.queue_ends import batch_begin, batch_end, lost_unit, sound_end, unwritten_before
 from rmqstore.directory.queue_files import (
     BATCH,
     QueueFiles,
@@ -40,6 +40,9 @@ _CHECKED_SIZE = 16 * 1024 * 1024
 # The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
 _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
+_EMPTY_FILE = "the commitlog file that begins here is empty, and others follow it"
+_NO_RECORD = "not one sound record is in the log, and queue entries lead into it"
+_LOST_UNIT = "no sound record stands here, where the first unit of a batch queue leads"
 _NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
 _LOOKS_MAX = 8
@@ -198,6 +201,9 @@ class _Search:
 
     def settle_end(self, words: LastWords) -> None:
         """Calls it damage if what stands at the end was stored; the log then goes on as far as queue entries lead."""
+        self._tell_lost_files()
+        if words.is_clean:
+            self._tell_lost_units()
         found = self.chain_end
         if found is None:
             if words.is_clean and words.checkpoint is not None and self.known_end >= self.log_end > 0:
@@ -213,6 +219,25 @@ class _Search:
         self.damage.append(found)
         if claim.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
             self.log_end = self.walk_from = claim.reach
+
+    def _tell_lost_files(self) -> None:
+        """Calls it damage if a file is empty that others follow, or if entries lead behind the log's beginning and not
+        one sound record is there.
+        """
+        files = self.view.files
+        empty = [self._damage(file.start, _EMPTY_FILE) for file in files[:-1] if not file.size]
+        if files and self.log_end <= self.view.start < self.known_end and not self.damage:
+            empty.append(self._damage(self.view.start, _NO_RECORD))
+        self.damage += [replace(damage, is_reached=False) for damage in empty]
+
+    def _tell_lost_units(self) -> None:
+        """Calls it damage if a batch queue's first unit leads to a place before the end where no record stands that
+        could be its own, nor another's: who closed the store has written one there.
+        """
+        for key, queue in self.queues.items():
+            place = lost_unit(queue, self.entry_ends[key], self.view) if queue.kind == BATCH else None
+            if place is not None and place < self.log_end:
+                self.damage.append(replace(self._damage(place, _LOST_UNIT, key[0]), is_reached=False))
 
     def _coverage(self, behind: int = _LOOK_BACK_SIZE) -> tuple[int, int]:
         files = [file for file in self.view.files if file.start >= self.start]

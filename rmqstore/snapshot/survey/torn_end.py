@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles, first_behind, holds_message
-from rmqstore.formats import message
+from rmqstore.formats import message, sys_flag
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.names import QueueKey
 
@@ -79,8 +79,10 @@ def was_stored(
         return claim.is_there and any(newest_ms <= time < known.physic_timestamp_ms for time in times)
     # RocketMQ 5 tells the time of the last flush, any release that of the last message that was dispatched.
     known_ms = max(known.physic_timestamp_ms, known.logics_timestamp_ms)
-    is_known = known_ms > newest_ms or (known_ms == newest_ms and newest_ms in times)
-    return is_known and (claim.is_there or any(head))
+    if known_ms == newest_ms:  # what is put in bulk has one time, and nothing is left of it but its entries
+        is_later = bool(times) and times[_is_from_v6(head)] > known_ms
+        return newest_ms in times or (claim.is_there and not is_later)
+    return known_ms > newest_ms and (claim.is_there or any(head))
 
 
 def _head_at(view: LogView, offset: int) -> bytes:
@@ -88,6 +90,10 @@ def _head_at(view: LogView, offset: int) -> bytes:
         return b""
     page, position = view.window(offset, _HEAD_SIZE)
     return page[position : position + _HEAD_SIZE].tobytes()
+
+
+def _is_from_v6(head: bytes) -> bool:
+    return bool(message.HEAD.read(head)["sys_flag"] & sys_flag.BORN_HOST_V6)
 
 
 def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
