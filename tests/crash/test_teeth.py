@@ -28,7 +28,7 @@ from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.log.recovery import apply, log_end
-from rmqstore.log.recovery.planner import planner as recovery
+from rmqstore.log.recovery import planner as recovery
 from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk

@@ -1,6 +1,6 @@
 """Why a put was refused, in words: looked for only once it was, so that a put that goes well pays nothing for it.
 
-The rules are those of `record_frame.frame_of`, `batch_frames.batch_of` and `inner_batches`; here they are asked again,
+The rules are those of `record_frame.frame_of`, `batch_frame.batch_of` and `inner_batches`; here they are asked again,
 one by one, in their order.
 """
 
