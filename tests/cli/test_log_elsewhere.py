@@ -36,7 +36,8 @@ def test_verify_names_it_as_damage(run: Run, split: tuple[Path, Path]) -> None:
 
 def test_the_log_stands_behind_its_store_with_a_name_or_without(run: Run, split: tuple[Path, Path]) -> None:
     root, log = split
-    for arguments in ([root, log], [f"broker-a={root}", log], [f"a={root}", log, f"b={root}", log]):
+    copy = shutil.copytree(root, root.parent / "copy")
+    for arguments in ([root, log], [f"broker-a={root}", log], [f"a={root}", log, f"b={copy}", log]):
         for store in document_of(run("inspect", *arguments, "--json"))["stores"]:
             assert sum(topic["messages"] for topic in store["topics"]) == COUNT
 
