@@ -86,7 +86,8 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.records",
     },
-    "rmqstore.verify": {
+    "rmqstore.snapshot.finding": {"rmqstore.files"},
+    "rmqstore.snapshot.verify": {
         "rmqstore.directory",
         "rmqstore.errors",
         "rmqstore.files",
@@ -95,6 +96,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.arrow",
         "rmqstore.snapshot.request",
         "rmqstore.snapshot.survey",
+        "rmqstore.snapshot.finding",
     },
     "rmqstore.snapshot.scan": {
         "rmqstore.directory",
@@ -342,7 +344,8 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.reader",
         "rmqstore.snapshot.survey",
         "rmqstore.store",
-        "rmqstore.verify",
+        "rmqstore.snapshot.verify",
+        "rmqstore.snapshot.finding",
     },
     "spark_source": {
         "rmqstore",
@@ -383,7 +386,8 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.store",
         "rmqstore.sink",
         "rmqstore.snapshot",
-        "rmqstore.verify",
+        "rmqstore.snapshot.verify",
+        "rmqstore.snapshot.finding",
         "rmqstore.cli",
         "spark_source",
     },

@@ -17,10 +17,10 @@ from rmqstore.cli.output import (
     width,
     wrapped,
 )
+from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.reader import look_at
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.verify.finding import DAMAGE, Finding
-from rmqstore.verify.verify import verify as verify_store
+from rmqstore.snapshot.verify import verify as verify_store
 
 
 @click.command()

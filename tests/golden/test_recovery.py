@@ -26,8 +26,8 @@ from rmqstore.log.recovery.first_read import keeper
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.records.batch import CrcChecks, RecordBatch, read_batches
 from rmqstore.records.vectors import Records
-from rmqstore.verify.finding import DAMAGE
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, load_expected, unpack
 from tests.golden.departures import has_shifted_queue
 from tests.golden.rows import scanned

@@ -12,7 +12,7 @@ from rmqstore import Message, StoreConfig, StoreError, open_snapshot, open_store
 from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.errors import NotAStore
 from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.verify import verify
 from tests.mutation.damage import no_hang
 
 CONFIG = StoreConfig(flush="SYNC", log_file_size=65536, queue_file_size=2000, index_slot_count=50, index_item_count=200,

@@ -16,10 +16,10 @@ from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.message import Message, PutStatus
 from rmqstore.sink import Batch, append_once, stage_part
+from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
-from rmqstore.verify.finding import DAMAGE
-from rmqstore.verify.verify import verify
 from tests.snapshot.starved_reader import starved
 from tests.store.test_features import Opened
 

@@ -182,8 +182,10 @@ def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCo
     Where the clock stepped back, times do not say what came later, but the record that has the checkpoint's does.
     """
     oldest_ms, latest_ms = times_ms
-    if flushed_ms > latest_ms or oldest_ms >= flushed_ms:
+    if flushed_ms > latest_ms:
         return True
+    if oldest_ms >= flushed_ms:  # the record that was flushed last stands in front, unless only one behind has its time
+        return before.saw_flushed or not behind.saw_flushed
     return before.saw_flushed and not behind.saw_flushed
 
 

@@ -10,8 +10,8 @@ import rmqstore
 from rmqstore import Corrupt, Message, StoreConfig
 from rmqstore.formats import sys_flag
 from rmqstore.formats.inner_batch import Piece, encode_pieces
-from rmqstore.verify.finding import DAMAGE
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import SmallStore
 
 CONFIG = StoreConfig(flush="SYNC", log_file_size=64 * 1024, queue_file_size=400)

@@ -11,7 +11,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot import ScanRequest, SplitBudget, read_split
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS
 
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])

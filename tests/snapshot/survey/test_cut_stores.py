@@ -115,3 +115,19 @@ def test_a_recovery_tells_of_entries_that_lead_nowhere(tmp_path: Path) -> None:
         warnings = [each for each in again.warnings if "they lead nowhere in the log" in each]
     assert 0 < end < 60
     assert f"entries {end} to 60 are dropped" in warnings[0]
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "closed"])
+def test_a_first_file_of_zeros_in_front_of_flushed_records_is_refused(tmp_path: Path, is_killed: bool) -> None:
+    """All have one time: the flushed one that the checkpoint tells of is behind the zeros, so these were flushed."""
+    config = StoreConfig(
+        log_file_size=4096, queue_file_size=2000, message_size_max=1024, preallocate=False, flush="SYNC"
+    )
+    store = open_store(tmp_path, config, clock=ManualClock(), workers=False)
+    for number in range(60):
+        store.put(Message("t", b"body %d" % number)).raise_for_status()
+    store.flush()
+    store.abandon() if is_killed else store.close()
+    log_of(tmp_path).write_bytes(bytes(4096))
+    with pytest.raises(Corrupt, match="the next sound record is at"):
+        open_store(tmp_path, config, workers=False)

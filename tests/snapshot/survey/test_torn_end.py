@@ -11,8 +11,8 @@ from rmqstore.clock import ManualClock
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
-from rmqstore.verify.finding import DAMAGE
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])

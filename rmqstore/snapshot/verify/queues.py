@@ -17,10 +17,10 @@ from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.verify.finding import DAMAGE, NOTE, Finding, Tally, log_place
-from rmqstore.verify.log_ordered import END, RisingRows, Rows
-from rmqstore.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.log_ordered import END, RisingRows, Rows
+from rmqstore.snapshot.verify.stretch_facts import StretchReading
 
 _BLOCK_MAX = 4096
 _BLOCKS_ROWS = 4_000_000  # rows in the blocks of all queues together

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.survey import survey
-from rmqstore.verify.finding import DAMAGE, NOTE, Finding
-from rmqstore.verify.verify import verify
+from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, read_json, unpack
 from tests.golden.rows import fingerprint
 

@@ -12,8 +12,8 @@ from rmqstore.errors import Corrupt
 from rmqstore.files import reading
 from rmqstore.files.reading import DirectoryEntry, OpenFile, StoredFile
 from rmqstore.formats import broker_json, checkpoint, message, names
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.extents import StoreExtent, log_directories
-from rmqstore.verify.finding import DAMAGE, NOTE, Finding
 
 # A crash or a copy of a running broker leaves the checkpoint this far ahead of the log without harm.
 _AHEAD_MS = 60_000

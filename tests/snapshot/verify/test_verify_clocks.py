@@ -10,10 +10,10 @@ from rmqstore.clock import ManualClock
 from rmqstore.formats import java_hash
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
-from rmqstore.verify.finding import DAMAGE, Finding
-from rmqstore.verify.verify import verify
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 NOW, YEAR = 1_700_000_000_000, 365 * 86_400_000

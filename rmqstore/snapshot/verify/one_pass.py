@@ -12,13 +12,13 @@ from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.records.dispatch_rules import is_dispatched
 from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.snapshot.arrow.bodies import unreadable_bodies
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.verify.files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
-from rmqstore.verify.finding import DAMAGE, NOTE, Finding, log_place
-from rmqstore.verify.index import IndexCheck
-from rmqstore.verify.queues import QueueCheck
-from rmqstore.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
+from rmqstore.snapshot.verify.index import IndexCheck
+from rmqstore.snapshot.verify.queues import QueueCheck
+from rmqstore.snapshot.verify.stretch_facts import StretchReading
 
 
 def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:

@@ -10,10 +10,10 @@ from rmqstore.directory.index_files import IndexFile, index_files, opened_index
 from rmqstore.files import reading
 from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.verify.finding import DAMAGE, NOTE, Finding, Tally, log_place
-from rmqstore.verify.log_ordered import END, RisingRows, Rows
-from rmqstore.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.log_ordered import END, RisingRows, Rows
+from rmqstore.snapshot.verify.stretch_facts import StretchReading
 
 _BLOCK = 64 * 1024
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.verify.log_ordered import END, RisingRows
+from rmqstore.snapshot.verify.log_ordered import END, RisingRows
 
 LOG_END = 10_000
 

@@ -1,1 +1,0 @@
-"""A whole store checked in one pass."""
