@@ -289,8 +289,10 @@ class _Planner:
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
-        warnings = [*self._warnings, *end_warnings(self._log, scan.end, reason, zeroed)]
-        warnings += cut_warnings(queues, end, is_clean=self._clean)
+        at_end = end_warnings(self._log, scan.end, reason, zeroed)
+        # After a crash a broken record at the end, which is told, explains the entries that go.
+        at_end += cut_warnings(queues, end, is_clean=self._clean) if self._clean or not at_end else []
+        warnings = [*self._warnings, *at_end]
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
