@@ -1,6 +1,7 @@
 """`option("table", …)`: the tables beside the messages, by SQL."""
 
 import json
+import shutil
 
 import pytest
 from pyspark.errors import PySparkException
@@ -60,8 +61,9 @@ def test_messages_is_the_default_table(load, table):
     assert table("messages", subscribe="G101Normal").count() == load().count()
 
 
-def test_several_stores_and_a_view(spark, store):
-    stores = json.dumps({"a": str(store), "b": str(store)})
+def test_several_stores_and_a_view(spark, store, tmp_path):
+    copy = shutil.copytree(store, tmp_path / "copy")
+    stores = json.dumps({"a": str(store), "b": str(copy)})
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW q USING rmqstore OPTIONS (table 'queues', stores '{stores}')")
     rows = spark.sql("SELECT brokerName, sum(messages) AS n FROM q GROUP BY brokerName ORDER BY 1").collect()
     assert [row.brokerName for row in rows] == ["a", "b"]
