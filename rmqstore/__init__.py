@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rmqstore.broker.transaction_messages import TransactionState
     from rmqstore.consumer import Consumer
+    from rmqstore.records.batch import Dispatcher, RecordBatch
     from rmqstore.stats import Health
     from rmqstore.store import Store, open_store
 
@@ -40,6 +41,7 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "DataLost",
+    "Dispatcher",
     "DurabilityLost",
     "GetResult",
     "GetStatus",
@@ -50,6 +52,7 @@ __all__ = [
     "PutFailed",
     "PutResult",
     "PutStatus",
+    "RecordBatch",
     "Rejected",
     "Snapshot",
     "Store",
@@ -74,7 +77,9 @@ __all__ = [
 # Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
 _OF_THE_WRITER = {
     "Consumer": "rmqstore.consumer",
+    "Dispatcher": "rmqstore.records.batch",
     "Health": "rmqstore.stats",
+    "RecordBatch": "rmqstore.records.batch",
     "Store": "rmqstore.store",
     "TransactionState": "rmqstore.broker.transaction_messages",
     "open_store": "rmqstore.store",

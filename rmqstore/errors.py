@@ -208,6 +208,16 @@ class Corrupt(StoreError):
         )
 
 
+class StoreDamaged(Corrupt):
+    """Damage that a store meets which is open for writing, or about to be opened: nothing is left out there."""
+
+    def _line(self) -> str:
+        return (
+            f"{self.path} @ {self.offset}: {self.reason}; `rmqstore verify` lists all damage, and "
+            "rmqstore.open_snapshot reads what is sound"
+        )
+
+
 class TooLarge(Corrupt):
     """A file of JSON with more in it than is read: it may be sound, so nothing takes its place, and nothing is made of
     it.

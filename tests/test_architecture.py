@@ -303,6 +303,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.errors",
         "rmqstore.formats",
         "rmqstore.message",
+        "rmqstore.records",
         "rmqstore.snapshot",
         "rmqstore.stats",
         "rmqstore.store",
@@ -331,6 +332,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.store",
     },
     "rmqstore.cli": {
+        "rmqstore.arguments",
         "rmqstore",
         "rmqstore.config",
         "rmqstore.directory",

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rmqstore import StoredMessage
+from rmqstore.arguments import I64_MAX
 from rmqstore.cli.output import (
     body_fields,
     body_text,
@@ -50,6 +51,8 @@ class _Place(click.ParamType):  # type: ignore[type-arg]  # generic for type che
             return text
         if not (text.isascii() and text.isdigit()):
             self.fail(f"{text!r}: an offset of the commitlog, or an offset message id", param, ctx)
+        if int(text) > I64_MAX:
+            self.fail(f"{text}: beyond any commitlog, which ends before {I64_MAX}", param, ctx)
         return int(text)
 
 
@@ -178,7 +181,7 @@ def _groups(store: StoreExtent) -> Iterator[Document]:
 def _show_store(document: Document) -> None:
     held, is_plain = document["logEnd"] - document["logStart"], document["queueLayout"] == "file"
     facts = [
-        ("broker", f"{document['brokerName']}, written by RocketMQ {document['versionLine']}"),
+        ("broker", f"{document['brokerName']}, as RocketMQ {document['versionLine']} writes"),
         ("state", _state(document)),
         ("commitlog", f"{document['logStart']} to {document['logEnd']}, {byte_size(held)}{_file_sizes(document)}"),
         ("queues", "consume queue files" if is_plain else "RocksDB, not read: scans walk the commitlog"),

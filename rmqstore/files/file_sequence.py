@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem, byte_size, directory_of, join
 from rmqstore.formats.names import format_start, parse_start
 
@@ -409,9 +409,9 @@ class FileSequence:
         for start, directory, entry in found:
             path = join(directory, entry.name)
             if entry.size != self.file_size:
-                raise Corrupt(path, entry.size, f"the file has {entry.size} bytes, its sequence {self.file_size}")
+                raise StoreDamaged(path, entry.size, f"the file has {entry.size} bytes, its sequence {self.file_size}")
             if end is not None and start < end:
-                raise Corrupt(path, 0, f"starts at {start}, where the file before it, up to {end}, still reaches")
+                raise StoreDamaged(path, 0, f"starts at {start}, where the file before it, up to {end}, still reaches")
             if end is not None and start > end:
                 warnings.append(f"{path}: no file holds [{end}, {start})")
             if start % self.file_size:

@@ -163,8 +163,11 @@ def list_entries(directory: str) -> list[DirectoryEntry]:
     return found
 
 
-def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tuple[StoredFile, ...]:
-    """The files of a numbered series in order; names that `parse` refuses, directories and empty files are left out.
+def list_stored_files(
+    directory: str, parse: Callable[[str], int | None], *, with_empty: bool = False
+) -> tuple[StoredFile, ...]:
+    """The files of a numbered series in order; names that `parse` refuses and directories are left out, and so are
+    empty files unless they are asked for.
 
     A file that vanishes while it is looked at is left out as well: its owner deleted it.  Raises as `list_names`.
     """
@@ -179,7 +182,7 @@ def list_stored_files(directory: str, parse: Callable[[str], int | None]) -> tup
                     status = entry.stat()
                 except FileNotFoundError:
                     continue
-                if entry.is_file() and status.st_size > 0:
+                if entry.is_file() and (with_empty or status.st_size > 0):
                     modified_ms = status.st_mtime_ns // 1_000_000
                     found.append(StoredFile(entry.path, start, status.st_size, modified_ms, status.st_ino))
     except (FileNotFoundError, NotADirectoryError):

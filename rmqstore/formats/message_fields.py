@@ -40,6 +40,21 @@ def plain_message(message: Message) -> Message:
     return replace(message, **fields)
 
 
+def with_plain_numbers(message: Message) -> Message:
+    """The message with plain integers where something stands that means one; all else as it is, for a hook may make it
+    right.
+    """
+    fields: dict[str, Any] = {}
+    for name in _INTEGERS:
+        value = getattr(message, name)
+        if type(value) is not int:
+            try:
+                fields[name] = arguments.integer(name, value)
+            except Rejected:
+                continue
+    return replace(message, **fields) if fields else message
+
+
 def settled_keys(message: Message) -> Any:
     """The keys of a message, and from now on in it, as they can be looked at more than once: an iterator brings them
     only the first time, and the message may be put again, or why it was refused may be looked for.

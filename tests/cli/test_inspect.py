@@ -93,3 +93,15 @@ def test_no_such_record(offset: int, words: str, run: Run, store_of: StoreOf) ->
     assert result.exit_code == 1
     assert words in last_line(result.stderr)
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_record_beyond_any_commitlog_is_no_offset(run: Run, store_of: StoreOf) -> None:
+    answer = run("inspect", store_of("basic"), "--record", 2**63)
+    assert answer.exit_code == 2
+    assert "beyond any commitlog" in answer.stderr
+
+
+def test_what_a_store_is_like_does_not_say_who_wrote_it(run: Run, tmp_path: Path) -> None:
+    with rmqstore.open_store(tmp_path):
+        pass
+    assert "as RocketMQ 4.9.x writes" in run("inspect", tmp_path).stdout

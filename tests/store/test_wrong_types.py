@@ -51,6 +51,15 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("born_host", {"born_host": ["h"]}, "text"),
     ("wait_store_ok", {"wait_store_ok": "false"}, "True or False"),
 ]
+
+
+class Number:
+    """A number to `operator.index`, and to nothing else."""
+
+    def __index__(self) -> int:
+        return 3
+
+
 PUTS: dict[str, Callable[[Store, Message], object]] = {
     "put": lambda store, message: store.put(message),
     "put_batch": lambda store, message: store.put_batch([Message("orders", b"first"), message]),
@@ -273,3 +282,19 @@ def test_a_configuration_is_a_store_config() -> None:
     with pytest.raises(WrongType, match=r"config=.*StoreConfig"):
         opened({"flush": "SYNC"})  # type: ignore[arg-type]
     assert SMALL.flush == "SYNC"
+
+
+@pytest.mark.parametrize("how", PUTS)
+@pytest.mark.parametrize("field", ["queue_id", "flag", "sys_flag", "born_timestamp_ms", "reconsume_times"])
+def test_what_stands_for_an_integer_is_taken_as_one(field: str, how: str) -> None:
+    answers = []
+    for value in (Number(), 3):
+        store = opened()
+        if how == "a batch topic":
+            store.topics.put(TopicConfig("orders", attributes={"queue.type": "BatchCQ"}))
+        fields: dict[str, Any] = {field: value}
+        try:
+            answers.append(getattr(PUTS[how](store, Message("orders", b"", **fields)), "status", None))
+        except Rejected as refusal:
+            answers.append(str(refusal))
+    assert answers[0] == answers[1]

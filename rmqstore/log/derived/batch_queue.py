@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
@@ -195,7 +195,9 @@ class BatchQueue:
     def _unit(self, position: int) -> Units:
         data = self.files.read(position, _UNIT)
         if len(data) < _UNIT:
-            raise Corrupt(self.files.path_of(position), position % self.files.file_size, "the file ends before a unit")
+            raise StoreDamaged(
+                self.files.path_of(position), position % self.files.file_size, "the file ends before a unit"
+            )
         return read_batch_entries(data)
 
     def _search(self, low: int, high: int, holds: Callable[[Units], bool]) -> int:

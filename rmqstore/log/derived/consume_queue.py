@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.message_columns import Ints, take_rows
@@ -123,7 +123,7 @@ class ConsumeQueue:
         position = int(queue_offsets[rows[0]]) * _UNIT if is_new else self._end
         if not 0 <= position <= _POSITION_MAX:
             reason = f"a record says queue offset {position // _UNIT}, which no queue file can hold"
-            raise Corrupt("commitlog", int(entries["physical_offset"][rows[0]]), reason)
+            raise StoreDamaged("commitlog", int(entries["physical_offset"][rows[0]]), reason)
         rows = self._following(queue_offsets, rows, position // _UNIT)
         if not len(rows):
             return 0
@@ -264,7 +264,7 @@ class ConsumeQueue:
             if queue_offset > following:
                 place = f"{self.topic}/{self.queue_id}: the record of queue offset {queue_offset} follows"
                 reason = f"{place} that of {following - 1}; those between are missing in the log"
-                raise Corrupt(self.files.directories[0], following * _UNIT, reason)
+                raise StoreDamaged(self.files.directories[0], following * _UNIT, reason)
             if queue_offset == following:
                 kept.append(row)
                 following += 1
@@ -339,7 +339,9 @@ class ConsumeQueue:
     def _entry(self, position: int) -> Entry:
         data = self._bytes_at(position)
         if len(data) < _UNIT:
-            raise Corrupt(self.files.path_of(position), position % self._file_size, "the file ends before an entry")
+            raise StoreDamaged(
+                self.files.path_of(position), position % self._file_size, "the file ends before an entry"
+            )
         offset, size, code = QUEUE_ENTRY.struct.unpack(data)
         return offset, size, code
 

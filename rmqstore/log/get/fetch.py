@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore import arguments
-from rmqstore.errors import Corrupt, DataLost, Rejected
+from rmqstore.errors import DataLost, Rejected, StoreDamaged
 from rmqstore.formats import message as layouts
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -222,7 +222,7 @@ class Fetch:
         if not message.is_sound:
             file_size = self._log.files.file_size
             path = self._log.files.path_of(message.physical_offset)
-            raise Corrupt(path, message.physical_offset % file_size, message.corrupt_reason or "")
+            raise StoreDamaged(path, message.physical_offset % file_size, message.corrupt_reason or "")
         return message
 
     def query(

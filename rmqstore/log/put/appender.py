@@ -16,7 +16,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.formats import properties, sys_flag
-from rmqstore.formats.message_fields import explain
+from rmqstore.formats.message_fields import explain, with_plain_numbers
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.names import QueueKey
 from rmqstore.locks import let_go
@@ -24,7 +24,7 @@ from rmqstore.log.encode.arrow_rows import ArrowRows, as_table
 from rmqstore.log.encode.batch_frame import BatchFrame, batch_of
 from rmqstore.log.encode.columns import EncodedColumns, record_blocks
 from rmqstore.log.encode.dispatch_rows import FreshBlock
-from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
+from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of, has_plain_types
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile
 from rmqstore.log.put.deferred_put import LatePut, LatePuts
 from rmqstore.log.put.group_commit import GroupPut, Placed, Run, Waiting
@@ -103,6 +103,8 @@ class Appender:
         if refused is not None:
             return self._refusal_of(refused)
         try:
+            if not has_plain_types(message):
+                message = with_plain_numbers(message)
             if self._hooks:
                 answer = self._hooked(message)
                 if isinstance(answer, PutResult):
@@ -161,7 +163,7 @@ class Appender:
         try:
             chosen = []
             for message in messages:
-                answer = self._hooked(message)
+                answer = self._hooked(message if has_plain_types(message) else with_plain_numbers(message))
                 if isinstance(answer, PutResult):
                     return answer
                 chosen.append(answer)

@@ -14,7 +14,7 @@ import numpy as np
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, BatchTopics, QueueKinds
-from rmqstore.errors import Corrupt
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import message
@@ -216,7 +216,7 @@ def _complete_record(partial: tuple[int, int], plan: RecoveryPlan, log: FileSequ
     offset, held = partial
     found = next(read_batches(log.read, offset, plan.log_end, log.file_size, window_size=message.BLANK.size), None)
     if not isinstance(found, RecordBatch):
-        raise Corrupt(log.path_of(offset), offset % log.file_size, "the record that the index ends with is gone")
+        raise StoreDamaged(log.path_of(offset), offset % log.file_size, "the record that the index ends with is gone")
     rest = _RestOfRecord(found.offsets, found.located, found.end)
     rest.skipped = held
     index.end_offset = offset - 1
@@ -254,7 +254,7 @@ def _records(plan: RecoveryPlan, log: FileSequence) -> Iterator[Records]:
     for item in read_batches(log.read, start, plan.log_end, log.file_size, places=plan.seen.places):
         if isinstance(item, message.Torn):
             reason = f"changed meanwhile: {item.reason}"
-            raise Corrupt(log.path_of(item.position), item.position % log.file_size, reason)
+            raise StoreDamaged(log.path_of(item.position), item.position % log.file_size, reason)
         if isinstance(item, RecordBatch):
             yield item
 
@@ -319,4 +319,4 @@ def _compare(plan: RecoveryPlan, queues: QueueTable) -> None:
         if found.get(key, 0) != behind:
             directory = next(queue.directory for queue in plan.all_queues if (queue.topic, queue.queue_id) == key)
             reason = f"the queue came out with its end at {found.get(key, 0)}, planned was {behind}"
-            raise Corrupt(directory, 0, reason)
+            raise StoreDamaged(directory, 0, reason)

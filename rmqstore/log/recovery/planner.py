@@ -16,7 +16,7 @@ from rmqstore.directory.disk import ReadableDisk
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView, open_view
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, StoreDamaged
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
@@ -135,8 +135,9 @@ class _Planner:
     def _plan_without_log(self) -> RecoveryPlan:
         entries = [queue for queue in _all_queues(self._store) if queue.end > queue.first]
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
-            reason = "there is no commitlog file, while queues or index have entries; recovering would delete them"
-            raise Corrupt(join(self._store.root, "commitlog"), 0, reason)
+            had = "no commitlog file has anything in it" if self._removed else "there is no commitlog file"
+            reason = f"{had}, while queues or index have entries; recovering would delete them"
+            raise StoreDamaged(join(self._store.root, "commitlog"), 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, is_whole=True)
@@ -275,8 +276,8 @@ class _Planner:
     def _corrupt(self, offset: int, reason: str) -> Corrupt:
         file = self._log.file_at(offset)
         if file is None:
-            return Corrupt(directory_of(self._log.files[0].path), offset, f"{reason}; {_CUT_HINT}")
-        return Corrupt(file.path, offset - file.start, f"{reason}; {_CUT_HINT}")
+            return StoreDamaged(directory_of(self._log.files[0].path), offset, f"{reason}; {_CUT_HINT}")
+        return StoreDamaged(file.path, offset - file.start, f"{reason}; {_CUT_HINT}")
 
     # --- the plan
 

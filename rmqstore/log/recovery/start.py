@@ -6,7 +6,7 @@ from itertools import pairwise
 from rmqstore.directory.disk import ListedFile, ReadableDisk
 from rmqstore.directory.log_coverage import is_covered
 from rmqstore.directory.store_view import LogView, StoreView
-from rmqstore.errors import Corrupt
+from rmqstore.errors import StoreDamaged
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
@@ -40,14 +40,14 @@ def settled_log(
         removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
     for file in files:
         if file.size > size or (file.size < size and file is not files[-1] and must_refuse):
-            raise Corrupt(file.path, file.size, f"the file has {file.size} bytes, the others {size}")
+            raise StoreDamaged(file.path, file.size, f"the file has {file.size} bytes, the others {size}")
         if file.start % size:
-            raise Corrupt(file.path, 0, f"it starts at {file.start}, which is no multiple of {size}")
+            raise StoreDamaged(file.path, 0, f"it starts at {file.start}, which is no multiple of {size}")
         if file.size < size:
             resized.append(ResizedFile(file.path, file.size, size))
     for file, later in pairwise(files):
         if later.start == file.start:
-            raise Corrupt(later.path, 0, f"{file.path} holds the same part of the log")
+            raise StoreDamaged(later.path, 0, f"{file.path} holds the same part of the log")
         if later.start != file.start + size:
             warnings.append(f"no commitlog file holds {file.start + size} to {later.start}")
     settled = LogView(disk, files)

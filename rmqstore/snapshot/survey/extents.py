@@ -163,12 +163,18 @@ def log_directories(root: str) -> list[str]:
 
 
 def find_log_files(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
-    """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them."""
+    """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them.
+
+    A file that is still empty is left out where it is being made: behind all others.
+    """
     by_start: dict[int, StoredFile] = {}
     for directory in [*log_directories(root), *extra]:
-        for file in reading.list_stored_files(directory, names.parse_start):
+        for file in reading.list_stored_files(directory, names.parse_start, with_empty=True):
             by_start.setdefault(file.start, file)
-    return tuple(by_start[start] for start in sorted(by_start))
+    files = [by_start[start] for start in sorted(by_start)]
+    while files and not files[-1].size:
+        files.pop()
+    return tuple(files)
 
 
 def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:

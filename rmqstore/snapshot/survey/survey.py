@@ -41,7 +41,9 @@ _CHECKED_SIZE = 16 * 1024 * 1024
 _LOOK_BACK_SIZE = 1024 * 1024
 _TAIL_ENTRIES = 1024
 _EMPTY_FILE = "the commitlog file that begins here is empty, and others follow it"
-_NO_RECORD = "not one sound record is in the log, and queue entries lead into it"
+_NO_RECORD = "not one sound record is in the log, and queue entries tell of some"
+# The largest message that a broker takes by default: as much may be left blank at the end of a file.
+_REST_MAX = 4 * 1024 * 1024
 _LOST_UNIT = "no sound record stands here, where the first unit of a batch queue leads"
 _NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
@@ -225,10 +227,20 @@ class _Search:
         one sound record is there.
         """
         files = self.view.files
-        empty = [self._damage(file.start, _EMPTY_FILE) for file in files[:-1] if not file.size]
-        if files and self.log_end <= self.view.start < self.known_end and not self.damage:
+        empty = [Damage(file.path, 0, _EMPTY_FILE, file.start) for file in files if not file.size]
+        if files and self.log_end <= self.view.start and not self.damage and self._is_missed():
             empty.append(self._damage(self.view.start, _NO_RECORD))
         self.damage += [replace(damage, is_reached=False) for damage in empty]
+
+    def _is_missed(self) -> bool:
+        """Whether queue entries tell of records in a log that has none: where it begins or behind, or so far before it
+        that more is missing than the rest of a file that has expired.
+        """
+        if self.known_end > self.view.start:
+            return True
+        newest = [queue.read(end - 1, end)[0] for queue in self.queues.values() if (end := queue.written_end())]
+        reach = max((int(entry["physical_offset"]) + int(entry["size"]) for entry in newest), default=self.view.start)
+        return self.view.start - reach > min(_REST_MAX, self.view.files[0].size // 2)
 
     def _tell_lost_units(self) -> None:
         """Calls it damage if a batch queue's first unit leads to a place before the end where no record stands that

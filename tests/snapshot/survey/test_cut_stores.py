@@ -11,6 +11,7 @@ import pytest
 from rmqstore import Corrupt, Message, Rejected, StoreConfig, TopicConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.formats.names import format_start
+from rmqstore.formats.queue_entry import read_entries
 
 SMALL = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=4096, preallocate=False)
 MODES = pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
@@ -131,3 +132,72 @@ def test_a_first_file_of_zeros_in_front_of_flushed_records_is_refused(tmp_path: 
     log_of(tmp_path).write_bytes(bytes(4096))
     with pytest.raises(Corrupt, match="the next sound record is at"):
         open_store(tmp_path, config, workers=False)
+
+
+FILES = StoreConfig(log_file_size=4096, queue_file_size=2000, message_size_max=512, preallocate=False)
+
+
+def log_files_of(root: Path, is_killed: bool) -> list[Path]:
+    """The log files of a store of 100 messages in three files, which nobody has open any more."""
+    store = open_store(root, FILES, workers=False)
+    for number in range(100):
+        store.put(Message("t", b"body %d" % number))
+    store.flush()
+    store.abandon() if is_killed else store.close()
+    return sorted((root / "commitlog").iterdir())
+
+
+@MODES
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "closed"])
+def test_an_empty_first_log_file_is_no_file_that_expired(tmp_path: Path, is_killed: bool, mode: str) -> None:
+    first = log_files_of(tmp_path, is_killed)[0]
+    os.truncate(first, 0)
+    with pytest.raises(Corrupt, match="is empty, and others follow it") as told:
+        count_of(tmp_path, mode)
+    assert told.value.path == str(first)
+
+
+@MODES
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "closed"])
+def test_a_store_of_which_only_the_file_made_in_advance_is_left_is_not_empty(
+    tmp_path: Path, is_killed: bool, mode: str
+) -> None:
+    files = log_files_of(tmp_path, is_killed)
+    for path in files:
+        path.unlink()
+    (tmp_path / "commitlog" / format_start(4096 * len(files))).write_bytes(bytes(4096))
+    with pytest.raises(Corrupt, match="not one sound record"):
+        count_of(tmp_path, mode)
+
+
+@MODES
+def test_a_store_whose_messages_have_all_expired_is_empty(tmp_path: Path, mode: str) -> None:
+    """RocketMQ keeps the newest file, which is blank where the one before is full to its last record."""
+    files = log_files_of(tmp_path, True)
+    for path in files:
+        path.unlink()
+    queue = tmp_path / "consumequeue" / "t" / "0" / format_start(0)
+    entries = read_entries(queue.read_bytes())
+    kept = int((entries["physical_offset"] + entries["size"] <= 8192).sum())
+    assert 0 < kept < 100
+    os.truncate(queue, 20 * kept)
+    (tmp_path / "commitlog" / format_start(8192)).write_bytes(bytes(4096))
+    assert count_of(tmp_path, mode) == 0
+
+
+def test_what_keeps_a_store_shut_does_not_speak_of_options_of_a_read(tmp_path: Path) -> None:
+    for path in log_files_of(tmp_path, False)[:1]:
+        os.truncate(path, 0)
+    with pytest.raises(Corrupt) as told:
+        open_store(tmp_path, FILES, workers=False)
+    assert "onCorruptRecord" not in str(told.value)
+    assert "`rmqstore verify` lists all damage" in str(told.value)
+
+
+def test_a_log_file_of_one_byte_is_not_called_absent(tmp_path: Path) -> None:
+    first, *others = log_files_of(tmp_path, True)
+    os.truncate(first, 1)
+    for path in others:
+        path.unlink()
+    with pytest.raises(Corrupt, match="no commitlog file has anything in it"):
+        open_store(tmp_path, FILES, workers=False)
