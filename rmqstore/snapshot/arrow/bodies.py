@@ -57,7 +57,7 @@ def _unpacked(located: Located, row: int, size_max: int) -> Unpacked:
     try:
         return decompress(stored, int(located.flags[row]), size_max)
     except BodyError as error:
-        return error
+        return BodyError(str(error))  # without frames, which would keep what they had unpacked
 
 
 def body_array(located: Located, packed: Mask, unpacked: Sequence[Unpacked]) -> tuple[pa.Array, dict[int, str]]:

@@ -1,9 +1,11 @@
 """Bodies that expand: a batch is as large as what comes out of them, and what nobody asked for is not unpacked."""
 
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -107,3 +109,25 @@ def test_a_size_that_a_frame_only_claims_is_not_believed(codec: str, tmp_path: P
     assert "malloc" not in (row["corruptReason"] or "")
     assert row["body"] in (None, b"")
     assert bool(row["corruptReason"]) == (row["body"] is None)
+
+
+@pytest.mark.parametrize("codec", CODES)
+def test_bodies_beyond_the_limit_hold_no_memory(codec: str, tmp_path: Path) -> None:
+    """An error that is kept keeps its frames, and these what they had unpacked."""
+    limit = 1024 * 1024
+    store = SmallStore(file_size=4 * 1024 * 1024)
+    for _ in range(60):
+        store.add(body=packed(bytes(limit + 1), codec), sys_flag=COMPRESSED | CODES[codec])
+    store.write(tmp_path)
+    snapshot = open_snapshot(tmp_path)
+    options: dict[str, Any] = {"on_corrupt_record": "null", "body_bytes_max": limit, "columns": "*"}
+    snapshot.scan(["T"], **options).read_all()  # what is imported by the first scan is none of it
+    tracemalloc.start()
+    try:
+        reasons = snapshot.scan(["T"], **options).read_all()["corruptReason"].to_pylist()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all("unpacks to more than" in reason for reason in reasons)
+    assert len(reasons) == 60
+    assert peak < 10 * limit
