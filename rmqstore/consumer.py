@@ -60,8 +60,11 @@ class Offsets(Protocol):
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where a group goes on in a queue; None if it never was there."""
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Notes it, in memory."""
+    def removals(self, topic: str) -> int:
+        """Changes when a topic is deleted; odd while it is being deleted."""
+
+    def commit_if(self, removals: int, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Notes it, in memory, if the topic was not deleted since `removals` was asked for."""
 
     def persist(self) -> None:
         """Makes all that was noted durable."""
@@ -150,6 +153,7 @@ class Consumer:
         self._positions: dict[QueueKey, int] = {}
         self._order: deque[QueueKey] = deque()  # the queue whose turn it is comes first
         self._polls_to_look = 0
+        self._removals = {name: offsets.removals(name) for name in self._tags}
         self._look(from_latest=consume_from == "latest")
 
     def __repr__(self) -> str:
@@ -172,6 +176,7 @@ class Consumer:
         delivered and says so (`corrupt_reason`).  Raises Rejected for a `max_count` below 1, StoreClosed.
         """
         max_count = arguments.integer("max_count", max_count, 1)
+        self._forget_deleted()
         if self._polls_to_look <= 0:
             self._look()
         self._polls_to_look -= 1
@@ -187,7 +192,7 @@ class Consumer:
         """
         for (topic, queue_id), position in self._positions.items():
             if self._offsets.committed(self.group, topic, queue_id) != position:
-                self._offsets.commit(self.group, topic, queue_id, position)
+                self._offsets.commit_if(self._removals[topic], self.group, topic, queue_id, position)
         self._offsets.persist()
 
     @checked
@@ -229,12 +234,14 @@ class Consumer:
             raise Rejected(f"{topic!r} is not consumed: one of {', '.join(self._tags)}")
         queue_id = arguments.integer("queue_id", queue_id, 0, arguments.I32_MAX)
         offset = arguments.integer("offset", offset, 0)
+        self._forget_deleted()
         if (topic, queue_id) not in self._positions:
             self._order.append((topic, queue_id))
         self._positions[topic, queue_id] = offset
 
     def lag(self) -> dict[QueueKey, int]:
         """By topic and queue id, how many messages are not polled yet, tags aside."""
+        self._forget_deleted()
         self._look()
         ends = {key: self._source.bounds(*key)[1] for key in self._positions}
         return {key: max(ends[key] - position, 0) for key, position in self._positions.items()}
@@ -250,6 +257,20 @@ class Consumer:
             self._positions[key] = start if committed is None else committed
         self._order.extendleft(reversed(new))
         return new
+
+    def _forget_deleted(self) -> None:
+        """Forgets the queues of topics that were deleted: later ones of their names are read from their beginning."""
+        for topic, known in self._removals.items():
+            now = self._offsets.removals(topic)
+            if now != known:
+                for key in [key for key in self._positions if key[0] == topic]:
+                    del self._positions[key]
+                    self._order.remove(key)
+                self._removals[topic], self._polls_to_look = now, 0
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether what was just read of a topic may be of a queue that is deleted."""
+        return self._removals[topic] % 2 == 1 or self._offsets.removals(topic) != self._removals[topic]
 
     def _turns(self, queues: Sequence[QueueKey], max_count: int) -> list[StoredMessage]:
         """What some queues have, one after the other; each that was asked goes to the end of the order."""
@@ -270,6 +291,8 @@ class Consumer:
         while True:
             before = self._positions[key]
             result = self._source.get(topic, queue_id, before, max_count, tags=self._tags[topic])
+            if self._is_gone(topic):
+                return []
             after = min(result.next_offset, max(result.max_offset, result.min_offset))
             self._positions[key] = after
             if after == before or result.messages:

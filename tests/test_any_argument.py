@@ -55,6 +55,7 @@ PARTS: dict[str, Callable[[Store], Any]] = {
 }
 # What the store's own parts ask of each other, at every put or with what they made themselves.
 OWN_CALLS = {
+    "ConsumerOffsets": {"commit_if", "removing"},
     "Topics": {"adopt", "admit_columns", "is_batch_topic", "refusal_reason", "why_not"},
     "Retries": {"divert"},
     "Transactions": {"claim_next", "continued", "decide", "half_at", "is_committed", "release", "settle"},

@@ -399,3 +399,44 @@ def facts(message: StoredMessage) -> Facts:
         message.topic, message.queue_id, message.queue_offset, message.msg_id, message.keys, message.tags,
         message.reconsume_times,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("new", [5, 10, 25])
+@pytest.mark.parametrize("commits", ["before", "afterwards", "never"])
+def test_a_topic_that_is_made_again_is_read_from_its_beginning(tmp_path: Path, new: int, commits: str):
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        for number in range(10):
+            store.put(Message("orders", b"old %d" % number))
+        store.flush()
+        consumer = store.consumer("billing", "orders")
+        assert len(consumer.poll(100)) == 10
+        if commits == "before":
+            consumer.commit()
+        assert store.delete_topic("orders")
+        fresh = [b"new %d" % number for number in range(new)]
+        for body in fresh:
+            store.put(Message("orders", body))
+        store.flush()
+        if commits == "afterwards":
+            consumer.commit()
+        with store.consumer("billing", "orders") as other:
+            assert bodies(other.poll(100)) == fresh
+        store.offsets.commit("billing", "orders", 0, 0)
+        assert bodies(consumer.poll(100)) == fresh
+        assert sum(consumer.lag().values()) == 0
+        consumer.commit()
+        assert store.offsets.committed("billing", "orders", 0) == new
+
+
+def test_nothing_is_read_or_committed_of_a_topic_while_it_is_deleted(shop: Shop):
+    shop.put(*numbers(0, 5))
+    consumer = shop.consumer()
+    assert len(consumer.poll(2)) == 2
+    with shop.offsets.removing("orders"):
+        assert consumer.poll() == []
+        consumer.commit()
+        assert shop.offsets.all() == {}
+        late = shop.consumer()
+        assert late.poll() == []
+    assert bodies(consumer.poll()) == numbers(0, 5)
+    assert bodies(late.poll()) == numbers(0, 5)

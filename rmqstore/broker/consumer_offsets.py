@@ -1,7 +1,9 @@
 """How far each group has consumed: config/consumerOffset.json, with that of light queues (lmqConsumerOffset.json)."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +55,7 @@ class ConsumerOffsets:
         self._lock = threading.Lock()  # guards the table and the count of its changes
         self._table: OffsetTable = {}
         self._change_count = 0
+        self._removals: Counter[str] = Counter()
         self._persist_lock = threading.Lock()  # guards the files and what follows; taken before the other
         self._persisted_count = 0
         self._version: DataVersion | None = DataVersion(0, clock.now_ms())
@@ -103,19 +106,45 @@ class ConsumerOffsets:
         self._require_store()
         queue_id, offset = integer("queue_id", queue_id, 0, I32_MAX), integer("offset", offset, 0)
         with self._lock:
-            offsets = self._table.get((group, topic))
-            if offsets is None:
-                if not (names.is_topic_name(group) and names.is_topic_name(topic)):
-                    raise Rejected(f"group={group!r}, topic={topic!r}: letters, digits, %, |, _ and -, at most 255")
-                offsets = self._table[group, topic] = {}
-            if offsets.get(queue_id) != offset:
-                offsets[queue_id] = offset
-                self._change_count += 1
+            self._commit(group, topic, queue_id, offset)
+
+    def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        offsets = self._table.get((group, topic))
+        if offsets is None:
+            if not (names.is_topic_name(group) and names.is_topic_name(topic)):
+                raise Rejected(f"group={group!r}, topic={topic!r}: letters, digits, %, |, _ and -, at most 255")
+            offsets = self._table[group, topic] = {}
+        if offsets.get(queue_id) != offset:
+            offsets[queue_id] = offset
+            self._change_count += 1
 
     def all(self) -> OffsetTable:
         """Every committed offset by (group, topic) and queue id, as it is at this moment."""
         with self._lock:
             return {key: dict(offsets) for key, offsets in self._table.items()}
+
+    @checked
+    def removals(self, topic: str) -> int:
+        """How often a topic was deleted since the store was opened, twice as many; odd while it is being deleted."""
+        return self._removals[topic]
+
+    @contextmanager
+    def removing(self, topic: str) -> Iterator[None]:
+        """While a topic is being deleted: whoever knows its queues knows nothing of those of the same name later."""
+        with self._lock:
+            self._removals[topic] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._removals[topic] += 1
+
+    def commit_if(self, removals: int, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """As `commit`, unless the topic was deleted since `removals` was what it is, or is being deleted."""
+        self._require_store()
+        with self._lock:
+            if removals % 2 == 0 and self._removals[topic] == removals:
+                self._commit(group, topic, queue_id, offset)
 
     @checked
     def remove_topic(self, topic: str) -> None:

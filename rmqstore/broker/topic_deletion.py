@@ -47,13 +47,17 @@ class TopicDeletion:
                 raise StoreClosed(f"{self._root} is closed")
             if not self._is_there(topic):
                 return False
-            self._sync()  # the note speaks of what is on the disk
-            failures: list[OSError] = []
-            self._try(failures, lambda: self._queues.remove_topic(topic, lambda: self._forgotten(topic)))
-            if failures and not self._noted.get(topic, DeletedTopic(0)).is_pending:
-                raise failures[0]
-            self._complete(topic, failures)
+            with self._offsets.removing(topic):
+                self._delete(topic)
         return True
+
+    def _delete(self, topic: str) -> None:
+        self._sync()  # the note speaks of what is on the disk
+        failures: list[OSError] = []
+        self._try(failures, lambda: self._queues.remove_topic(topic, lambda: self._forgotten(topic)))
+        if failures and not self._noted.get(topic, DeletedTopic(0)).is_pending:
+            raise failures[0]
+        self._complete(topic, failures)
 
     def finish(self) -> None:
         """Ends the deletions that a crash or a failing disk interrupted.  Raises OSError."""

@@ -28,17 +28,24 @@ EVER = (0, 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A key of a topic, and the store times that are meant, both ends included."""
+    """A key of a topic, and the store times that are meant, both ends included; what an index has at `stop` of the log
+    and after it is not.
+    """
 
     topic: str
     key: str
     begin_ms: int
     end_ms: int
+    stop: int
 
     def in_index(self, store: StoreExtent, file: IndexFile, count_max: int) -> list[int]:
         """Offsets by the hash alone, newest first."""
         key_hash = java_hash.index_hash(f"{self.topic}#{self.key}")
-        return searched(store, file, key_hash, (self.begin_ms, self.end_ms), count_max)
+        has_grown = file.header.end_offset >= self.stop
+        found = searched(
+            store, file, key_hash, (self.begin_ms, self.end_ms), file.item_count if has_grown else count_max
+        )
+        return [offset for offset in found if offset < self.stop][:count_max]
 
     def in_log(self, store: StoreExtent, first: int, last: int) -> list[int]:
         """Offsets of the sound records from `first`, where one begins, to `last` that have the key, newest first."""
@@ -60,7 +67,10 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     last indexed one are found by walking the log, and so are those of index files that are damaged: their chains lose
     messages, and a search does not notice.  Raises NotNow where the index changes again and again meanwhile.
     """
-    asked = _Question(topic, key, begin_ms, end_ms)
+    return _found(store, _Question(topic, key, begin_ms, end_ms, 2**63 - 1), count_max)
+
+
+def _found(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
     for _ in range(_TRIES - 1):
         # What a file that is gone knew, the others do not: from the beginning, with those that are there now.
         with suppress(NotNow):
@@ -80,7 +90,10 @@ def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list
             has_gap = True
             continue
         if has_gap:
-            more = _between(store, asked, files, _newest_before(store, file), newer)
+            newest = _newest_before(store, file)
+            if newest < 0:
+                continue  # it was begun after the end of this snapshot
+            more = _between(store, asked, files, newest, newer)
             found += [offset for offset in more if offset not in found]
         if file.header.matches(asked.begin_ms, asked.end_ms):
             found += asked.in_index(store, file, count_max - len(found))
@@ -161,6 +174,7 @@ def _true(answers: pa.Array) -> Mask:
 def query_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
     """Physical offsets as RocketMQ's queryMessage reads them: rounds of index look-ups, each sorted ascending.
 
-    The first round that finds something is the answer (DefaultMessageStore.queryMessage).
+    The first round that finds something is the answer (DefaultMessageStore.queryMessage).  What came after the snapshot
+    was opened takes nobody's place.
     """
-    return sorted(index_offsets(store, topic, key, begin_ms, end_ms, count_max))
+    return sorted(_found(store, _Question(topic, key, begin_ms, end_ms, store.log_end), count_max))

@@ -67,15 +67,17 @@ def known_topics(store: StoreExtent) -> set[str]:
 
 
 def _by_assignment(stores: Sequence[StoreExtent], assign: Mapping[str, Any]) -> list[tuple[StoreExtent, QueueExtent]]:
-    chosen: list[tuple[StoreExtent, QueueExtent]] = []
+    chosen: dict[Place, tuple[StoreExtent, QueueExtent]] = {}  # a queue that is named twice is read once
     for topic, wanted in assign.items():
         by_broker = wanted if isinstance(wanted, Mapping) else {_only(stores, topic).broker_name: wanted}
         for broker, ids in by_broker.items():
             store = _store_named(stores, broker, topic)
             if not isinstance(ids, Iterable) or isinstance(ids, str | bytes):
                 raise Rejected(f'assign: {topic!r} wants a list of queue ids, such as {{"{topic}": [0, 1]}}')
-            chosen += [(store, _queue(store, topic, queue_id)) for queue_id in ids]
-    return sorted(chosen, key=lambda pair: (pair[0].broker_name, pair[1].key))
+            for queue_id in ids:
+                queue = _queue(store, topic, queue_id)
+                chosen[store.broker_name, *queue.key] = store, queue
+    return sorted(chosen.values(), key=lambda pair: (pair[0].broker_name, pair[1].key))
 
 
 def _only(stores: Sequence[StoreExtent], topic: str) -> StoreExtent:
@@ -105,7 +107,7 @@ def _queue(store: StoreExtent, topic: str, queue_id: object) -> QueueExtent:
 def _integer(value: object, what: str) -> int:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, bool) or not (
-        isinstance(text, int) or (isinstance(text, str) and re.fullmatch(r"-?\d{1,19}", text))
+        isinstance(text, int) or (isinstance(text, str) and re.fullmatch(r"-?[0-9]{1,19}", text))
     ):
         raise Rejected(f"{what}: {shown(value)} is not an integer")
     number = int(text)
@@ -161,6 +163,8 @@ class Bounds:
             if place not in own:
                 ids = ", ".join(str(other[2]) for other in own if other[0] == broker)
                 raise Rejected(f"{self._what}: {topic!r} has no queue {queue} that is read; it has {ids}")
+            if place in self._by_place:
+                raise Rejected(f"{self._what}: {topic!r} has queue {place[2]} twice")
             self._by_place[place] = self._value(value)
 
     def _value(self, value: object) -> int:

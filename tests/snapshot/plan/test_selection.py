@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import DataLost, Rejected, Snapshot, UnknownTopic
+from rmqstore import DataLost, Message, Rejected, Snapshot, StoreConfig, UnknownTopic, open_snapshot, open_store
 from rmqstore.snapshot.plan.selection import EARLIEST, LATEST, Bounds
 from rmqstore.snapshot.request import QueueRange
 from tests.snapshot.small_store import FIRST_MS, SmallStore
@@ -198,3 +198,29 @@ def test_keys_that_no_message_can_have_are_refused_in_place_of_no_rows(keys, tmp
         snapshot.scan(["T"], keys=keys)
     for right in ("k", "k || none", '["k,l"]', ["k,l"], ("none", "l"), {"k"}):
         assert snapshot.scan(["T"], keys=right).read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("ids", [[0, 0], (1, 0, 1), ["0", 0], [0, "00"]])
+def test_a_queue_that_is_assigned_twice_is_read_once(tmp_path: Path, ids: Any) -> None:
+    with open_store(tmp_path, StoreConfig(log_file_size=65536, preallocate=False), workers=False) as store:
+        for number in range(20):
+            store.put(Message("t", b"%d" % number, queue_id=number % 2))
+    wanted = 10 * len({int(number) for number in ids})
+    for assign in ({"t": ids}, {"t": {"default": ids}}):
+        for mode in ("auto", "queue", "commitlog"):
+            assert open_snapshot(tmp_path).scan(assign=assign, scan_mode=mode).read_all().num_rows == wanted
+
+
+@pytest.mark.parametrize("offsets", [{"0": 5, "00": 6}, {0: 5, "0": 5}, {" 0": 1, "0": 2}])
+def test_offsets_that_name_a_queue_twice_are_refused(tmp_path: Path, offsets: Any) -> None:
+    with open_store(tmp_path, StoreConfig(log_file_size=65536, preallocate=False), workers=False) as store:
+        store.put(Message("t", b"x"))
+    with pytest.raises(Rejected, match="has queue 0 twice"):
+        open_snapshot(tmp_path).select(topics=["t"], start={"t": offsets})
+
+
+def test_a_queue_id_has_ascii_digits(tmp_path: Path) -> None:
+    with open_store(tmp_path, StoreConfig(log_file_size=65536, preallocate=False), workers=False) as store:
+        store.put(Message("t", b"x", queue_id=3))
+    with pytest.raises(Rejected, match="is not an integer"):
+        open_snapshot(tmp_path).scan(assign={"t": ["\u0663"]})
