@@ -1,6 +1,7 @@
 """Time, passed in: the wall clock for what is stored, the monotonic one for waiting; the two cannot be confused."""
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -12,6 +13,15 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float:
         """Seconds from some fixed moment, never stepping back: for durations and deadlines."""
+
+
+# A day within the ends of the years 1 and 9999, in ms: any time zone has them.
+_FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_214_400_000
+
+
+def local_time(now_ms: int) -> datetime:
+    """The local time, in whole seconds; the nearest that a calendar has for a clock that went astray."""
+    return datetime.fromtimestamp(min(max(now_ms, _FIRST_MS), _LAST_MS) // 1000, UTC).astimezone()
 
 
 class SystemClock:

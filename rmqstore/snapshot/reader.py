@@ -452,7 +452,7 @@ def _resolve(store: StoreExtent, queue: QueueExtent, offset: int | None, time_ms
 def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
     if queue.max_offset > queue.min_offset:
         raise Rejected(
-            f"{queue.files.topic}/{queue.files.queue_id}: no message was stored at or after {time_ms} ms; "
+            f"{queue.files.topic}/{queue.files.queue_id}: its newest message was stored before {time_ms} ms; "
             "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result"
         )
 

@@ -444,3 +444,13 @@ def test_what_a_write_does_not_expect_is_no_acknowledgement(monkeypatch):
     monkeypatch.setattr(store._log, "append", refuse)
     with pytest.raises(Rejected):
         store.put(Message("T", b"x"))
+
+
+@pytest.mark.parametrize("now_ms", [2**62, 253_402_300_800_000, -(2**61), -1])
+def test_a_clock_beyond_every_calendar_stops_nothing(now_ms: int) -> None:
+    store = opened(clock=ManualClock(now_ms))
+    assert store.put(Message("orders", b"", keys=["k"])).is_stored
+    store.flush()
+    assert store.health().is_writable
+    assert len(store.query("orders", "k", begin_ms=-(2**63))) == 1
+    store.clean()

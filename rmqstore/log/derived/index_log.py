@@ -8,11 +8,10 @@ from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
-from rmqstore.clock import Clock
+from rmqstore.clock import Clock, local_time
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
 from rmqstore.formats import index, names
 from rmqstore.formats.index import IndexHeader, read_header
@@ -266,8 +265,7 @@ class IndexLog:
     def _next_name(self) -> str:
         """The local time, yyyyMMddHHmmssSSS; more than every name before, whatever the clock does."""
         now_ms = self._clock.now_ms()
-        local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone()
-        stamp = int(f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        stamp = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         self._newest_name = max(stamp, self._newest_name + 1)
         return f"{self._newest_name:017d}"
 

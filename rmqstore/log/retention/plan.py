@@ -6,9 +6,9 @@ Java: CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue.deleteExp
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any, Self
 
+from rmqstore.clock import local_time
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.log.plan_text import SHOWN_MAX, folded, plain
@@ -75,8 +75,7 @@ class RetentionPolicy:
 
     def is_hour(self, now_ms: int) -> bool:
         """Whether it is one of the hours for deleting, by the local time."""
-        local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone()
-        return local.hour in {int(hour) for hour in self.delete_when.split(";") if hour.strip()}
+        return local_time(now_ms).hour in {int(hour) for hour in self.delete_when.split(";") if hour.strip()}
 
     def _are_hours(self) -> bool:
         pieces = [piece.strip() for piece in self.delete_when.split(";")]

@@ -65,6 +65,8 @@ class WalkedQueues:
     def _read(self, run: QueueRun, stretch: Stretch) -> Answers:
         queue = self._queue(run.key)
         missing, taken = missing_rows(run, stretch, queue)
+        if taken.any():
+            taken &= ~self._is_of_later(run, queue)
         without, is_behind = missing & ~taken, stretch.offsets[run.rows] >= self._look.walk_from
         dispatched, codes = ~missing, None
         is_checked = int(stretch.offsets[-1]) >= self._tags_from.get(run.key, self._split.log_end)
@@ -82,6 +84,10 @@ class WalkedQueues:
             queue = open_queue(self._split.path, *key, self._kinds[key])
             self._queues[key] = without_deleted(queue, self._deleted_before)
         return self._queues[key]
+
+    def _is_of_later(self, run: QueueRun, queue: QueueFiles) -> Mask:
+        """Whose place is held by an entry from after the snapshot: the topic was deleted, and is there again."""
+        return np.asarray(entries_at(queue, run.queue_offsets)["physical_offset"] >= self._split.log_end)
 
     def _contradicted(self, run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Mask:
         """Which records that are checked have other tags than their entries say."""
