@@ -266,7 +266,7 @@ class _StoreLog:
     def append(self, encoded: EncodedColumns) -> None:
         """Puts all rows, and makes topics that are new known.  Raises Rejected, NotNow, DurabilityLost."""
         appender = self._store._appender
-        refused = appender.admit(encoded.queues) if appender.admit is not None else None
+        refused = appender.gate.admit(encoded.queues)
         if refused is PutStatus.MESSAGE_ILLEGAL:
             raise Rejected("the store's table of topics (config/topics.json) does not take messages into these queues")
         if self._store._parts.queues.kinds.multi_dispatch and next(light_rows(encoded), None) is not None:

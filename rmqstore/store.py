@@ -27,12 +27,13 @@ from rmqstore.formats.message_fields import messages_of
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
 from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop
-from rmqstore.log.derived.dispatch_recent import FreshDispatch
+from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.fetch import Boundary, Fetch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
-from rmqstore.log.put.appender import Appender, PutHook
+from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.gate import PutHook
 from rmqstore.log.put.next_files import NextLogFiles
 from rmqstore.log.put.reentrance import is_inside_call_of
 from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
@@ -375,14 +376,13 @@ class Store:
         self._fetch = Fetch(
             self._log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
         )
-        hooks = (*hooks, *self._features.hooks)
-        self._appender = Appender(self._log, config, clock, self._refusal, self._appended, hooks)
-        self._appender.use_kinds(parts.queues.kinds)
+        gate = self._features.gate(hooks, self._refusal, self._why_unavailable)
+        self._appender = Appender(self._log, config, clock, gate, self._appended, parts.queues.kinds)
         from_log = self._dispatchers or parts.queues.kinds.extension
-        fresh = None if from_log else FreshDispatch(self._appender.fresh, parts.queues, parts.index)
+        recent = None if from_log else RecentDispatch(self._appender.recent, parts.queues, parts.index)
         self._dispatch = DispatchLoop(
             self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock,
-            fresh=fresh,
+            recent=recent,
         )  # fmt: skip
         self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
@@ -402,7 +402,6 @@ class Store:
             self.path, self._fs, self._ownership, parts, self._log, self._dispatch, self._retention, self._features,
             self._reasons, self.warnings,
         )  # fmt: skip
-        self._appender.why_unavailable = self._condition.why_unavailable
         self._statistics = Statistics(clock, self._condition.gauges) if config.statistics else None
 
     def _start(self) -> None:
@@ -434,6 +433,9 @@ class Store:
             return None
         self._ownership.require_process()
         return PutStatus.SERVICE_NOT_AVAILABLE
+
+    def _why_unavailable(self) -> str:
+        return self._condition.why_unavailable()
 
     def _count(self, topic: str, result: PutResult, began_s: float) -> None:
         if self._statistics is not None:

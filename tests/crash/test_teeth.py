@@ -24,12 +24,12 @@ from rmqstore.log import opening
 from rmqstore.log.derived.consume_queue import ConsumeQueue
 from rmqstore.log.derived.derived_flush import DerivedFlush
 from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.confirmation import Confirmation
 from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.log.recovery import apply, log_end
 from rmqstore.log.recovery import planner as recovery
-from rmqstore.message import Message
+from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.crash.test_sweep import sweep_crashes, sweep_failures
@@ -48,7 +48,7 @@ def skip_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Appender, "_synced", lambda self: True)
+    patch.setattr(Confirmation, "confirm", lambda self, offset: PutStatus.PUT_OK)
 
 
 def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:

@@ -436,8 +436,9 @@ def small_blocks(monkeypatch):
 
 def test_columns_in_many_blocks_are_one_put_of_all_their_time(monkeypatch):
     opened, table = Opened(), small_blocks(monkeypatch)
-    admit = opened.store._appender.admit
-    opened.store._appender.admit = lambda queues: (opened.clock.advance(7), admit(queues))[1]
+    topics = opened.store.topics
+    admit = topics.admit_columns
+    monkeypatch.setattr(topics, "admit_columns", lambda *queues: (opened.clock.advance(7), admit(*queues))[1])
     assert opened.store.put_columns(table).message_count == 51
     latency = opened.store.statistics().put_latency
     assert latency.count == 1

@@ -12,9 +12,9 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt
 from rmqstore.formats import names, sys_flag
-from rmqstore.log.encode.dispatch_rows import FreshBlock, KnownRows
+from rmqstore.log.encode.dispatch_rows import DispatchRows, RecentBlock
 from rmqstore.log.put import recent_puts
-from rmqstore.log.put.recent_puts import COUNT_MAX, FreshRecords
+from rmqstore.log.put.recent_puts import COUNT_MAX, RecentPuts
 from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.store import Store, open_store
@@ -188,7 +188,7 @@ def test_a_failed_step_is_made_up_for_from_the_log() -> None:
 
 
 def test_what_is_not_at_the_position_is_not_given() -> None:
-    records = FreshRecords()
+    records = RecentPuts()
     assert records.take(0, 100) == []
 
 
@@ -220,7 +220,7 @@ def test_more_rows_than_may_be_held_are_read_from_the_log(monkeypatch: pytest.Mo
     monkeypatch.setattr(recent_puts, "ROWS_HELD_MAX", 350)
     actions: list[Action] = [*[table(300)] * 3, None, table(300), None, None, None, None, table(10)]
     assert derived(actions, []) == derived(actions, [Unconcerned()])
-    records = FreshRecords()
+    records = RecentPuts()
     records.takes_blocks = True
     for offset in range(5):
         records.add_block(block(offset, 100))
@@ -229,16 +229,16 @@ def test_more_rows_than_may_be_held_are_read_from_the_log(monkeypatch: pytest.Mo
     assert records.take(5, 9)
 
 
-def block(offset: int, held_count: int) -> FreshBlock:
-    return FreshBlock(offset, offset + 1, 0, 1, np.zeros(1, np.int64), 0, held_count, KnownRows)
+def block(offset: int, held_count: int) -> RecentBlock:
+    return RecentBlock(offset, offset + 1, 0, 1, np.zeros(1, np.int64), 0, held_count, DispatchRows)
 
 
 def test_rows_that_cannot_be_had_any_more_are_read_from_the_log() -> None:
     store = opened(MemoryDisk())
     store.put_columns(table(20))
-    backlog = store._appender.fresh._backlog
+    backlog = store._appender.recent._backlog
 
-    def gone() -> KnownRows:
+    def gone() -> DispatchRows:
         raise Corrupt("part", 0, "gone")
 
     backlog[0] = backlog[0]._replace(load=gone)  # type: ignore[call-arg]

@@ -16,7 +16,7 @@ from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
 from rmqstore.log.encode import columns
 from rmqstore.log.encode.columns import record_columns
-from rmqstore.log.encode.dispatch_rows import KnownRows
+from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.queue_choice import QueueChoice
 from rmqstore.log.put.appender import record_form
 from rmqstore.log.staging import staged_parts
@@ -170,7 +170,7 @@ def test_queues_and_index_are_those_that_the_log_gives(monkeypatch: pytest.Monke
     """The tasks say what their rows give."""
     found = derived_files(MemoryDisk(), PARTS)
     assert sum("/index/" in path for path in found) > 3
-    monkeypatch.setattr(columns, "known_items", lambda _: None)
+    monkeypatch.setattr(columns, "dispatch_items", lambda _: None)
     assert derived_files(MemoryDisk(), PARTS) == found
 
 
@@ -179,14 +179,14 @@ def test_parts_that_are_damaged_or_gone_after_the_commit_are_not_needed(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = derived_files(MemoryDisk(), PARTS)
-    read_again, due = staged_parts._known, [failure]
+    read_again, due = staged_parts._dispatch_rows, [failure]
 
-    def failing(fs: MemoryDisk, path: str, position: int) -> KnownRows:
+    def failing(fs: MemoryDisk, path: str, position: int) -> DispatchRows:
         if due:
             raise due.pop()
         return read_again(fs, path, position)
 
-    monkeypatch.setattr(staged_parts, "_known", failing)
+    monkeypatch.setattr(staged_parts, "_dispatch_rows", failing)
     assert derived_files(MemoryDisk(), PARTS) == wanted
     assert not due
 
