@@ -223,9 +223,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "the mark of being open goes first at a close, and all is flushed afterwards",
-        "rmqstore/store.py",
-        "        try:\n            self._next_files.discard_unused()\n",
-        "        try:\n            mark_closed(self._fs, self.path)\n            self._next_files.discard_unused()\n",
+        "rmqstore/engine.py",
+        "        try:\n            self.next_files.discard_unused()\n",
+        "        try:\n            mark_closed(self.fs, self.path)\n            self.next_files.discard_unused()\n",
         "tests/log/test_opening.py::test_the_mark_goes_when_all_is_on_the_disk",
         finding="Right contains [0-9]+ more items",
     ),

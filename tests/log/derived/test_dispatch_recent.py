@@ -19,6 +19,7 @@ from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 CONFIG = StoreConfig(
@@ -147,7 +148,7 @@ def opened(disk: MemoryDisk) -> Store:
 
 def test_single_puts_are_not_read_back() -> None:
     store = opened(MemoryDisk())
-    store._log.read = None  # type: ignore[assignment,method-assign]
+    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
     for number in range(3):
         assert store.put(Message("a", b"x", tags="T", keys=f"k{number}")).is_stored
         store.step()
@@ -161,7 +162,7 @@ def test_after_a_batch_the_log_is_read_and_then_no_longer() -> None:
     store.put(Message("a", b"3"))
     store.step()
     assert store.bounds("a", 0) == (0, 3)
-    store._log.read = None  # type: ignore[assignment,method-assign]
+    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
     store.put(Message("a", b"4"))
     store.step()
     assert store.bounds("a", 0) == (0, 4)
@@ -172,16 +173,16 @@ def test_a_failed_step_is_made_up_for_from_the_log() -> None:
     store = opened(MemoryDisk())
     for number in range(3):
         store.put(Message("a", b"x", queue_id=number, keys=f"k{number}"))
-    index = store._parts.index
+    index = engine_of(store).parts.index
     assert index is not None
     put, index.put = index.put, None  # type: ignore[assignment,method-assign]
     try:
-        store._dispatch.step()
+        engine_of(store).dispatch.step()
         raise AssertionError("the index is broken")
     except TypeError:
         index.put = put  # type: ignore[method-assign]
-    assert store._dispatch.position == 0
-    store._dispatch.step()
+    assert engine_of(store).dispatch.position == 0
+    engine_of(store).dispatch.step()
     assert store.queues() == [("a", 0), ("a", 1), ("a", 2)]
     assert [store.bounds(*queue) for queue in store.queues()] == [(0, 1)] * 3
     assert [len(store.query("a", f"k{number}")) for number in range(3)] == [1, 1, 1]
@@ -200,13 +201,13 @@ def table(count: int) -> pa.RecordBatch:
 
 def test_rows_put_in_bulk_are_not_read_back() -> None:
     store = opened(MemoryDisk())
-    read, sizes = store._log.read, []
+    read, sizes = engine_of(store).log.read, []
 
     def counted(offset: int, size: int) -> bytes:
         sizes.append(size)
         return read(offset, size)
 
-    store._log.read = counted  # type: ignore[method-assign]
+    engine_of(store).log.read = counted  # type: ignore[method-assign]
     store.put(Message("a", b"first"))
     store.put_columns(table(300))  # over several files
     store.put(Message("a", b"last"))
@@ -236,7 +237,7 @@ def block(offset: int, held_count: int) -> RecentBlock:
 def test_rows_that_cannot_be_had_any_more_are_read_from_the_log() -> None:
     store = opened(MemoryDisk())
     store.put_columns(table(20))
-    backlog = store._appender.recent._backlog
+    backlog = engine_of(store).appender.recent._backlog
 
     def gone() -> DispatchRows:
         raise Corrupt("part", 0, "gone")
