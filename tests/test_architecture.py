@@ -451,6 +451,11 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     ),
 }
 
+# Names with one underscore that their owners have for everybody: of named tuples, and of sys.
+PUBLIC_UNDERSCORES = {"_asdict", "_fields", "_getframe", "_make", "_replace"}
+# How often tests use private members of what is not theirs; it only falls (164 before tests/engine_of.py).
+TESTS_PRIVATE_REACHES_MAX = 54
+
 BANNED_WORDS = {
     "Manager", "Helper", "Helpers", "Util", "Utils", "Common", "Misc", "Impl", "Info", "Context", "Wrapper", "Service",
 }  # fmt: skip
@@ -625,16 +630,59 @@ def naming_offences(module: Module) -> list[str]:
     return offences
 
 
+def private_names(tree: ast.Module) -> set[str]:
+    """Names with one underscore in front that a module gives to something of its own."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            is_own = isinstance(node, ast.Name) or _is_self(node.value)
+            found |= {node.id if isinstance(node, ast.Name) else node.attr} if is_own else set()
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # in __slots__
+            found.add(node.value)
+    return {name for name in found if name.startswith("_")}
+
+
+def private_reaches(module: Module) -> list[str]:
+    """Uses of private members of what another module made, one line each."""
+    own = private_names(module.tree)
+    return [
+        f"{module.name}:{node.lineno} reaches into {ast.unparse(node)}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr)
+        and not _is_self(node.value) and node.attr not in own | PUBLIC_UNDERSCORES
+    ]  # fmt: skip
+
+
+def _is_self(node: ast.expr) -> bool:
+    is_super = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    return is_super or (isinstance(node, ast.Name) and node.id in {"self", "cls"})
+
+
+@cache
+def modules_of_tests() -> tuple[Module, ...]:
+    """Every Python file of the tests."""
+    files = sorted((PROJECT / "tests").rglob("*.py"))
+    return tuple(module_of(f"tests.{path.stem}", path.read_text(encoding="utf-8")) for path in files)
+
+
 def test_every_module_has_a_room() -> None:
     assert len(shipped_modules()) > 1
     for module in shipped_modules():
         assert module.room in ROOMS
 
 
-@pytest.mark.parametrize("check", [import_offences, open_calls, budget_offences, naming_offences])
+@pytest.mark.parametrize("check", [import_offences, open_calls, budget_offences, naming_offences, private_reaches])
 def test_shipped_modules_keep_to(check) -> None:
     offences = [offence for module in shipped_modules() for offence in check(module)]
     assert not offences, "\n".join(offences)
+
+
+def test_tests_reach_into_private_members_less_and_less() -> None:
+    """An open store's parts are reached through tests/engine_of.py."""
+    found = [reach for module in modules_of_tests() for reach in private_reaches(module)]
+    assert len(found) <= TESTS_PRIVATE_REACHES_MAX, "\n".join(found)
 
 
 def test_rooms_import_downwards_only() -> None:
@@ -715,6 +763,8 @@ def test_an_allowed_import_passes(name: str, text: str) -> None:
         (budget_offences, "def long():\n" + "    pass\n" * FUNCTION_LINES_MAX),
         (budget_offences, "\n" * (MODULE_LINES_MAX + 1)),
         (budget_offences, "class A:\n    def many(self, a, b, c, d, e, f, *, g, h): ..."),
+        (private_reaches, "def put(store):\n    store._log.append(b'')"),
+        (private_reaches, "class A:\n    def put(self):\n        self._store._log = 1"),
         (naming_offences, "class QueueManager: ..."),
         (naming_offences, "class BaseReader: ..."),
         (naming_offences, "class _AbstractReader: ..."),
@@ -724,6 +774,16 @@ def test_an_allowed_import_passes(name: str, text: str) -> None:
 )
 def test_an_offence_is_found(check, text: str) -> None:
     assert len(check(module_of("rmqstore.directory.walk", text))) == 1
+
+
+@pytest.mark.parametrize("text", [
+    "class A:\n    def __init__(self):\n        self._a = 1\n    def same(self, other):\n        return other._a",
+    "class A:\n    __slots__ = ('_a',)\n    def of(other):\n        return other._a",
+    "def of(row):\n    return row._replace(a=1)",
+    "class A(B):\n    def put(self):\n        super()._put()\n        return self._b",
+])  # fmt: skip
+def test_what_is_ones_own_is_no_reach(text: str) -> None:
+    assert private_reaches(module_of("rmqstore.directory.walk", text)) == []
 
 
 @pytest.mark.parametrize("name", ["rmqstore.snapshot.utils", "rmqstore.files.file_helper", "rmqstore.formats.common"])
