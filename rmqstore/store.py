@@ -22,7 +22,8 @@ from rmqstore.formats.message_fields import messages_of
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.dispatch_loop import Dispatcher
 from rmqstore.log.encode.arrow_rows import ArrowRows
-from rmqstore.log.get.fetch import Boundary, Fetch
+from rmqstore.log.get.by_time import Boundary
+from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.put.gate import PutHook
 from rmqstore.log.put.reentrance import is_inside_call_of
 from rmqstore.log.recovery.plan import RecoveryPlan
