@@ -86,7 +86,8 @@ class Store:
         return self._engine.put_batch(messages_of(messages))
 
     def put_columns(self, table: ArrowRows) -> PutResult:
-        """Stores the rows of an Arrow table (columns: log.columns.record_columns), the bulk path; hooks are not asked.
+        """Stores the rows of an Arrow table, the bulk path; hooks are not asked.  Columns: those of `record_blocks`
+        (`log.encode.columns`).
 
         Takes whatever gives Arrow data: of pyarrow a Table, RecordBatch or RecordBatchReader, data frames of Polars and
         pandas, results of DuckDB.  A stream is read to its end before anything is stored.

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6
@@ -32,8 +31,6 @@ from rmqstore.log.encode.record_frame import (
 )
 from rmqstore.records.queue_numbers import distinct_queues
 
-# What one piece may have: Arrow's offsets have 32 bits.
-ENCODED_SIZE_MAX = 2**30
 _BLOCK_SIZE = 64 * 1024 * 1024
 
 _PLACE_DTYPE = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
@@ -175,10 +172,14 @@ def ranks(queue_numbers: Ints, queue_count: int, counted: Mask | None) -> Ints:
     return found
 
 
-def record_columns(
-    table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: int, level_count: int = DELAY_LEVEL_COUNT
-) -> EncodedColumns:
-    """The rows of a table as records.
+def record_blocks(
+    table: pa.Table | pa.RecordBatch,
+    form: RecordForm,
+    now_ms: int,
+    block_size: int = _BLOCK_SIZE,
+    level_count: int = DELAY_LEVEL_COUNT,
+) -> Iterator[EncodedColumns]:
+    """The rows of a table as records, in blocks of about `block_size` bytes that are made as they are asked for.
 
     Columns: `topic` and `body`; also `tags`, `keys` (text with spaces, or lists), `properties` (a map or a list of
     structs), `queueId`, `flag`, `sysFlag`, `bornTimestamp` (a timestamp, or milliseconds), `bornHost`,
@@ -188,46 +189,18 @@ def record_columns(
     waits for its delivery, as a message with the property DELAY that goes through broker.delay.DelayLevels; the store
     has `level_count` levels.  DELAY among the `properties` delays nothing here.
 
-    Raises Rejected: one for all wrong columns and types, or one for all rows beyond the limits, with their numbers;
-    also for more than 1 GiB at once (`record_blocks` takes any amount).
-    """
-    batch = _one_batch(table)
-    values = read_columns(batch, form, 0, level_count)
-    size = int(values.record_sizes.sum())
-    if size > ENCODED_SIZE_MAX:
-        raise Rejected(f"{size} bytes of records at once: at most {ENCODED_SIZE_MAX}, put fewer rows at a time")
-    return _encode(values, form, now_ms)
-
-
-def record_blocks(
-    table: pa.Table | pa.RecordBatch,
-    form: RecordForm,
-    now_ms: int,
-    block_size: int = _BLOCK_SIZE,
-    level_count: int = DELAY_LEVEL_COUNT,
-) -> Iterator[EncodedColumns]:
-    """`record_columns` in blocks of about `block_size` bytes, made as they are asked for: any amount of data in little
-    memory, at the same speed.
-
-    All rows are checked before the first block is made: raises as `record_columns`, but for no size; of rows beyond
-    the limits those of the first block that has some.
+    All rows are checked before the first block is made.  Raises Rejected: one for all wrong columns and types, or one
+    for the rows beyond the limits, with their numbers, of the first block that has some.
     """
     count = max(table.num_rows, 1)
     rows_at_once = max(1, min(count, block_size * count // max(table.nbytes, 1)))
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     blocks = []
     row = 0
-    for batch in whole.to_batches(max_chunksize=rows_at_once) or [_one_batch(table)]:
+    for batch in whole.to_batches(max_chunksize=rows_at_once) or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         blocks.append(read_columns(batch, form, row, level_count))
         row += batch.num_rows
     return (_encode(values, form, now_ms) for values in blocks)
-
-
-def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    if isinstance(table, pa.RecordBatch):
-        return table
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColumns:

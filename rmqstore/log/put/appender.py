@@ -179,7 +179,7 @@ class Appender:
 
     def put_columns(self, rows: ArrowRows, amounts: MutableMapping[str, tuple[int, int]] | None = None) -> PutResult:
         """Appends the rows of an Arrow table, or what `as_table` makes one of, in their order, as
-        `columns.record_columns` takes them.
+        `columns.record_blocks` takes them.
 
         Hooks are not asked.  The answer counts what was stored: with a status other than PUT_OK and FLUSH_DISK_TIMEOUT
         only the rows before the refusal.  `amounts`, where given, gets by topic how many those are, and their bytes.

@@ -15,7 +15,6 @@ from rmqstore.errors import Corrupt, NotNow, Rejected, StoreInUse
 from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
 from rmqstore.log.encode import columns
-from rmqstore.log.encode.columns import record_columns
 from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.queue_choice import QueueChoice
 from rmqstore.log.put.appender import record_form
@@ -28,6 +27,7 @@ from rmqstore.sink import Batch, BatchInDoubt, append_once, discard, overwrite_o
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
 from tests.crash.test_batch_commits import unaware
+from tests.log.encode.one_block import record_columns
 
 ROOT = "/store"
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9, preallocate=False)
