@@ -442,8 +442,8 @@ CLASS_LINES_MAX = 300
 CLASS_METHODS_MAX = 25
 PARAMETERS_MAX = 7
 
-# "module" (lines), "module:function" or "module:Class" (lines), "module:function()" (parameters), "module:Class.*"
-# (methods) -> (limit, reason).
+# Lines by "module", "module:Class" or "module:function", methods by "module:Class.*", parameters by "module:function()":
+# (limit, reason).
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
     "rmqstore.store:__init__()": (8, "the same"),
