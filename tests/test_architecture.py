@@ -442,7 +442,8 @@ CLASS_LINES_MAX = 300
 CLASS_METHODS_MAX = 25
 PARAMETERS_MAX = 7
 
-# Lines by "module", "module:Class" or "module:function", methods by "module:Class.*", parameters by "module:function()":
+# Lines by "module", "module:Class" or "module:function", methods by "module:Class.*", parameters by
+# "module:function()":
 # (limit, reason).
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
