@@ -10,13 +10,14 @@ again.  The store belongs to this engine meanwhile: one that a broker or another
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import require_replaceable, require_room
+from rmqstore.engine import Engine
 from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path, is_locked
@@ -47,7 +48,6 @@ from rmqstore.log.staging.staged_parts import PartWriter, read_parts
 from rmqstore.log.staging.swap import clear_new, finish_swap, swap
 from rmqstore.log.staging.sweep import sweep
 from rmqstore.message import PutStatus
-from rmqstore.store import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,17 +134,17 @@ def append_once(
     _checked(batch.writer_id, batch.batch_id)
     fs, root, config = filesystem or RealFileSystem(), canonical_path(path), _quiet(config)
     settle_store(root, config, clock=clock, filesystem=fs)
-    store = open_store(root, config, clock=clock, filesystem=fs, workers=False)
-    log = _StoreLog(store)
+    engine = Engine(root, config, clock, fs, threads=False)
+    log = _EngineLog(engine)
     try:
         added = commit_batch(fs, root, batch, log, has_crc=config.append_property_crc)
     except (StoreError, OSError):
         log.let_go()
-        store.abandon()
+        engine.abandon()
         with suppress(StoreError, OSError):
             settle_store(root, config, clock=clock, filesystem=fs)
         raise
-    store.close()
+    engine.close()
     _sweep(fs, root, batch, clock)
     return added
 
@@ -175,8 +175,8 @@ def overwrite_once(
         if covers(committed_batch(fs, root, batch.writer_id), batch.batch_id):
             return False
         new = clear_new(fs, root)
-        with open_store(new, config, clock=clock, filesystem=fs, workers=False) as store:
-            log = _StoreLog(store)
+        with closing(Engine(new, config, clock, fs, threads=False)) as engine:
+            log = _EngineLog(engine)
             try:
                 staging = staging_directory(root, batch.writer_id, batch.batch_id)
                 for encoded in read_parts(fs, staging, batch.parts):
@@ -251,37 +251,37 @@ def settle_store(
         lock.release()
 
 
-class _StoreLog:
-    """The log of a store without threads, as a commit needs it."""
+class _EngineLog:
+    """The log of an engine without threads, as a commit needs it."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._behind = WriteBehind(store._sync_log)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._behind = WriteBehind(engine.sync_log)
 
     @property
     def end(self) -> int:
         """Where the next record goes."""
-        return self._store._log.marks.appended
+        return self._engine.log.marks.appended
 
     def append(self, encoded: EncodedColumns) -> None:
         """Puts all rows, and makes topics that are new known.  Raises Rejected, NotNow, DurabilityLost."""
-        appender = self._store._appender
-        refused = appender.admit(encoded.queues) if appender.admit is not None else None
+        appender = self._engine.appender
+        refused = appender.gate.admit(encoded.queues)
         if refused is PutStatus.MESSAGE_ILLEGAL:
             raise Rejected("the store's table of topics (config/topics.json) does not take messages into these queues")
-        if self._store._parts.queues.kinds.multi_dispatch and next(light_rows(encoded), None) is not None:
+        if self._engine.parts.queues.kinds.multi_dispatch and next(light_rows(encoded), None) is not None:
             raise Rejected("INNER_MULTI_DISPATCH: this store has light queues, put messages for them one by one")
         result = appender.put_records(encoded) if refused is None else None
         if result is None or result.message_count < encoded.count:
             status = refused if result is None else result.status
-            raise NotNow(f"{self._store.path}: the batch does not go into the log ({status.name if status else '-'}); "
+            raise NotNow(f"{self._engine.path}: the batch does not go into the log ({status.name if status else '-'}); "
                          "nothing of it was added: make room, and bring it again")  # fmt: skip
         self._behind.wrote(len(encoded.data))
 
     def sync(self) -> None:
         """Makes what was appended durable."""
         self._behind.settle()
-        self._store._sync_log()
+        self._engine.sync_log()
 
     def let_go(self) -> None:
         """Nothing uses the store any more when this returns."""

@@ -1,13 +1,11 @@
-"""An embedded store that writes RocketMQ's files: the parts put together, started and stopped in their order."""
+"""An embedded store that writes RocketMQ's files: what programs ask of it.  Its parts are `engine`'s."""
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Self
 
 from rmqstore.annotations import checked
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay_delivery import DelayDelivery
-from rmqstore.broker.features import Features, OpenLog
 from rmqstore.broker.retry import Retries
 from rmqstore.broker.subscription_groups import SubscriptionGroups
 from rmqstore.broker.topics import Topics
@@ -16,32 +14,22 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer, Start
-from rmqstore.directory.store_root import require_room
-from rmqstore.errors import DurabilityLost, NotNow, Rejected
-from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
-from rmqstore.files.ownership import OwnedFileSystem, Ownership
+from rmqstore.engine import Attached, Engine
+from rmqstore.errors import NotNow, Rejected
+from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath, canonical_path
-from rmqstore.files.transient_pool import TransientPool
-from rmqstore.formats import names
 from rmqstore.formats.message_fields import messages_of
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
-from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop
-from rmqstore.log.derived.dispatch_recent import FreshDispatch
+from rmqstore.log.derived.dispatch_loop import Dispatcher
 from rmqstore.log.encode.arrow_rows import ArrowRows
-from rmqstore.log.get.fetch import Boundary, Fetch
-from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
-from rmqstore.log.put.appender import Appender, PutHook
-from rmqstore.log.put.commitlog import CommitLog
-from rmqstore.log.put.next_files import NextLogFiles
+from rmqstore.log.get.by_time import Boundary
+from rmqstore.log.get.fetch import Fetch
+from rmqstore.log.put.gate import PutHook
 from rmqstore.log.put.reentrance import is_inside_call_of
-from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
-from rmqstore.log.retention.rounds import RetainedParts, Retention
-from rmqstore.log.staging.swap import finish_swap
-from rmqstore.message import GetResult, Message, PutResult, PutStatus
-from rmqstore.stats import Health, Statistics, StoreStatistics
-from rmqstore.store_condition import StoreCondition
-from rmqstore.worker import Step, Worker
+from rmqstore.log.recovery.plan import RecoveryPlan
+from rmqstore.log.retention.plan import RetentionPlan
+from rmqstore.message import GetResult, Message, PutResult
+from rmqstore.stats import Health, StoreStatistics
 
 
 class Store:
@@ -57,32 +45,9 @@ class Store:
         hooks: Sequence[PutHook] = (), dispatchers: Sequence[Dispatcher] = (), workers: bool = True,
         check: Check | None = None,
     ) -> None:  # fmt: skip
-        self.path = canonical_path(path)
-        self.config = config
-        self._clock = clock
-        self._reasons: list[str] = []
-        self._has_threads = workers
-        self._dispatchers = tuple(dispatchers)
-        self._workers: list[Worker] = []
-        self._closing = threading.RLock()  # held by the one thread that closes
-        require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
-        finish_swap(fs, self.path)
-        fs.make_directories(self.path)
-        self._lock = fs.lock(join(self.path, names.LOCK_FILE))
-        self._ownership = Ownership(self.path, self._lock)
-        self._fs = fs = OwnedFileSystem(fs, self._ownership)
-        try:
-            self._features = Features(fs, self.path, config, clock, check, self._ownership.require_not_ended)
-            kinds = self._features.queue_kinds()
-            self._parts, self.recovery, self.warnings = recovered(fs, self.path, config, clock, dispatchers, kinds)
-            self._build(hooks)
-            self._start()
-        except BaseException:
-            try:
-                self._stop_workers()
-            finally:
-                self._ownership.end()
-            raise
+        self.path, self.config = canonical_path(path), config
+        attached = Attached(tuple(hooks), tuple(dispatchers), check)
+        self._engine = Engine(self.path, config, clock, fs, attached, workers)  # last: an interrupt leaves none open
 
     def __enter__(self) -> Self:
         return self
@@ -91,9 +56,19 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        condition = getattr(self, "_condition", None)  # None while it is opened
+        engine = getattr(self, "_engine", None)  # None while it is opened
         kind = type(self).__name__
-        return f"<{kind}>" if condition is None else condition.line(kind, self.config.flush)
+        return f"<{kind}>" if engine is None else engine.condition.line(kind, self.config.flush)
+
+    @property
+    def recovery(self) -> RecoveryPlan:
+        """What its opening found, and did."""
+        return self._engine.recovery
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be said about what its opening found; grows."""
+        return self._engine.warnings
 
     def put(self, message: Message) -> PutResult:
         """Stores one message; with SYNC flush it is on the disk when this returns PUT_OK.
@@ -101,38 +76,25 @@ class Store:
         A message that is refused is an answer, with a `reason`; its `raise_for_status` makes an error of that.  Raises
         WrongType for a field of wrong type, DurabilityLost.
         """
-        if self._statistics is None:
-            return self._appender.put(message)
-        began_s = self._clock.monotonic_s()
-        result = self._appender.put(message)
-        self._count(message.topic, result, began_s)
-        return result
+        return self._engine.put(message)
 
     def put_batch(self, messages: Iterable[Message]) -> PutResult:
         """Stores messages of one queue together, one behind the other (RocketMQ: putMessages).
 
         Raises Rejected for messages of several queues, WrongType, DurabilityLost.
         """
-        began_s = self._clock.monotonic_s()
-        messages = messages_of(messages)
-        result = self._appender.put_batch(messages)
-        self._count(messages[0].topic if messages else "", result, began_s)
-        return result
+        return self._engine.put_batch(messages_of(messages))
 
     def put_columns(self, table: ArrowRows) -> PutResult:
-        """Stores the rows of an Arrow table (columns: log.columns.record_columns), the bulk path; hooks are not asked.
+        """Stores the rows of an Arrow table, the bulk path; hooks are not asked.  Columns: those of `record_blocks`
+        (`log.encode.columns`).
 
         Takes whatever gives Arrow data: of pyarrow a Table, RecordBatch or RecordBatchReader, data frames of Polars and
         pandas, results of DuckDB.  A stream is read to its end before anything is stored.
         `message_count` of the answer says how many rows were stored, from the first on.  Raises Rejected with nothing
         stored, DurabilityLost.
         """
-        if self._statistics is None:
-            return self._appender.put_columns(table)
-        began_s, amounts = self._clock.monotonic_s(), dict[str, tuple[int, int]]()
-        result = self._appender.put_columns(table, amounts)
-        self._statistics.columns_answered(amounts, result, self._clock.monotonic_s() - began_s)
-        return result
+        return self._engine.put_columns(table)
 
     def get(
         self,
@@ -145,10 +107,11 @@ class Store:
         max_bytes: int | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on that have one of the tags ("a || b"; "*": any), at most `max_count`."""
-        began_s = self._clock.monotonic_s()
+        statistics, clock = self._engine.statistics, self._engine.clock
+        began_s = clock.monotonic_s()
         result = self._reader().get(topic, queue_id, offset, max_count, max_bytes, tags)
-        if self._statistics is not None:
-            self._statistics.get_done(result, self._clock.monotonic_s() - began_s)
+        if statistics is not None:
+            statistics.get_done(result, clock.monotonic_s() - began_s)
         return result
 
     def query(
@@ -172,49 +135,49 @@ class Store:
     @checked
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
-        self._ownership.require_process()
-        return self._parts.queues.bounds(topic, queue_id)
+        self._engine.ownership.require_process()
+        return self._engine.parts.queues.bounds(topic, queue_id)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
-        self._ownership.require_process()
-        return sorted(self._parts.queues.next_offsets())
+        self._engine.ownership.require_process()
+        return sorted(self._engine.parts.queues.next_offsets())
 
     @property
     def topics(self) -> Topics:
         """The topics: which there are, how many queues they have, who may write."""
-        self._ownership.require_process()
-        return self._features.topics
+        self._engine.ownership.require_process()
+        return self._engine.features.topics
 
     @property
     def groups(self) -> SubscriptionGroups:
         """The consumer groups and their retry limits."""
-        self._ownership.require_process()
-        return self._features.groups
+        self._engine.ownership.require_process()
+        return self._engine.features.groups
 
     @property
     def offsets(self) -> ConsumerOffsets:
         """How far each group has consumed."""
-        self._ownership.require_process()
-        return self._features.offsets
+        self._engine.ownership.require_process()
+        return self._engine.features.offsets
 
     @property
     def delay(self) -> DelayDelivery:
         """What waits for its delay level: a message whose property DELAY is 1 … 18."""
-        self._ownership.require_process()
-        return self._features.delay
+        self._engine.ownership.require_process()
+        return self._engine.features.delay
 
     @property
     def retries(self) -> Retries:
         """Sending messages back for a group, to come again or to end as dead letters."""
-        self._ownership.require_process()
-        return self._features.retries
+        self._engine.ownership.require_process()
+        return self._engine.features.retries
 
     @property
     def transactions(self) -> Transactions:
         """Messages that nobody sees before they are committed."""
         self._require_open()
-        return self._features.transactions
+        return self._engine.features.transactions
 
     @checked
     def consumer(self, group: str, topic: str, tags: str = "*", consume_from: Start = "earliest") -> Consumer:
@@ -233,7 +196,7 @@ class Store:
         messages are gone, and a repetition or the next opening does the rest.
         """
         self._require_open()
-        return self._features.deletion.delete(topic)
+        return self._engine.features.deletion.delete(topic)
 
     @checked
     def clean(self, *, any_age: bool = False, dry_run: bool = False) -> RetentionPlan:
@@ -241,33 +204,21 @@ class Store:
         files at a time, and the rest by the next calls.  Returns what was done, or would be.  Raises OSError, NotNow.
         """
         self._require_open()
-        return self._retention.plan(any_age=any_age) if dry_run else self._retention.clean_now(any_age=any_age)
+        retention = self._engine.retention
+        return retention.plan(any_age=any_age) if dry_run else retention.clean_now(any_age=any_age)
 
     def statistics(self) -> StoreStatistics:
         """What the store did since it was opened.  Raises Rejected where the configuration has switched it off."""
-        self._ownership.require_process()
-        if self._statistics is None:
+        self._engine.ownership.require_process()
+        if self._engine.statistics is None:
             raise Rejected("this store counts nothing: statistics=False")
-        return self._statistics.snapshot()
+        return self._engine.statistics.snapshot()
 
     @checked
     def flush(self, timeout_s: float = 60.0) -> None:
         """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
         self._require_open()
-        end = self._log.marks.appended
-        self._sync_log()
-        if self._reasons:
-            raise DurabilityLost("; ".join(self._reasons))
-        if not self._has_threads:
-            self._catch_up()
-        if not self._dispatch.wait_until(end, timeout_s if self._has_threads else 0):
-            if self._reasons:
-                raise DurabilityLost("; ".join(self._reasons))
-            raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self._condition.stuck_reason()}")
-        try:
-            self._derived_flush.flush()
-        except OSError as error:
-            raise DurabilityLost(f"queues and index could not be flushed ({error.strerror or error})") from error
+        self._engine.flush(timeout_s)
 
     def step(self) -> None:
         """Has every worker do one step, in this thread: for a store without threads.  Raises StoreClosed.
@@ -275,12 +226,12 @@ class Store:
         What a step raises ends its worker, as in a thread: `health` tells.
         """
         self._require_open()
-        for worker in self._workers:
+        for worker in self._engine.workers.values():
             worker.step_once()
 
     def health(self) -> Health:
         """Whether the store takes messages, and why not."""
-        return self._condition.health()
+        return self._engine.condition.health()
 
     def close(self) -> None:
         """Ends the store: what was put is dispatched and made durable, and only then it counts as closed cleanly.
@@ -289,186 +240,24 @@ class Store:
         child made by fork.  Raises DurabilityLost when that fails: the next opening recovers the store; and NotNow in a
         signal handler that interrupted another call of this store: leave that call first, by SystemExit, say.
         """
-        if self._ownership.is_inherited:
-            return
-        if self._ownership.has_ended:
-            self._ownership.end()
-            return
-        if is_inside_call_of(self):
+        ownership = self._engine.ownership
+        if not ownership.is_inherited and not ownership.has_ended and is_inside_call_of(self):
             raise NotNow(
                 f"{self.path} cannot be closed in the middle of another call of its own: raise SystemExit in the "
                 "signal handler, and close the store where that arrives, as `with open_store(…)` does"
             )
-        with self._closing:
-            if not self._ownership.has_ended:
-                self._close()
-
-    def _close(self) -> None:
-        try:
-            self._ownership.begin_closing()
-            with self._log.lock:  # the put whose turn it is ends first
-                pass
-            self._stop_workers()
-            self._sync_log()  # whatever else failed: what was put is not lost
-            if self._reasons:
-                raise DurabilityLost(f"the store could not be closed cleanly: {'; '.join(self._reasons)}")
-            self._close_cleanly()
-        finally:
-            self._release()
-
-    def _stop_workers(self) -> None:
-        for worker in self._workers:
-            worker.stop()
-
-    def _release(self) -> None:
-        """Lets go of everything, the lock last; nothing is written any more.  Once more does nothing."""
-        self._stop_workers()  # also those that an interrupt left running
-        if self._parts.index is not None:
-            self._parts.index.close()
-        self._parts.handles.close()
-        self._features.close()
-        self._ownership.end()
+        self._engine.close()
 
     def abandon(self) -> None:
         """Ends the store as a crash would: nothing is made durable any more, and the next opening recovers it."""
-        with self._closing:
-            if self._ownership.has_ended:
-                self._ownership.end()
-            elif not self._ownership.is_inherited:
-                self._ownership.begin_closing()
-                self._release()
-
-    def _sync_log(self) -> None:
-        """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end, StoreClosed
-        when the store is somebody else's by now.
-        """
-        self._ownership.require_not_ended()
-        if not self._log_flush.flush():
-            raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
-
-    def _catch_up(self) -> None:
-        """What the dispatch worker would do by itself."""
-        while self._dispatch.behind and self._dispatch.stuck is None and self._dispatch_worker.failure is None:
-            self._dispatch_worker.step_once()
-
-    def _close_cleanly(self) -> None:
-        try:
-            self._next_files.discard_unused()
-            self._dispatch.catch_up()
-            self._features.persist()
-            self._derived_flush.flush(whole_index=True)
-            if self._dispatch.behind == 0:
-                mark_closed(self._fs, self.path)
-        except OSError as error:
-            raise DurabilityLost(f"the store could not be closed cleanly ({error.strerror or error})") from error
-
-    def _build(self, hooks: Sequence[PutHook]) -> None:
-        parts, config, clock = self._parts, self.config, self._clock
-        end, size = self.recovery.log_end, parts.log.file_size
-        pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
-        self._next_files = NextLogFiles(self._fs, parts.log, config, clock, self._has_threads, self.warnings.extend)
-        self._log = CommitLog(
-            parts.log, end, self._next_files.make, pool, config.pool_fast_fail,
-            lambda low: mark_unsynced(self._fs, self.path, low), self._ownership,
-        )  # fmt: skip
-        self._log.next_offsets.update(parts.queues.next_offsets())
-        self._fetch = Fetch(
-            self._log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
-        )
-        hooks = (*hooks, *self._features.hooks)
-        self._appender = Appender(self._log, config, clock, self._refusal, self._appended, hooks)
-        self._appender.use_kinds(parts.queues.kinds)
-        from_log = self._dispatchers or parts.queues.kinds.extension
-        fresh = None if from_log else FreshDispatch(self._appender.fresh, parts.queues, parts.index)
-        self._dispatch = DispatchLoop(
-            self._log, lambda: self._log.readable_end, parts.dispatchers, file_size=size, position=end, clock=clock,
-            fresh=fresh,
-        )  # fmt: skip
-        self._log_flush = LogFlush(self._log, config, parts.checkpoint, clock)
-        self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
-        opened = OpenLog(
-            self._log,
-            parts.queues,
-            self._fetch,
-            self._appender,
-            self.put,
-            self._sync_log,
-            parts.index is not None,
-            self.recovery.deleted_topics,
-        )
-        self.warnings += self._features.begin(opened)
-        self._retention = self._made_retention()
-        self._condition = StoreCondition(
-            self.path, self._fs, self._ownership, parts, self._log, self._dispatch, self._retention, self._features,
-            self._reasons, self.warnings,
-        )  # fmt: skip
-        self._appender.why_unavailable = self._condition.why_unavailable
-        self._statistics = Statistics(clock, self._condition.gauges) if config.statistics else None
-
-    def _start(self) -> None:
-        steps: dict[str, Step] = {
-            "dispatch": self._dispatch.step,
-            "flush": self._log_flush.step,
-            "queues": self._derived_flush.step,
-        }
-        steps |= self._features.steps()
-        if self._statistics is not None:
-            steps["statistics"] = self._statistics.step
-        if self.config.retention:
-            steps["retention"] = self._retention.step
-        if self.config.pool_buffers:
-            steps["commit"] = self._log_flush.commit_step
-        if self.config.preallocate:
-            steps["preallocate"] = self._next_files.step
-        workers = {name: Worker(name, step, self._worker_failed) for name, step in steps.items()}
-        self._workers = list(workers.values())
-        self._dispatch_worker = workers["dispatch"]
-        if self.config.preallocate:
-            self._next_files.begin(self.recovery.log_end, workers["preallocate"].wake)
-        if self._has_threads:
-            for worker in self._workers:
-                worker.start()
-
-    def _refusal(self) -> PutStatus | None:
-        if self._ownership.refusal is None and not self._reasons and self._retention.full_reason is None:
-            return None
-        self._ownership.require_process()
-        return PutStatus.SERVICE_NOT_AVAILABLE
-
-    def _count(self, topic: str, result: PutResult, began_s: float) -> None:
-        if self._statistics is not None:
-            self._statistics.put_answered(topic, result, self._clock.monotonic_s() - began_s)
-
-    def _made_retention(self) -> Retention:
-        parts = self._parts
-        retained = RetainedParts(
-            self._fs, self.path, parts.log, parts.queues, parts.index, lambda: self._log.marks.flushed,
-            lambda: self._dispatch.position, self._flush_for_retention,
-        )  # fmt: skip
-        policy = RetentionPolicy.of(self.config)
-        return Retention(retained, policy, self._clock, self._fs.used_ratio, self._features.delayed_from)
-
-    def _flush_for_retention(self) -> bool:
-        if not self._log_flush.flush():
-            return False
-        self._parts.queues.flush()
-        return True
-
-    def _appended(self) -> None:
-        if self._dispatch.is_idle:
-            self._dispatch_worker.wake()
-
-    def _worker_failed(self, name: str, failure: BaseException) -> None:
-        """What is not dispatched or flushed any more must not be acknowledged either."""
-        self._reasons.append(f"the worker {name!r} ended: {failure!r}")
-        self._dispatch.give_up_waiting()
+        self._engine.abandon()
 
     def _reader(self) -> Fetch:
         self._require_open()
-        return self._fetch
+        return self._engine.fetch
 
     def _require_open(self) -> None:
-        self._ownership.require_open()
+        self._engine.ownership.require_open()
 
 
 @checked

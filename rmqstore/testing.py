@@ -69,32 +69,33 @@ class ManualStore(Store):
         rest or takes no messages any more.
         """
         self.clock.advance(ms)
+        marks, dispatch = self._engine.log.marks, self._engine.dispatch
         for _ in range(_ROUNDS_MAX):
-            before = self._log.marks.appended, self._dispatch.position
+            before = marks.appended, dispatch.position
             self.step()
             health = self.health()
             if not health.is_writable:
                 raise NotNow("; ".join(health.reasons))
-            if (self._log.marks.appended, self._dispatch.position) == before and not health.dispatch_behind_bytes:
+            if (marks.appended, dispatch.position) == before and not health.dispatch_behind_bytes:
                 return
         raise NotNow(f"work goes on after {_ROUNDS_MAX} rounds")
 
     def put(self, message: Message) -> PutResult:
         """Stores one message, which can be read when this returns."""
         result = super().put(message)
-        self._catch_up()
+        self._engine.catch_up()
         return result
 
     def put_batch(self, messages: Iterable[Message]) -> PutResult:
         """Stores messages of one queue together; they can be read when this returns."""
         result = super().put_batch(messages)
-        self._catch_up()
+        self._engine.catch_up()
         return result
 
     def put_columns(self, table: Any) -> PutResult:
         """Stores the rows of an Arrow table; they can be read when this returns."""
         result = super().put_columns(table)
-        self._catch_up()
+        self._engine.catch_up()
         return result
 
 

@@ -10,6 +10,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.errors import NotNow
 from rmqstore.message import Message
 from rmqstore.testing import ManualStore
+from tests.engine_of import engine_of
 
 pytest_plugins = ["pytester", "rmqstore.testing"]
 
@@ -46,7 +47,7 @@ def test_a_store_that_failed_fails_the_test(pytester: pytest.Pytester):
     pytester.makepyfile(
         """
         def test_it(rmq_store, monkeypatch):
-            monkeypatch.setattr(rmq_store._dispatch_worker, "_step", lambda: 1 / 0)
+            monkeypatch.setattr(rmq_store._engine.workers["dispatch"], "_step", lambda: 1 / 0)
             rmq_store.step()
         """
     )
@@ -83,7 +84,7 @@ def test_deliver_goes_on_until_nothing_is_left_to_do(rmq_store: ManualStore, mon
     def step_that_puts() -> None:
         step()
         if chain:
-            rmq_store._appender.put(Message("orders", chain.pop()))
+            engine_of(rmq_store).appender.put(Message("orders", chain.pop()))
 
     monkeypatch.setattr(rmq_store, "step", step_that_puts)
     rmq_store.deliver(1)
@@ -94,7 +95,7 @@ def test_deliver_goes_on_until_nothing_is_left_to_do(rmq_store: ManualStore, mon
 def test_deliver_tells_what_went_wrong(rmq_store_factory: testing.StoreFactory, monkeypatch: pytest.MonkeyPatch):
     busy = rmq_store_factory("busy", log_file_size=4096)
     monkeypatch.setattr(testing, "_ROUNDS_MAX", 5)
-    monkeypatch.setattr(busy, "step", lambda: busy._appender.put(Message("orders", b"and again")))
+    monkeypatch.setattr(busy, "step", lambda: engine_of(busy).appender.put(Message("orders", b"and again")))
     with pytest.raises(NotNow, match="after 5 rounds"):
         busy.deliver()
     closed = rmq_store_factory("closed")

@@ -27,7 +27,7 @@ from rmqstore.log.encode.record_frame import (
     TOPIC_SIZE_MAX,
     RecordForm,
 )
-from rmqstore.log.get.fetch import ReadableLog
+from rmqstore.log.get.readable import ReadableLog
 from rmqstore.records.batch import joined_bytes
 
 # So many bytes of the log are read at once where they are worth it: where a record comes every 8 KiB on the average.

@@ -20,7 +20,7 @@ from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.log.encode.record_frame import RecordForm
-from rmqstore.log.get.fetch import Queues, ReadableLog, ReadableQueue
+from rmqstore.log.get.readable import Queues, ReadableLog, ReadableQueue
 from rmqstore.message import PutResult
 
 FIRST_PAUSE_S = 1.0  # Java: FIRST_DELAY_TIME

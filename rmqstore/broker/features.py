@@ -29,9 +29,10 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import configured_kinds
-from rmqstore.log.put.appender import Appender, PutHook
+from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.deferred_put import claims_to_be_batch
+from rmqstore.log.put.gate import Gate, PutHook
 from rmqstore.log.retention.rounds import unconsumed_from
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
@@ -79,10 +80,17 @@ class Features:
         self._delay_file = DelayOffsetsFile(fs, root, clock)
         self._transactions: Transactions | None = None
 
-    @property
-    def hooks(self) -> Sequence[PutHook]:
-        """A topic's permission first, then its delay."""
-        return (self.topics, self.levels)
+    def gate(
+        self, hooks: Sequence[PutHook], refusal: Callable[[], PutStatus | None], why_unavailable: Callable[[], str]
+    ) -> Gate:
+        """What stands before the log: the caller's hooks, then a topic's permission, then its delay."""
+        return Gate(
+            refusal=refusal,
+            why_unavailable=why_unavailable,
+            hooks=(*hooks, self.topics, self.levels),
+            admit=self._admit,
+            why_not_admitted=self.topics.why_not,
+        )
 
     def queue_kinds(self) -> QueueKinds:
         """The kinds of queues that are switched on; which topics have batch queues is asked later."""
@@ -98,7 +106,6 @@ class Features:
         self._opened = opened
         next_offsets = opened.queues.next_offsets()
         self.topics.adopt(next_offsets, opened.queues.is_batch_topic)
-        opened.appender.admit, opened.appender.why_not_admitted = self._admit, self.topics.why_not
         self.offsets.sync_log = opened.sync
         place, tables = (self._fs, self._root), (self.topics, self.offsets)
         noted = dict(opened.deleted_topics)

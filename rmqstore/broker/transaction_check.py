@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqstore.broker.transaction_log import TransactionLog
 from rmqstore.broker.transaction_messages import (
     TransactionState,
     checked_message,
@@ -18,7 +19,7 @@ from rmqstore.clock import Clock
 from rmqstore.formats.stored_message import StoredMessage
 
 if TYPE_CHECKING:
-    from rmqstore.broker.transactions import TransactionLog, Transactions
+    from rmqstore.broker.transactions import Transactions
 
 Check = Callable[[StoredMessage], TransactionState]
 _HOUR_MS = 3_600_000

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -22,6 +23,14 @@ _CHUNK_SIZE = 4 * 1024 * 1024
 _NOTE_SIZE = 64  # so that a later note covers an earlier one, or the process id that RocketMQ leaves there
 
 
+class Recovered(NamedTuple):
+    """A store that can be written to: its parts, what its recovery found, and what is to be said about it."""
+
+    parts: StoreParts
+    plan: RecoveryPlan
+    warnings: list[str]
+
+
 def recovered(
     fs: FileSystem,
     root: str,
@@ -29,7 +38,7 @@ def recovered(
     clock: Clock,
     further: Sequence[Dispatcher] = (),
     kinds: QueueKinds = PLAIN_ONLY,
-) -> tuple[StoreParts, RecoveryPlan, list[str]]:
+) -> Recovered:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
     Nothing is changed before the file `abort` is there, durably.  Raises as `plan_recovery` and `apply`.
@@ -47,7 +56,7 @@ def recovered(
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise
-    return parts, replace(plan, seen=NOTHING_SEEN), [*plan.warnings, *warnings]
+    return Recovered(parts, replace(plan, seen=NOTHING_SEEN), [*plan.warnings, *warnings])
 
 
 def mark_open(fs: FileSystem, root: str) -> None:

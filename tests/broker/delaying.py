@@ -11,13 +11,14 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.message import PutResult
 from rmqstore.store import Store, open_store
+from tests.engine_of import engine_of
 
 Put = Callable[[EncodedColumns], PutResult]
 
 
 def put_records(store: Store) -> Put:
     """Appends ready-made records to a store, past its hooks, without a wait for the disk."""
-    return store._appender.put_records
+    return engine_of(store).appender.put_records
 
 
 @dataclass
@@ -44,28 +45,28 @@ class Delaying:
         self.clock = clock
         self.store = open_store(path, config, clock=clock, filesystem=fs, workers=False)
         # The delivery is this one, with a put and a progress of the test's.
-        self.store._workers = [worker for worker in self.store._workers if worker.name != "delay"]
+        del engine_of(self.store).workers["delay"]
         self.saved = saved or Saved()
         self.delivery = self.new_delivery(levels, wrap(put_records(self.store)))
 
     def new_delivery(self, levels: DelayLevels, put: Put) -> DelayDelivery:
         """A delivery that begins with what was saved."""
-        store = self.store
+        engine = engine_of(self.store)
         return DelayDelivery(
-            store._log, store._parts.queues, put, store._appender.form, levels, self.clock,
+            engine.log, engine.parts.queues, put, engine.appender.form, levels, self.clock,
             Progress(self.saved.table, self.saved.save, self._sync),
         )  # fmt: skip
 
     def _sync(self) -> None:
-        self.store._sync_log()
+        engine_of(self.store).sync_log()
         self.saved.synced_count = self.saved.count + 1
 
     def run(self) -> None:
         """Dispatches what was put, delivers what is due, and dispatches that."""
-        self.store._catch_up()
+        engine_of(self.store).catch_up()
         while self.delivery.step() == 0:
-            self.store._catch_up()
-        self.store._catch_up()
+            engine_of(self.store).catch_up()
+        engine_of(self.store).catch_up()
 
     def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
         """The bodies of a queue's messages."""

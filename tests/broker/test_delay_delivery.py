@@ -24,6 +24,7 @@ from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import open_store
 from tests.broker.delaying import Delaying, Put, Saved
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
+from tests.engine_of import engine_of
 from tests.golden.conftest import store_of
 
 __all__ = ["store_of"]
@@ -142,7 +143,7 @@ def test_messages_that_cannot_be_read_or_delivered_are_passed_over_and_counted()
     damaged = load.store.get(names.SCHEDULE_TOPIC, 0, 4).messages or load.store.step()
     damaged = load.store.get(names.SCHEDULE_TOPIC, 0, 4).messages
     place = damaged[0].physical_offset + damaged[0].stored_record.index(b"4", 80)
-    load.store._log.files.write(place, b"!")
+    engine_of(load.store).log.files.write(place, b"!")
     load.clock.advance(1000)
     load.run()
     assert load.bodies("orders") == [b"%d" % number for number in range(30) if number != 4]
@@ -166,7 +167,7 @@ class Refusing:
                 return put(records)
             part = EncodedColumns(
                 records.data[: records.starts[self.take]], records.starts[: self.take + 1], records.queues,
-                records.queue_numbers[: self.take], None, records._store_time_at[: self.take], False,
+                records.queue_numbers[: self.take], None, records.store_time_at[: self.take], False,
             )  # fmt: skip
             stored = put(part).message_count if self.take else 0
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, message_count=stored)
@@ -233,7 +234,7 @@ def test_entries_that_point_at_extension_units_wait_by_their_records() -> None:
         load.store.put(delayed(b"%d" % number, 1))
         load.clock.advance(400)
     load.store.step()
-    queue = load.store._parts.queues.find(names.SCHEDULE_TOPIC, 0)
+    queue = engine_of(load.store).parts.queues.find(names.SCHEDULE_TOPIC, 0)
     assert queue is not None
     for row in range(3):
         entry = queue.read(row, row + 1)[0]
@@ -385,7 +386,7 @@ def test_many_and_few_deliver_the_same_bytes(monkeypatch: pytest.MonkeyPatch) ->
         load.clock.advance(60_000)
         load.run()
         load.close()
-        images.append(load.store._fs._fs.image())  # type: ignore[attr-defined]
+        images.append(engine_of(load.store).fs._fs.image())  # type: ignore[attr-defined]
     assert images[0] == images[1]
 
 
@@ -415,11 +416,11 @@ class Life:
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         self.store.step()
-        self.store._catch_up()
+        engine_of(self.store).catch_up()
         while self.delivery.step() == 0:
-            self.store._catch_up()
+            engine_of(self.store).catch_up()
         self.store.step()
-        self.store._catch_up()
+        engine_of(self.store).catch_up()
 
     def close(self) -> None:
         self.store.close()
@@ -508,7 +509,7 @@ def test_nothing_is_saved_before_the_log_is_synced() -> None:
     saved = Saved()
     load = started(fs=disk, clock=clock, config=config, saved=saved)
     load.store.put(delayed(b"x", 1))
-    load.store._sync_log()
+    engine_of(load.store).sync_log()
     clock.advance(1000)
     load.run()
     unsaved = disk.crash("lost")

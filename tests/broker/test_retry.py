@@ -15,6 +15,7 @@ from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import Opened
 from tests.broker.test_transactions import differences, open_broker_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 
 GROUPS = {"none": SubscriptionGroup("none", retry_queue_nums=0), "wide": SubscriptionGroup("wide", retry_queue_nums=4)}
@@ -33,7 +34,7 @@ class Shop:
 
     def _put(self, message: Message) -> PutResult:
         self.put.append(message)
-        return self.opened.store._appender.put_past_hooks(message)
+        return engine_of(self.opened.store).appender.put_past_hooks(message)
 
     def sent(self, message: Message) -> StoredMessage:
         return self.opened.store.message_at(self.opened.store.put(message).physical_offset)

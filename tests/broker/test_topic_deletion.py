@@ -24,6 +24,7 @@ from rmqstore.message import Message, PutStatus
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 CONFIG = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9)
@@ -213,13 +214,13 @@ def test_the_note_goes_with_the_messages():
     disk = MemoryDisk()
     store = filled(disk)
     store.delete_topic("gone")
-    end = store._log.marks.appended
+    end = engine_of(store).log.marks.appended
     assert noted(disk) == {"gone": end}
-    while store._log.marks.appended < 3 * 4096:
+    while engine_of(store).log.marks.appended < 3 * 4096:
         store.put(Message("kept", b"x" * 500))
     store.flush()
     assert store.clean(any_age=True).log_files
-    assert store._log.start >= end
+    assert engine_of(store).log.start >= end
     store.close()
     opened(disk).close()
     assert not disk.exists(note_path(ROOT))
@@ -297,7 +298,7 @@ def test_the_plan_says_which_topics_are_deleted():
     store = filled(disk)
     store.delete_topic("gone")
     plan = plan_recovery(disk, ROOT, CONFIG)
-    end = store._log.marks.appended
+    end = engine_of(store).log.marks.appended
     assert plan.as_dict()["deletedTopics"] == {"gone": {"logEnd": end, "isPending": False}}
     said = " ".join(" ".join(plan.lines()).split())
     assert f"gone: its messages before {end} of the commitlog are in no queue" in said
@@ -424,5 +425,5 @@ def test_a_store_that_is_closed_deletes_nothing():
     store.close()
     before = disk.image()
     with pytest.raises(StoreClosed):
-        store._features.deletion.delete("gone")
+        engine_of(store).features.deletion.delete("gone")
     assert disk.image() == before

@@ -13,6 +13,7 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.index_log import COUNT_MAX
 from rmqstore.store import Store
 from tests.conformance.workload import Json, java_host
+from tests.engine_of import engine_of
 
 _COMPRESSED = 0x1
 _TRANSACTION, _ROLLED_BACK = 0xC, 0xC
@@ -177,7 +178,8 @@ def _by_key(store: Store, question: Json) -> Json:
     times = {"begin_ms": asked["begin"], "end_ms": asked["end"], "max_count": asked["max"]}
     found = [one.physical_offset for one in store.query(asked["topic"], asked["key"], **times)]
     raw: list[int] = []
-    keyed = store._parts.index  # what the index says before the messages are looked at is no one's business but Java's
+    # What the index says before the messages are looked at is no one's business but Java's.
+    keyed = engine_of(store).parts.index
     if keyed is not None:
         raw = keyed.query(asked["topic"], asked["key"], asked["begin"], asked["end"], asked["max"])
     files = _index_files(Path(store.path))

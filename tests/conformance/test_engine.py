@@ -34,6 +34,7 @@ from tests.conformance.relay import Leg, run_relay
 from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
 from tests.conformance.scripts import PART_COUNT, SCRIPTS
 from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
+from tests.engine_of import engine_of
 
 VERSIONS = ("5.3.3", "4.9.8")
 LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.items() if version in feature.versions]
@@ -164,7 +165,7 @@ def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> No
     if not is_killed:
         store.close()
     shutil.copytree(tmp_path / "ours", tmp_path / "javas")
-    units = store._parts.queues.batches.find("batch", 0)
+    units = engine_of(store).parts.queues.batches.find("batch", 0)
     assert units is not None
     names = ["base_queue_offset", "physical_offset", "size", "tags_code", "message_count"]
     ours = [list(unit) for unit in units.read(0, 10**6)[names].tolist()] if is_killed else None
@@ -183,7 +184,7 @@ def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> No
         oracle.call("close")
     with open_store(str(tmp_path / "javas"), StoreConfig(**sizes)) as again:
         assert again.recovery.dispatch_from is None
-        units = again._parts.queues.batches.find("batch", 0)
+        units = engine_of(again).parts.queues.batches.find("batch", 0)
         assert units is not None
         assert [list(unit) for unit in units.read(0, 10**6)[names].tolist()] == found
         assert again.put(Message("batch", b"ours")).queue_offset == found[-1][0] + 1

@@ -29,6 +29,7 @@ from rmqstore.store import Store, open_store
 from tests.crash import workload
 from tests.crash.disks import MemoryDisk
 from tests.crash.workload import ROOT, Fate, comparable, differences
+from tests.engine_of import engine_of
 
 GROUP = "billing"
 RETRIES_MAX = 1
@@ -464,7 +465,7 @@ class After:
         self.checked: Counter[bytes] = Counter()
         self.store = open_store(ROOT, config, clock=self.clock, filesystem=disk, workers=False, check=self._contrary)
         assert not [warning for warning in self.store.warnings if "empty table" in warning], self.store.warnings
-        self.log_start = self.store._log.start
+        self.log_start = engine_of(self.store).log.start
         self.at_opening = visible(self.store)
         self._consumer: Consumer | None = None
 

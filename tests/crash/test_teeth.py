@@ -17,6 +17,7 @@ from rmqstore.broker.topic_deletion import TopicDeletion
 from rmqstore.config import StoreConfig
 from rmqstore.directory import store_view
 from rmqstore.directory.store_view import LogView
+from rmqstore.engine import Engine
 from rmqstore.errors import Corrupt, DurabilityLost, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.formats.deleted_topics import DeletedTopic
@@ -24,13 +25,12 @@ from rmqstore.log import opening
 from rmqstore.log.derived.consume_queue import ConsumeQueue
 from rmqstore.log.derived.derived_flush import DerivedFlush
 from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.confirmation import Confirmation
 from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.log.recovery import apply, log_end
 from rmqstore.log.recovery import planner as recovery
-from rmqstore.message import Message
-from rmqstore.store import Store
+from rmqstore.message import Message, PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.crash.test_sweep import sweep_crashes, sweep_failures
 from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
@@ -48,7 +48,7 @@ def skip_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Appender, "_synced", lambda self: True)
+    patch.setattr(Confirmation, "confirm", lambda self, offset: PutStatus.PUT_OK)
 
 
 def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:
@@ -169,13 +169,13 @@ def index_not_built_again(patch: pytest.MonkeyPatch) -> None:
 
 def closed_before_flushed(patch: pytest.MonkeyPatch) -> None:
     """A store counts as closed before its log, its queues and its end are on the disk; then they get there."""
-    real = Store._close
+    real = Engine._close
 
-    def close(self: Store) -> None:
-        opening.mark_closed(self._fs, self.path)
+    def close(self: Engine) -> None:
+        opening.mark_closed(self.fs, self.path)
         real(self)
 
-    patch.setattr(Store, "_close", close)
+    patch.setattr(Engine, "_close", close)
 
 
 def not_marked_open(patch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
         real(fs._fs, f"{root}/lock")
         return parts
 
-    monkeypatch.setattr("rmqstore.store.recovered", lock_last)
+    monkeypatch.setattr("rmqstore.engine.recovered", lock_last)
     with pytest.raises(AssertionError):
         second_opener()
 

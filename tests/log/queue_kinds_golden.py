@@ -4,12 +4,10 @@ import shutil
 from pathlib import Path
 
 from rmqstore.clock import ManualClock
-from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.host import decode_host
 from rmqstore.formats.message import Blank, Record, Torn, read_record
-from rmqstore.log.put.appender import record_form
 from rmqstore.message import Message
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import load_expected, unpack
@@ -48,8 +46,7 @@ def put_again(case: str, kinds: QueueKinds) -> list[str]:
     for number, record in enumerate(records):
         clock.ms = record.store_timestamp
         host = decode_host(record.store_host, 0, len(record.store_host))  # RocketMQ was given another for each
-        store.appender.form = record_form(StoreConfig(store_host=host))
-        store.appender.use_kinds(kinds)
+        store.put_from(host)
         result = store.appender.put(as_message(record))
         assert (result.physical_offset, result.queue_offset) == (record.physical_offset, record.queue_offset)
         if number % 7 == 0:

@@ -1,5 +1,6 @@
 """A store with queues of every kind, put together without threads: what `rmqstore.store` does, for these tests."""
 
+from dataclasses import replace
 from typing import Any
 
 from rmqstore.clock import ManualClock
@@ -13,6 +14,7 @@ from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_open
 from rmqstore.log.put.appender import Appender
 from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.gate import Gate
 from rmqstore.log.recovery.apply import apply, open_parts
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message, PutResult, PutStatus
@@ -47,8 +49,8 @@ class KindsStore:
         self.log = CommitLog(parts.log, made.log_end)
         self.log.next_offsets.update(parts.queues.next_offsets())
         self.queues = parts.queues
-        self.appender = Appender(self.log, config, self.clock, lambda: None, lambda: None)
-        self.appender.use_kinds(parts.queues.kinds)
+        self._config = config
+        self.put_from(config.store_host)
         self.fetch = Fetch(self.log, parts.queues, parts.index, batches=parts.queues.batches)
         self.dispatch = DispatchLoop(
             self.log, lambda: self.log.readable_end, parts.dispatchers,
@@ -56,6 +58,11 @@ class KindsStore:
         )  # fmt: skip
         self._log_flush = LogFlush(self.log, config, parts.checkpoint, self.clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, 1000)
+
+    def put_from(self, host: str) -> None:
+        """Has what is put from now on come from this store host."""
+        config = replace(self._config, store_host=host)
+        self.appender = Appender(self.log, config, self.clock, Gate(), lambda: None, self.queues.kinds)
 
     def put(self, topic: str, body: bytes = b"hello", **fields: Any) -> PutResult:
         """Puts one message, a little later than the one before."""

@@ -10,6 +10,7 @@ from rmqstore.log.retention.rounds import RetainedParts, Retention
 from rmqstore.message import Message
 from rmqstore.store import Store, open_store
 from tests.crash.workload import SMALL
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 CONFIG = StoreConfig(flush="ASYNC", preallocate=False, **SMALL)
@@ -23,15 +24,15 @@ def parts_of(store: Store) -> RetainedParts:
     """What store.py hands to retention."""
 
     def flush() -> bool:
-        if not store._log_flush.flush():
+        if not engine_of(store).log_flush.flush():
             return False
-        store._parts.queues.flush()
+        engine_of(store).parts.queues.flush()
         return True
 
-    parts = store._parts
+    parts = engine_of(store).parts
     return RetainedParts(
-        store._fs, store.path, parts.log, parts.queues, parts.index,
-        lambda: store._log.marks.flushed, lambda: store._dispatch.position, flush,
+        engine_of(store).fs, store.path, parts.log, parts.queues, parts.index,
+        lambda: engine_of(store).log.marks.flushed, lambda: engine_of(store).dispatch.position, flush,
     )  # fmt: skip
 
 
@@ -60,8 +61,8 @@ def filled(fs: FileSystem, count: int = 90, config: StoreConfig = CONFIG, root: 
 
 def advance(store: Store, ms: int) -> None:
     """Moves the store's clock on."""
-    assert isinstance(store._clock, ManualClock)
-    store._clock.advance(ms)
+    assert isinstance(engine_of(store).clock, ManualClock)
+    engine_of(store).clock.advance(ms)
 
 
 def retention_of(
@@ -70,7 +71,7 @@ def retention_of(
     used: Callable[[str], float] = lambda _: 0.5,
     protect: Callable[[], int | None] | None = None,
 ) -> Retention:
-    return Retention(parts_of(store), policy, store._clock, used, protect)
+    return Retention(parts_of(store), policy, engine_of(store).clock, used, protect)
 
 
 def readable(store: Store) -> dict[int, bytes]:
@@ -96,7 +97,7 @@ def key_of(body: bytes) -> str:
 
 def check_against_log(store: Store, stored: dict[int, bytes]) -> None:
     """Queues and index tell of just what stands in the log: nothing is missing, nothing gone is shown."""
-    start = store._log.start
+    start = engine_of(store).log.start
     assert readable(store) == {at: body for at, body in stored.items() if at >= start}
     for topic, queue_id in QUEUES:
         own = [at for at, body in sorted(stored.items())

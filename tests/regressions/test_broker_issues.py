@@ -19,6 +19,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 YEAR_MS = 365 * 24 * 3_600_000
@@ -76,7 +77,7 @@ def test_t21_a_clock_that_leaps_and_comes_back_leaves_a_store_that_works(leap_ms
             disk = disk.crash("kept")
     store = opened(disk, ManualClock(now_ms + 10_000))
     for _ in range(30):
-        store._clock.advance(200)  # type: ignore[attr-defined]
+        engine_of(store).clock.advance(200)  # type: ignore[attr-defined]
         store.step()
     assert store.health().is_writable
     assert bodies(store)[:3] == [b"a", b"b", b"c"]

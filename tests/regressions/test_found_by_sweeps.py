@@ -10,6 +10,7 @@ from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.message import Message, PutStatus
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.workload import ASYNC, ROOT, SYNC, Fate, Workload, check_disk, open_again
+from tests.engine_of import engine_of
 
 LOG = f"{ROOT}/commitlog/{0:020d}"
 
@@ -108,5 +109,5 @@ def test_a_checkpoint_says_the_time_of_the_newest_message_not_the_latest_time():
     load.put("orders", 0)
     load.flush()
     assert load.store is not None
-    values = load.store._parts.checkpoint.values
+    values = engine_of(load.store).parts.checkpoint.values
     assert values.logics_timestamp_ms == values.physic_timestamp_ms == load.clock.ms

@@ -26,6 +26,7 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk, WatchedDisk
+from tests.engine_of import engine_of
 from tests.formats.records import encoded
 from tests.log.retaining import (
     ALWAYS,
@@ -206,8 +207,8 @@ def test_rocketmq_10417_a_topic_made_anew_begins_at_its_first_message():
 
 def delete_topic(store: Store, topic: str) -> int:
     """What a store does for it: the queue offsets begin anew, then the queues go."""
-    store._parts.queues.remove_topic(topic, lambda: store._appender.forget_topic(topic))
-    return store._log.marks.appended
+    engine_of(store).parts.queues.remove_topic(topic, lambda: engine_of(store).appender.forget_topic(topic))
+    return engine_of(store).log.marks.appended
 
 
 def test_rocketmq_2140_a_missing_log_file_is_told_and_stops_no_retention(tmp_path: Path):
@@ -227,7 +228,7 @@ def test_rocketmq_2140_a_missing_log_file_is_told_and_stops_no_retention(tmp_pat
         retention = retention_of(again)
         plan = retention.clean_now(any_age=True)
         assert [file.start for file in plan.log_files] == [0, *range(8192, plan.min_offset, 4096)]
-        assert len(again._parts.log.starts) == 1
+        assert len(engine_of(again).parts.log.starts) == 1
         check_against_log(again, stored)
 
 
@@ -251,22 +252,22 @@ def test_rocketmq_4549_a_full_disk_deletes_nothing_that_must_stay_and_says_so():
     keep = [2 * 4096 + 100]
     retention = retention_of(store, NEVER, used=lambda _: 0.97, protect=lambda: keep[0])
     run_a_round(store, retention)
-    assert store._log.start == 2 * 4096
+    assert engine_of(store).log.start == 2 * 4096
     assert retention.full_reason is not None
     assert retention.last_plan is not None
     assert "not consumed" in retention.last_plan.held_back
     check_against_log(store, stored)
     keep[0] = 2**62
     run_a_round(store, retention)
-    assert store._parts.log.starts == [8 * 4096], "the file being written stays"
+    assert engine_of(store).parts.log.starts == [8 * 4096], "the file being written stays"
     check_against_log(store, stored)
     assert store.put(Message("orders", b"x")).is_stored
-    store._log_flush.flush()
+    engine_of(store).log_flush.flush()
     run_a_round(store, retention)
-    assert store._parts.log.starts == [8 * 4096, 9 * 4096], "what is not dispatched stays as well"
+    assert engine_of(store).parts.log.starts == [8 * 4096, 9 * 4096], "what is not dispatched stays as well"
     store.flush()
     run_a_round(store, retention)
-    assert store._parts.log.starts == [9 * 4096]
+    assert engine_of(store).parts.log.starts == [9 * 4096]
 
 
 def run_a_round(store: Store, retention) -> None:
@@ -280,7 +281,7 @@ def test_rocketmq_8334_a_file_that_is_held_is_deleted_once_and_closed_at_last():
     disk = MemoryDisk()
     store = filled(disk)
     watched = WatchedDisk(disk, keep_trace=True)
-    log = store._parts.log
+    log = engine_of(store).parts.log
     log._fs = watched
     held = [log.file_of(start) for start in log.starts]
     contents = [file.read(0, 4096) for file in held]
@@ -335,8 +336,8 @@ def test_a_gap_is_never_made_of_a_queue_that_lost_entries():
     store = filled(disk, 30)
     stored_before = len(readable(store))
     fill(store, 60, 30)
-    store._log_flush.flush()
-    store._catch_up()
+    engine_of(store).log_flush.flush()
+    engine_of(store).catch_up()
     plan = retention_of(store).clean_now(any_age=True)
     assert plan.min_offset > 4 * 4096
     assert stored_before == 30

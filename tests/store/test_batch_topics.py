@@ -20,6 +20,7 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
+from tests.engine_of import engine_of
 from tests.snapshot.starved_reader import starved
 from tests.store.test_features import Opened
 
@@ -136,13 +137,13 @@ def test_rows_that_were_taken_out_of_a_batch_may_be_put_anywhere(tmp_path: Path)
 ])  # fmt: skip
 def test_what_put_refuses_no_other_way_takes(tmp_path: Path, wrong: Message) -> None:
     with written(tmp_path) as store:
-        end = store._log.marks.appended
+        end = engine_of(store).log.marks.appended
         assert store.put(wrong).status is PutStatus.MESSAGE_ILLEGAL
         assert store.put_batch([replace(wrong, sys_flag=0, properties={}), wrong]).status is PutStatus.MESSAGE_ILLEGAL
         assert store.transactions.prepare(wrong).status is PutStatus.MESSAGE_ILLEGAL
         with pytest.raises(Rejected, match="says that it is a batch, but a row is one message: row 1"):
             store.put_columns(columns(Message(wrong.topic, b"sound"), wrong))
-        assert store._log.marks.appended == end
+        assert engine_of(store).log.marks.appended == end
         assert store.put(Message(wrong.topic, b"sound")).status is PutStatus.PUT_OK
         store.flush()
     task = stage_part(str(tmp_path), ("w", 1), (0, 0), SMALL, 1)

@@ -16,6 +16,7 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store, open_store
 from rmqstore.worker import Worker
+from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
 
@@ -57,13 +58,13 @@ def test_columns_that_are_put_while_the_store_is_closed_are_stored_as_far_as_the
     store = open_store(str(tmp_path / "s"), config)
     table = pa.table({"topic": ["alpha"] * 60_000, "body": pa.array([b"x" * 100] * 60_000, pa.binary())})
     began = threading.Event()
-    real = store._log.append
+    real = engine_of(store).log.append
 
     def append(*given) -> None:
         real(*given)
         began.set()
 
-    store._log.append = append  # type: ignore[method-assign]
+    engine_of(store).log.append = append  # type: ignore[method-assign]
     answers = []
     late = threading.Thread(target=lambda: answers.append(store.put_columns(table)))
     late.start()
@@ -121,7 +122,7 @@ def test_a_signal_handler_that_closes_in_the_middle_of_a_put_is_told_what_to_do_
 def test_a_signal_handler_that_puts_in_the_middle_of_a_puts_turn_is_refused(tmp_path: Path) -> None:
     """Both would take the same place; while the store is asked for one it is not changed."""
     with open_store(str(tmp_path / "s"), SYNC) as store:
-        real, said = store._log._write, []
+        real, said = engine_of(store).log._write, []
 
         def write(offset: int, data) -> None:
             real(offset, data)
@@ -130,7 +131,7 @@ def test_a_signal_handler_that_puts_in_the_middle_of_a_puts_turn_is_refused(tmp_
                 with pytest.raises(NotNow, match="signal handler"):
                     store.put(Message("alpha", b"handler"))
 
-        store._log._write = write  # type: ignore[method-assign]
+        engine_of(store).log._write = write  # type: ignore[method-assign]
         assert store.put(Message("alpha", b"first", wait_store_ok=False)).queue_offset == 0
         assert store.put(Message("alpha", b"second")).queue_offset == 1
     with open_store(str(tmp_path / "s"), SYNC) as again:
@@ -163,7 +164,7 @@ def test_what_a_close_could_not_do_the_next_opening_does(tmp_path: Path, monkeyp
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._derived_flush, "flush", interrupted)
+    monkeypatch.setattr(engine_of(store).derived_flush, "flush", interrupted)
     with pytest.raises((KeyboardInterrupt, DurabilityLost)):
         store.close()
     store.close()

@@ -16,6 +16,7 @@ from rmqstore.log.put import appender
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 
 SMALL = StoreConfig(
     flush="SYNC", log_file_size=8192, queue_file_size=400, index_slot_count=50, index_item_count=90,
@@ -436,8 +437,9 @@ def small_blocks(monkeypatch):
 
 def test_columns_in_many_blocks_are_one_put_of_all_their_time(monkeypatch):
     opened, table = Opened(), small_blocks(monkeypatch)
-    admit = opened.store._appender.admit
-    opened.store._appender.admit = lambda queues: (opened.clock.advance(7), admit(queues))[1]
+    topics = opened.store.topics
+    admit = topics.admit_columns
+    monkeypatch.setattr(topics, "admit_columns", lambda *queues: (opened.clock.advance(7), admit(*queues))[1])
     assert opened.store.put_columns(table).message_count == 51
     latency = opened.store.statistics().put_latency
     assert latency.count == 1
@@ -515,7 +517,7 @@ def test_after_the_end_everything_says_that_it_is_closed():
         lambda store: store.groups.put(SubscriptionGroup("billing", retry_max_times=9)),
         lambda store: store.offsets.persist(),
         lambda store: store.delay.persist(),
-        lambda store: store._features.transactions.prepare(Message("made", b"")),
+        lambda store: engine_of(store).features.transactions.prepare(Message("made", b"")),
     ],
     ids=["topics.put", "topics.remove", "a topic on demand", "groups.put", "offsets", "delay", "prepare"],
 )

@@ -13,6 +13,7 @@ from rmqstore.errors import StoreError
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
 
 SMALL = StoreConfig(
@@ -102,7 +103,7 @@ class Writer:
         return result
 
     def _number(self, result: PutResult) -> int:
-        return self.store._log.next_offsets["alpha", 0] - 1
+        return engine_of(self.store).log.next_offsets["alpha", 0] - 1
 
 
 @pytest.mark.parametrize("way", sorted(PUTS))

@@ -24,6 +24,7 @@ from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 SMALL = StoreConfig(log_file_size=16384, queue_file_size=200, index_slot_count=16, index_item_count=40,
@@ -145,8 +146,8 @@ def topic_of(store: Store, result: PutResult) -> str:
 
 
 def records_of(store: Store) -> Iterator[RecordBatch]:
-    log = store._parts.log
-    for item in read_batches(log.read, log.start, store._log.marks.appended, log.file_size):
+    log = engine_of(store).parts.log
+    for item in read_batches(log.read, log.start, engine_of(store).log.marks.appended, log.file_size):
         if isinstance(item, RecordBatch):
             yield item
 

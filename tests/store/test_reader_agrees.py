@@ -20,6 +20,7 @@ from rmqstore.formats import names
 from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 from tests.store.test_odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
 
 DELAYED = Message(names.SCHEDULE_TOPIC, b"later", queue_id=2, properties={"DELAY": "+3"})
@@ -58,7 +59,7 @@ def said_by_engine(store: Store) -> tuple[dict[tuple[str, int], tuple[int, int]]
         if low < high:
             bounds[key] = low, high
     for key, (low, high) in bounds.items():
-        plain, batches = store._parts.queues.find(*key), store._parts.queues.batches.find(*key)
+        plain, batches = engine_of(store).parts.queues.find(*key), engine_of(store).parts.queues.batches.find(*key)
         if plain is not None:
             entries = plain.read(low, high)
             places = zip(range(low, high), entries["physical_offset"], entries["tags_code"], strict=True)

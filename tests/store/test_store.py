@@ -13,6 +13,7 @@ from rmqstore.formats import sys_flag
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
+from tests.engine_of import engine_of
 
 SMALL = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9)
 ASYNC = replace(SMALL, flush="ASYNC")
@@ -91,7 +92,7 @@ def test_a_put_lock_that_is_held_too_long_is_a_busy_system():
     asked: list[PutStatus] = []
     store = opened(ASYNC, clock=clock)
     clock.advance(1000)
-    real = store._log.append
+    real = engine_of(store).log.append
 
     def append(*given) -> None:
         """While the first message is written another thread puts one, 1.5 s later."""
@@ -105,7 +106,7 @@ def test_a_put_lock_that_is_held_too_long_is_a_busy_system():
             other.join()
         real(*given)
 
-    store._log.append = append  # type: ignore[method-assign]
+    engine_of(store).log.append = append  # type: ignore[method-assign]
     assert store.put(Message("orders", b"first")).status is PutStatus.PUT_OK
     assert asked == [PutStatus.OS_PAGE_CACHE_BUSY]
     assert store.put(Message("orders", b"third")).queue_offset == 1
@@ -114,14 +115,14 @@ def test_a_put_lock_that_is_held_too_long_is_a_busy_system():
 def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_path):
     entered, going_on = threading.Event(), threading.Event()
     store = open_store(str(tmp_path / "s"), replace(SMALL, sync_flush_timeout_ms=50))
-    real = store._log.marks._sync
+    real = engine_of(store).log.marks._sync
 
     def slow(low: int, high: int) -> None:
         entered.set()
         assert going_on.wait(20)
         real(low, high)
 
-    store._log.marks._sync = slow
+    engine_of(store).log.marks._sync = slow
     first: list[PutStatus] = []
     leader = threading.Thread(target=lambda: first.append(store.put(Message("orders", b"first")).status))
     leader.start()
@@ -142,7 +143,7 @@ def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_p
 def test_closing_while_a_sync_does_not_end_is_no_clean_end(tmp_path):
     store = open_store(str(tmp_path / "s"), replace(ASYNC, sync_flush_timeout_ms=30))
     store.put(Message("orders", b"body"))
-    store._log.marks._leader = object()  # another thread's, which never ends
+    engine_of(store).log.marks._leader = object()  # another thread's, which never ends
     with pytest.raises(NotNow):
         store.close()
     assert (tmp_path / "s" / "abort").exists()
@@ -441,7 +442,7 @@ def test_what_a_write_does_not_expect_is_no_acknowledgement(monkeypatch):
     def refuse(*_):
         raise Rejected("not of this log")
 
-    monkeypatch.setattr(store._log, "append", refuse)
+    monkeypatch.setattr(engine_of(store).log, "append", refuse)
     with pytest.raises(Rejected):
         store.put(Message("T", b"x"))
 

@@ -141,8 +141,8 @@ PLANTS: tuple[Plant, ...] = (
         "sync before write: a group is synced, then appended",
         "rmqstore/log/put/group_commit.py",
         "            self._append([each for each in own.group if each.outcome is None])\n"
-        "            is_synced = self._sync()\n",
-        "            is_synced = self._sync()\n"
+        "            confirmed = self._confirm()\n",
+        "            confirmed = self._confirm()\n"
         "            self._append([each for each in own.group if each.outcome is None])\n",
         "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
         "tests/regressions/test_rocketmq_issues.py::test_rocketmq_10666_what_a_recovery_cut_off_never_comes_back",
@@ -150,9 +150,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "ack before sync",
-        "rmqstore/log/put/appender.py",
-        "        return self._log.sync_to(self._log.marks.appended, self._timeout_s)\n\n    def _append_all",
-        "        return True\n\n    def _append_all",
+        "rmqstore/log/put/confirmation.py",
+        "        return PutStatus.PUT_OK if self._log.sync_to(offset, self.timeout_s) else UNCONFIRMED\n",
+        "        return PutStatus.PUT_OK\n",
         "tests/store/test_store.py::test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored",
         finding="PUT_OK'> != <PutStatus.FLUSH_DISK_TIMEOUT",
     ),
@@ -223,9 +223,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "the mark of being open goes first at a close, and all is flushed afterwards",
-        "rmqstore/store.py",
-        "        try:\n            self._next_files.discard_unused()\n",
-        "        try:\n            mark_closed(self._fs, self.path)\n            self._next_files.discard_unused()\n",
+        "rmqstore/engine.py",
+        "        try:\n            self.next_files.discard_unused()\n",
+        "        try:\n            mark_closed(self.fs, self.path)\n            self.next_files.discard_unused()\n",
         "tests/log/test_opening.py::test_the_mark_goes_when_all_is_on_the_disk",
         finding="Right contains [0-9]+ more items",
     ),

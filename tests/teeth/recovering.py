@@ -4,7 +4,7 @@ from tests.teeth.plant import Edit, Plant, plant
 
 _RECOVERY = "rmqstore/log/recovery/planner.py"
 _APPLY = "rmqstore/log/recovery/apply.py"
-_STORE = "rmqstore/store.py"
+_ENGINE = "rmqstore/engine.py"
 _LOCK = "rmqstore/files/store_lock.py"
 _OWNERSHIP = "rmqstore/files/ownership.py"
 _LOG = "rmqstore/log/put/commitlog.py"
@@ -102,11 +102,11 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "lock after recovery",
-        _STORE,
-        "        self._lock = fs.lock(join(self.path, names.LOCK_FILE))\n",
+        _ENGINE,
+        "        self.lock = fs.lock(join(self.path, names.LOCK_FILE))\n",
         '        if fs.exists(join(self.path, "commitlog")):\n'
-        "            recovered(fs, self.path, config, clock, dispatchers)\n"
-        "        self._lock = fs.lock(join(self.path, names.LOCK_FILE))\n",
+        "            recovered(fs, self.path, config, clock, attached.dispatchers)\n"
+        "        self.lock = fs.lock(join(self.path, names.LOCK_FILE))\n",
         "tests/store/test_store.py::test_only_one_writer_at_a_time_and_the_second_changes_nothing",
         finding=r"assert \{'/store/abor.*Left contains",
     ),

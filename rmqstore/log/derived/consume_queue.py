@@ -35,7 +35,7 @@ Units = tuple[Ints, Sequence[bytes] | None]
 class ConsumeQueue:
     """The queue of one topic and queue id.
 
-    One thread appends, and only that thread or none cuts; reading goes on meanwhile in any thread.  Nothing is created
+    One thread appends; reading goes on meanwhile in any thread.  Nothing is created
     before the first entry is appended.
     """
 
@@ -73,7 +73,7 @@ class ConsumeQueue:
     def load(self) -> list[str]:
         """Finds the files and where the entries end; returns warnings.  Raises Corrupt for a file of a wrong length.
 
-        Reads a few entries only: they are taken to stand without a gap, as a clean end or `cut` leaves them.
+        Reads a few entries only: they are taken to stand without a gap, as a clean end or a recovery leaves them.
         """
         warnings = self.files.load()
         starts = self.files.starts
@@ -124,7 +124,7 @@ class ConsumeQueue:
         if not 0 <= position <= _POSITION_MAX:
             reason = f"a record says queue offset {position // _UNIT}, which no queue file can hold"
             raise StoreDamaged("commitlog", int(entries["physical_offset"][rows[0]]), reason)
-        rows = self._following(queue_offsets, rows, position // _UNIT)
+        rows = _following(self, queue_offsets, rows, position // _UNIT)
         if not len(rows):
             return 0
         chosen = take_rows(np.ascontiguousarray(entries), rows)
@@ -148,36 +148,6 @@ class ConsumeQueue:
         """The third field of entries, int64[n], with the tags code of its unit in place of an extension address."""
         codes: Ints = entries["tags_code"].astype(np.int64)
         return codes if self.extension is None else self.extension.resolve(codes)
-
-    def cut(self, physical_end: int, *, thorough: bool = True) -> None:
-        """Drops the entries of records that start at or behind `physical_end` in the log, durably.
-
-        What stands behind the remaining entries becomes zero, and files without an entry are removed; a repetition
-        after a crash completes it.  After a power cut entries behind `physical_end` may be missing between others:
-        they are not trusted to tell where the end is.  Without `thorough`, for a store that was closed cleanly, nothing
-        is touched unless there is an entry to drop.  Raises OSError.
-        """
-        starts = self.files.starts
-        number = len(starts) - 1
-        while number >= 0 and not _is_before(self._entry(starts[number]), physical_end):
-            number -= 1
-        end = starts[0] if starts else 0
-        if number >= 0:
-            low = starts[number]
-            end = self._search(low, low + self._file_size, lambda entry: not _is_before(entry, physical_end))
-            if _is_pre_blank(self._entry(end - _UNIT)):  # nothing but room before a first entry that is gone
-                end = starts[0]
-        if not thorough and end == self._end and (not starts or starts[-1] < end):
-            return
-        self._last_places.clear()
-        self._head = None
-        self.files.cut(end)
-        self._end = end if self.files.starts else 0
-        self._flushed = min(self._flushed, self._end)
-        self._min = min(max(self._min, self.files.start), self._end)
-        if self.extension is not None:
-            self.extension.cut_behind(self._last_address())
-        self._settle()
 
     def correct_min(self, min_physical: int) -> None:
         """Moves `min_offset` up to the first entry whose record the log still holds; to `max_offset` if none is left.
@@ -253,22 +223,6 @@ class ConsumeQueue:
         if self._flushed < end:
             self.files.sync(self._flushed, end)
             self._flushed = end
-
-    def _following(self, queue_offsets: Ints, rows: npt.NDArray[np.intp], following: int) -> npt.NDArray[np.intp]:
-        """Those of `rows` whose queue offsets continue the queue at `following` without a gap."""
-        wanted = queue_offsets[rows]
-        if wanted[0] == following and (np.diff(wanted) == 1).all():
-            return rows
-        kept = []
-        for row, queue_offset in zip(rows.tolist(), wanted.tolist(), strict=True):
-            if queue_offset > following:
-                place = f"{self.topic}/{self.queue_id}: the record of queue offset {queue_offset} follows"
-                reason = f"{place} that of {following - 1}; those between are missing in the log"
-                raise StoreDamaged(self.files.directories[0], following * _UNIT, reason)
-            if queue_offset == following:
-                kept.append(row)
-                following += 1
-        return np.array(kept, np.intp)
 
     def _write_extended(
         self, extension: QueueExtension, position: int, entries: Entries, rows: npt.NDArray[np.intp], units: Units
@@ -379,6 +333,25 @@ class ConsumeQueue:
                 self.max_physical = offset + size
 
 
+def _following(
+    queue: ConsumeQueue, queue_offsets: Ints, rows: npt.NDArray[np.intp], following: int
+) -> npt.NDArray[np.intp]:
+    """Those of `rows` whose queue offsets continue the queue at `following` without a gap.  Raises Corrupt."""
+    wanted = queue_offsets[rows]
+    if wanted[0] == following and (np.diff(wanted) == 1).all():
+        return rows
+    kept = []
+    for row, queue_offset in zip(rows.tolist(), wanted.tolist(), strict=True):
+        if queue_offset > following:
+            place = f"{queue.topic}/{queue.queue_id}: the record of queue offset {queue_offset} follows"
+            reason = f"{place} that of {following - 1}; those between are missing in the log"
+            raise StoreDamaged(queue.files.directories[0], following * _UNIT, reason)
+        if queue_offset == following:
+            kept.append(row)
+            following += 1
+    return np.array(kept, np.intp)
+
+
 def expired_starts(
     starts: Sequence[int], file_size: int, end: int, min_physical: int, last_place: Callable[[int], int | None]
 ) -> list[int]:
@@ -404,7 +377,3 @@ def _is_written(entry: Entry) -> bool:
 
 def _is_pre_blank(entry: Entry) -> bool:
     return entry[0] == 0 and entry[1] == PRE_BLANK_SIZE
-
-
-def _is_before(entry: Entry, physical_end: int) -> bool:
-    return _is_written(entry) and entry[0] < physical_end

@@ -6,7 +6,7 @@ from typing import Protocol
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
 from rmqstore.locks import Bell
-from rmqstore.log.derived.dispatch_recent import FreshDispatch
+from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.records.batch import WINDOW_SIZE, Dispatcher, read_batches
 
 __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
@@ -32,7 +32,7 @@ class LogBytes(Protocol):
 class DispatchLoop:
     """Hands what lies between `position` and `end()` to the dispatchers, in their order; the worker's step.
 
-    `end` answers how far records are complete and can be read.  `fresh` does what the dispatchers do for records that
+    `end` answers how far records are complete and can be read.  `recent` does what the dispatchers do for records that
     were put a moment ago; what it has not at hand comes from the log.  An exception of a dispatcher comes out of
     `step`, and `position` stays before the batch, so that it is delivered again.  Where no record stands though the log
     has bytes there, the loop waits: it never skips any; `stuck` says where and why.
@@ -47,7 +47,7 @@ class DispatchLoop:
         file_size: int,
         position: int,
         clock: Clock = SYSTEM_CLOCK,
-        fresh: FreshDispatch | None = None,
+        recent: RecentDispatch | None = None,
     ) -> None:
         self.position = position  # all records before it are dispatched
         self.stuck: message.Torn | None = None
@@ -56,7 +56,7 @@ class DispatchLoop:
         self._dispatchers = tuple(dispatchers)
         self._file_size = file_size
         self._clock = clock
-        self._fresh = fresh
+        self._fresh = recent
         self._pause_s = _PAUSE_S
         self._waiting: list[Bell] = []  # of those who wait until it has moved
         self._is_over = False

@@ -20,19 +20,19 @@ from rmqstore.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.encode.dispatch_rows import FreshBlock
+from rmqstore.log.encode.dispatch_rows import RecentBlock
 from rmqstore.log.encode.record_frame import Frame, Said
-from rmqstore.log.put.recent_puts import FreshRecord, FreshRecords
+from rmqstore.log.put.recent_puts import RecentPut, RecentPuts
 from rmqstore.records.batch import dispatched_properties, tags_hash
 
 _NAMES = (TAGS.encode(), KEYS.encode(), UNIQUE_KEY.encode())
 _entry = QUEUE_ENTRY.struct.pack
 
 
-class FreshDispatch:
-    """Queues and index of a store, told of fresh records."""
+class RecentDispatch:
+    """Queues and index of a store, told of what was put a moment ago, from memory."""
 
-    def __init__(self, records: FreshRecords, queues: QueueTable, index: IndexLog | None) -> None:
+    def __init__(self, records: RecentPuts, queues: QueueTable, index: IndexLog | None) -> None:
         self.records = records
         self._queues = queues
         self._index = index
@@ -44,7 +44,7 @@ class FreshDispatch:
         is done then can be done again.
         """
         records = self.records.take(position, end)
-        if isinstance(records, FreshBlock):
+        if isinstance(records, RecentBlock):
             return self._dispatch_block(records)
         if not records or self._has_batch_topics(records):
             return position
@@ -54,7 +54,7 @@ class FreshDispatch:
             self._put_keys(self._index, records, said)
         return records[-1].end
 
-    def _dispatch_block(self, block: FreshBlock) -> int:
+    def _dispatch_block(self, block: RecentBlock) -> int:
         try:
             records = block.records()
         except (StoreError, OSError):  # staged rows that are gone or damaged by now: the log has them
@@ -64,12 +64,12 @@ class FreshDispatch:
             self._index.dispatch(records)
         return block.end
 
-    def _has_batch_topics(self, records: list[FreshRecord]) -> bool:
+    def _has_batch_topics(self, records: list[RecentPut]) -> bool:
         """Whether some go into batch queues, whose units the log has to be read for."""
         return any(map(self._queues.is_batch_topic, {record.frame.topic for record in records}))
 
-    def _append(self, records: list[FreshRecord], said: list[Said]) -> None:
-        runs: dict[QueueKey, tuple[list[FreshRecord], list[bytes]]] = {}
+    def _append(self, records: list[RecentPut], said: list[Said]) -> None:
+        runs: dict[QueueKey, tuple[list[RecentPut], list[bytes]]] = {}
         for record, (tags, _, _) in zip(records, said, strict=True):
             frame = record.frame
             if not frame.is_counted:
@@ -85,9 +85,9 @@ class FreshDispatch:
             self._queues.append_run(key, first.queue_offset, b"".join(entries), (first.end, last.end))
         self._queues.store_ms = records[-1].store_ms
 
-    def _put_keys(self, index: IndexLog, records: list[FreshRecord], said: list[Said]) -> None:
+    def _put_keys(self, index: IndexLog, records: list[RecentPut], said: list[Said]) -> None:
         texts: list[str] = []
-        owners: list[FreshRecord] = []
+        owners: list[RecentPut] = []
         for record, (_, keys, unique) in zip(records, said, strict=True):
             frame = record.frame
             if frame.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK:

@@ -63,12 +63,9 @@ class IndexLog:
         self._newest_name = 0
         self._failure: OSError | None = None
 
-    def load(self, checkpoint_index_ms: int | None = None, clean: bool = True) -> list[str]:
+    def load(self) -> list[str]:
         """Finds the files; returns warnings.  Foreign names and files of which no sizes are known are left alone; one
         without a header is what a crash leaves of making it, and removed.
-
-        After an end that was not `clean`, files that reach behind `checkpoint_index_ms` are removed first, as RocketMQ
-        does: what they held must be dispatched again from the first one's beginning on.
         """
         warnings, found = [], []
         for entry in self._fs.entries(self._directory):
@@ -79,12 +76,10 @@ class IndexLog:
             self._newest_name = max(self._newest_name, int(entry.name))
             source = self._fs.open(path)
             header = read_header(source.read(0, index.HEADER.size))
-            is_late = not clean and header is not None and header.end_timestamp_ms > (checkpoint_index_ms or 0)
-            if header is None or is_late:
+            if header is None:
                 self._fs.remove(path)
                 self._fs.sync_directory(self._directory)
-                reason = "newer than the checkpoint, removed to be built again" if is_late else "empty, removed"
-                warnings.append(f"{path}: {reason}")
+                warnings.append(f"{path}: empty, removed")
                 continue
             sizes = self._sizes(source, entry.size)
             if sizes is None:

@@ -113,11 +113,6 @@ class QueueTable:
         queue = self.find(topic, queue_id) or self.batches.find(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
-    @property
-    def max_physical(self) -> int:
-        """End in the log of the newest record that any queue has; -1 without."""
-        return max((queue.max_physical for queue in self.queues()), default=-1)
-
     def dispatch(self, batch: Records) -> None:
         """Appends an entry, or a unit, for each record of the batch that belongs to a queue and is not there yet.
 
@@ -158,16 +153,6 @@ class QueueTable:
             finally:
                 with self._lock:
                     self._dirty.add(queue)
-
-    def cut(self, physical_end: int, *, thorough: bool = True) -> None:
-        """Drops the entries of records at or behind `physical_end` from every queue; see ConsumeQueue.cut.
-
-        Queues without an entry go, with their directories.  Raises OSError.
-        """
-        for queue in self.queues():
-            queue.cut(physical_end, thorough=thorough)
-            if not queue.files.starts:
-                self._remove(queue)
 
     def remove_topic(self, topic: str, log_end: int | Callable[[], int]) -> int:
         """Removes the queues of a topic with their files, durably, and returns how many there were.

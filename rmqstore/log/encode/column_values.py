@@ -1,4 +1,4 @@
-"""What the columns of an Arrow table say about messages, checked: the first half of `columns.record_columns`.
+"""What the columns of an Arrow table say about messages, checked: the first half of `columns.record_blocks`.
 
 All mistakes of a table are found at once: those of its columns and types, then those of its rows.
 """

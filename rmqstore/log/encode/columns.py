@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.host import SIZE_V4, SIZE_V6
@@ -22,7 +21,7 @@ from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, proper
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.encode.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
 from rmqstore.log.encode.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
-from rmqstore.log.encode.dispatch_rows import KnownRows, known_items
+from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items
 from rmqstore.log.encode.record_frame import (
     PLACE_AT,
     STORE_TIME_AT_V4,
@@ -32,8 +31,6 @@ from rmqstore.log.encode.record_frame import (
 )
 from rmqstore.records.queue_numbers import distinct_queues
 
-# What one piece may have: Arrow's offsets have 32 bits.
-ENCODED_SIZE_MAX = 2**30
 _BLOCK_SIZE = 64 * 1024 * 1024
 
 _PLACE_DTYPE = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
@@ -45,11 +42,11 @@ class EncodedColumns:
     """n records end to end, whole but for their places, which `stamp` fills in.
 
     `data` uint8[] (its own, changed by `stamp`); `starts` int64[n + 1], where each record begins in it; `queues` the
-    distinct queues, `queue_numbers` int64[n] which of them a row goes to.  `known` gives the rows to who dispatches
-    them, once they are appended; None where the log has to be read.  `is_held`: it has them in memory.
+    distinct queues, `queue_numbers` int64[n] which of them a row goes to.  `dispatch_rows` gives what
+    dispatch needs of them once they are appended, None where it has to read the log; `is_held`: from memory.
     """
 
-    known: Callable[[], KnownRows] | None = None
+    dispatch_rows: Callable[[], DispatchRows] | None = None
     is_held = True
 
     def __init__(
@@ -58,10 +55,10 @@ class EncodedColumns:
     ) -> None:  # fmt: skip
         self.data, self.starts = data, starts
         self.queues, self.queue_numbers = queues, queue_numbers
-        self._counted = counted
+        self.counted = counted
         self._ranks = ranks(queue_numbers, len(queues), counted)
-        self._store_time_at = store_time_at
-        self._has_crc = has_crc
+        self.store_time_at = store_time_at
+        self.has_crc = has_crc
 
     @property
     def count(self) -> int:
@@ -76,11 +73,11 @@ class EncodedColumns:
         """The row whose record holds a byte of `data`."""
         return int(np.searchsorted(self.starts, position, side="right")) - 1
 
-    def know(self, items: Callable[[], BlockItems] | None) -> None:
-        """Has `known` give the rows with what `items` makes; not for rows that take no number in a queue."""
-        if items is not None and self._counted is None:
-            rows = KnownRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items)
-            self.known = lambda: rows
+    def keep_dispatch_rows(self, items: Callable[[], BlockItems] | None) -> None:
+        """Has `dispatch_rows` give the rows with the items of `items`; not where some take no number in a queue."""
+        if items is not None and self.counted is None:
+            rows = DispatchRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items)
+            self.dispatch_rows = lambda: rows
 
     def rows_within(self, first: int, room: int) -> int:
         """The row behind the last of those from `first` on that fit `room` bytes together; at least one row."""
@@ -110,15 +107,15 @@ class EncodedColumns:
         numbers = self.queue_numbers[first:last]
         places = np.empty(last - first, _PLACE_DTYPE)
         queue_offsets = self._ranks[first:last] + bases[numbers]
-        if self._counted is not None:
-            queue_offsets[~self._counted[first:last]] = 0
+        if self.counted is not None:
+            queue_offsets[~self.counted[first:last]] = 0
         places["queue_offset"] = queue_offsets
         places["physical_offset"] = rows + (physical_offset - begin)
         scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
-        at = self._store_time_at if isinstance(self._store_time_at, int) else self._store_time_at[first:last]
+        at = self.store_time_at if isinstance(self.store_time_at, int) else self.store_time_at[first:last]
         time = np.frombuffer(layouts.STORE_TIME.struct.pack(store_ms), f"V{layouts.STORE_TIME.size}")
         scatter(self.data, rows + at, time)
-        if self._has_crc:
+        if self.has_crc:
             self._stamp_crcs(first, last)
         return memoryview(self.data)[begin:end]
 
@@ -129,8 +126,8 @@ class EncodedColumns:
 
     def _counts(self, first: int, last: int) -> Ints:
         numbers = self.queue_numbers[first:last]
-        if self._counted is not None:
-            numbers = numbers[self._counted[first:last]]
+        if self.counted is not None:
+            numbers = numbers[self.counted[first:last]]
         return np.bincount(numbers, minlength=len(self.queues)).astype(np.int64)
 
     def bases(self, first: int, last: int, next_offsets: Mapping[QueueKey, int]) -> Ints:
@@ -175,10 +172,14 @@ def ranks(queue_numbers: Ints, queue_count: int, counted: Mask | None) -> Ints:
     return found
 
 
-def record_columns(
-    table: pa.Table | pa.RecordBatch, form: RecordForm, now_ms: int, level_count: int = DELAY_LEVEL_COUNT
-) -> EncodedColumns:
-    """The rows of a table as records.
+def record_blocks(
+    table: pa.Table | pa.RecordBatch,
+    form: RecordForm,
+    now_ms: int,
+    block_size: int = _BLOCK_SIZE,
+    level_count: int = DELAY_LEVEL_COUNT,
+) -> Iterator[EncodedColumns]:
+    """The rows of a table as records, in blocks of about `block_size` bytes that are made as they are asked for.
 
     Columns: `topic` and `body`; also `tags`, `keys` (text with spaces, or lists), `properties` (a map or a list of
     structs), `queueId`, `flag`, `sysFlag`, `bornTimestamp` (a timestamp, or milliseconds), `bornHost`,
@@ -188,46 +189,18 @@ def record_columns(
     waits for its delivery, as a message with the property DELAY that goes through broker.delay.DelayLevels; the store
     has `level_count` levels.  DELAY among the `properties` delays nothing here.
 
-    Raises Rejected: one for all wrong columns and types, or one for all rows beyond the limits, with their numbers;
-    also for more than 1 GiB at once (`record_blocks` takes any amount).
-    """
-    batch = _one_batch(table)
-    values = read_columns(batch, form, 0, level_count)
-    size = int(values.record_sizes.sum())
-    if size > ENCODED_SIZE_MAX:
-        raise Rejected(f"{size} bytes of records at once: at most {ENCODED_SIZE_MAX}, put fewer rows at a time")
-    return _encode(values, form, now_ms)
-
-
-def record_blocks(
-    table: pa.Table | pa.RecordBatch,
-    form: RecordForm,
-    now_ms: int,
-    block_size: int = _BLOCK_SIZE,
-    level_count: int = DELAY_LEVEL_COUNT,
-) -> Iterator[EncodedColumns]:
-    """`record_columns` in blocks of about `block_size` bytes, made as they are asked for: any amount of data in little
-    memory, at the same speed.
-
-    All rows are checked before the first block is made: raises as `record_columns`, but for no size; of rows beyond
-    the limits those of the first block that has some.
+    All rows are checked before the first block is made.  Raises Rejected: one for all wrong columns and types, or one
+    for the rows beyond the limits, with their numbers, of the first block that has some.
     """
     count = max(table.num_rows, 1)
     rows_at_once = max(1, min(count, block_size * count // max(table.nbytes, 1)))
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     blocks = []
     row = 0
-    for batch in whole.to_batches(max_chunksize=rows_at_once) or [_one_batch(table)]:
+    for batch in whole.to_batches(max_chunksize=rows_at_once) or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         blocks.append(read_columns(batch, form, row, level_count))
         row += batch.num_rows
     return (_encode(values, form, now_ms) for values in blocks)
-
-
-def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    if isinstance(table, pa.RecordBatch):
-        return table
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColumns:
@@ -251,7 +224,7 @@ def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColum
     encoded = EncodedColumns(
         data_of(joined), starts, queues, queue_numbers, None if counted.all() else counted, time_at, form.property_crc
     )
-    encoded.know(known_items(values))
+    encoded.keep_dispatch_rows(dispatch_items(values))
     return encoded
 
 

@@ -15,7 +15,7 @@ _MARK = "\0late\0"
 _TOTAL_SIZE = Layout(layouts.HEAD.fields[0])
 
 
-class LateFrame:
+class DeferredFrame:
     """`complete` makes the record, then `data` and `stamp` are those of its `Frame`; again and again if need be."""
 
     __slots__ = ("_block_after", "_block_before", "_front", "_size_max", "frame")
@@ -47,7 +47,9 @@ class LateFrame:
         return None
 
 
-def late_frame_of(message: Message, name: str, form: RecordForm, now_ms: int, size_max: int) -> LateFrame | PutStatus:
+def deferred_frame_of(
+    message: Message, name: str, form: RecordForm, now_ms: int, size_max: int
+) -> DeferredFrame | PutStatus:
     """The record of a message but for the value of the property `name`, or why it may not be stored, as `frame_of`.
 
     The property keeps its place if the message has one of that name, and else is the last of the message's own.
@@ -61,4 +63,4 @@ def late_frame_of(message: Message, name: str, form: RecordForm, now_ms: int, si
     assert topic is not None
     hosts_at = frame.store_time_at + layouts.STORE_TIME.size
     properties_at = hosts_at + len(form.store_host) + layouts.FOOT.size + len(message.body) + len(topic)
-    return LateFrame(frame, properties_at, f"{name}\1{_MARK}".encode(), size_max)
+    return DeferredFrame(frame, properties_at, f"{name}\1{_MARK}".encode(), size_max)

@@ -1,7 +1,7 @@
 """Rows put in bulk whose queue entries and index items are known from their columns, so that nobody reads the log for
 them.
 
-`FreshBlock.records` says what a `RecordBatch` of the same records reads out of the log.
+`RecentBlock.records` says what a `RecordBatch` of the same records reads out of the log.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from rmqstore.records.vectors import RecordVectors
 _SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
 
 
-class KnownRows:
+class DispatchRows:
     """n rows that each take a number in a queue: `starts` int64[n + 1] where each record begins, `queues` the distinct
     queues, `queue_numbers` int64[n] which a row goes to, `ranks` int64[n] how many of that queue are before it.
     """
@@ -42,7 +42,7 @@ class KnownRows:
         return self._made()
 
 
-class FreshBlock(NamedTuple):
+class RecentBlock(NamedTuple):
     """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`.
 
     `bases` int64[] is by queue what makes a rank a queue offset.  `load` raises StoreError, OSError where the rows are
@@ -56,7 +56,7 @@ class FreshBlock(NamedTuple):
     bases: Ints
     store_ms: int
     held_count: int
-    load: Callable[[], KnownRows]
+    load: Callable[[], DispatchRows]
 
     def records(self) -> RecordVectors:
         """The records for dispatch.  Raises as `load`."""
@@ -82,7 +82,7 @@ class FreshBlock(NamedTuple):
         )
 
 
-def known_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
+def dispatch_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
     """What makes the `BlockItems` of rows, from copies of their tags and keys; None where the log has to be read: for
     rows of transactions, those that wait for a delay, and where the further properties have something to say.
     """

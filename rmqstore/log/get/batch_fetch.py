@@ -1,11 +1,10 @@
-"""Reading queues of whole batches message by message; `log.fetch` asks here for such queues.
+"""Reading queues of whole batches message by message.
 
 Java gives its clients whole batches, which they take apart; here any queue offset can be read from and stopped at.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
@@ -13,80 +12,40 @@ from rmqstore.formats.inner_batch import counted_pieces, without_batch_flags
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.batch_queue import BatchQueue
-from rmqstore.log.get.tag_filter import TagFilter
-from rmqstore.message import GetResult, GetStatus
+from rmqstore.log.get.answer import Answer, Wanted
+from rmqstore.log.get.readable import ReadableLog, holds_record
+from rmqstore.message import GetStatus
 
 # Units that one read looks at.
 _UNITS_MAX = 400
 
 
-class ReadableRecords(Protocol):
-    """What is asked of a log."""
-
-    @property
-    def start(self) -> int:
-        """The first offset that can be read."""
-
-    @property
-    def readable_end(self) -> int:
-        """Where what can be read ends."""
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Bytes from `offset` on, as far as they can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for: at most `count` messages and `size` bytes of records but one in any case, of these tags."""
-
-    offset: int
-    count: int
-    size: int
-    tags: TagFilter | None
-
-
-def get_messages(log: ReadableRecords, queue: BatchQueue, wanted: Wanted, broker_name: str) -> GetResult:
+def collect_batches(log: ReadableLog, queue: BatchQueue, wanted: Wanted, broker_name: str) -> Answer:
     """The next messages from a queue offset that lies inside the queue, also in the middle of a batch."""
-    low, high = queue.min_offset, queue.max_offset
-    found: list[StoredMessage] = []
-    status, next_offset, size = GetStatus.NO_MATCHED_MESSAGE, wanted.offset, 0
+    answer, size = Answer(wanted.offset), 0
     for stored, base, count in _batches(log, queue, wanted.offset, broker_name):
-        if found and size + stored.store_size > wanted.size:
+        if answer.messages and size + stored.store_size > wanted.size:
             break
         size += stored.store_size
         if not _can_read(log, stored):
-            next_offset = base + count
-            status = status if found else GetStatus.MESSAGE_WAS_REMOVING
+            answer.next_offset = max(base + count, wanted.offset)
+            answer.missed(GetStatus.MESSAGE_WAS_REMOVING)
             continue
         for message in taken_apart(stored, base, count):
             if message.queue_offset < wanted.offset and message is not stored:
                 continue
-            if len(found) >= wanted.count:
-                return GetResult(GetStatus.FOUND, next_offset, low, high, found)
-            next_offset = base + count if message is stored else message.queue_offset + 1
-            if wanted.tags is None or message.tags in wanted.tags.tags:
-                found.append(message)
-                status = GetStatus.FOUND
-            elif not found:
-                status = GetStatus.NO_MATCHED_MESSAGE
-    return GetResult(status, max(next_offset, wanted.offset), low, high, found)
-
-
-def offset_at(queue: BatchQueue, timestamp_ms: int, boundary: str) -> int:
-    """The queue offset for a store time, as `Fetch.offset_at` answers it: all messages of a batch have one time."""
-    first, last = queue.slots
-    slot = queue.slot_at_time(timestamp_ms + (boundary == "upper"))
-    if boundary == "lower":
-        units = queue.read(slot, slot + 1)
-        return int(units["base_queue_offset"][0]) if len(units) else queue.max_offset
-    if slot <= first:
-        return queue.min_offset
-    unit = queue.read(min(slot, last) - 1, min(slot, last))
-    return int(unit["base_queue_offset"][0]) + int(unit["message_count"][0]) - 1
+            if len(answer.messages) >= wanted.count:
+                return answer
+            answer.next_offset = max(base + count if message is stored else message.queue_offset + 1, wanted.offset)
+            if wanted.takes(message):
+                answer.add(message)
+            else:
+                answer.missed(GetStatus.NO_MATCHED_MESSAGE)
+    return answer
 
 
 def _batches(
-    log: ReadableRecords, queue: BatchQueue, offset: int, broker_name: str
+    log: ReadableLog, queue: BatchQueue, offset: int, broker_name: str
 ) -> Iterator[tuple[StoredMessage, int, int]]:
     """The records of the units from that of a queue offset on, with first queue offset and count of messages."""
     slot = max(queue.slot_of(offset), queue.slots[0])
@@ -94,12 +53,12 @@ def _batches(
     fields = ("physical_offset", "size", "base_queue_offset", "message_count")
     for place, size, base, count in zip(*(units[name].tolist() for name in fields), strict=True):
         if base + count > offset:  # numbers may be missing between units
-            is_held = log.start <= place and place + size <= log.readable_end and size >= layouts.RECORD_SIZE_MIN
+            is_held = size >= layouts.RECORD_SIZE_MIN and holds_record(log, place, size)
             data = log.read(place, size) if is_held else b""
             yield StoredMessage(data, 0, size, place, broker_name), base, count
 
 
-def _can_read(log: ReadableRecords, stored: StoredMessage) -> bool:
+def _can_read(log: ReadableLog, stored: StoredMessage) -> bool:
     return log.start <= stored.physical_offset and len(stored.stored_record) == stored.store_size
 
 

@@ -4,9 +4,11 @@ Everything that changes it happens under its one lock, `CommitLog.lock`: the end
 for the store, the queue offsets and the order of store timestamps.
 """
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 
+from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.ownership import Ownership
@@ -14,6 +16,7 @@ from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message
 from rmqstore.formats.names import QueueKey
 from rmqstore.locks import let_go
+from rmqstore.log.put.block import block_parts
 from rmqstore.log.put.watermarks import Watermarks
 
 _FREE_S = -1.0
@@ -132,6 +135,33 @@ class CommitLog:
             raise
         except BaseException:
             self._append_again(offset, data, store_ms, moved)
+            raise
+
+    def append_block(self, offset: int, data: bytes, kinds: QueueKinds = PLAIN_ONLY) -> None:
+        """Appends bytes of another log as they are, `offset` being where they stand there and where this one ends; not
+        under the lock.  Files end where the other log's do: its blank records are part of the bytes.
+
+        `kinds` are those of the store, by which records move on the next offsets of their queues.  Nobody waits for the
+        disk, and what follows the log is not woken.  Raises Rejected, with nothing appended, for another offset than
+        the log's end, and for bytes that are not whole sound records of that place; otherwise as `place` and `append`:
+        then some whole records may be in, as `marks.appended` says, and the rest can be brought again from there.
+        """
+        parts = block_parts(offset, data, self.files.file_size, kinds)
+        view = memoryview(data)
+        try:
+            with self.lock:
+                self.begin_turn(math.inf)  # it keeps nobody waiting for as long as would count as busy
+                try:
+                    if offset != self.marks.appended:
+                        raise Rejected(f"a block of offset {offset}: the log ends at {self.marks.appended}")
+                    for part in parts:
+                        self.place(0)
+                        store_ms = self.newest_ms if part.store_ms is None else part.store_ms
+                        self.append(part.offset, view[part.offset - offset : part.end - offset], store_ms, part.moved)
+                finally:
+                    self.end_turn()
+        except BaseException:
+            self.let_go()
             raise
 
     def forget_topic(self, topic: str) -> None:

@@ -18,7 +18,7 @@ from rmqstore.formats.message import Record, read_record
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH, NAME_END, parse_properties
 from rmqstore.log.encode.columns import EncodedColumns
-from rmqstore.log.encode.deferred_frame import LateFrame, late_frame_of
+from rmqstore.log.encode.deferred_frame import DeferredFrame, deferred_frame_of
 from rmqstore.log.encode.inner_batch import inner_batch_of, message_count
 from rmqstore.log.encode.record_frame import RecordForm
 from rmqstore.log.put.light_offsets import LightQueues, is_light_message
@@ -28,10 +28,10 @@ _LISTS_QUEUES = re.compile(re.escape(MULTI_DISPATCH.encode() + NAME_END))
 
 
 @dataclass(frozen=True, slots=True)
-class LatePut:
+class DeferredPut:
     """One put: `complete` and `moved` are called under the put lock, before the record is appended."""
 
-    frame: LateFrame
+    frame: DeferredFrame
     message: Message
     message_count: int
     light: LightQueues | None  # None: an inner batch
@@ -61,22 +61,22 @@ class LatePut:
         return further | {self.key: queue_offset + self.message_count}
 
 
-class LatePuts:
-    """Tells which messages are put late.  `next_offsets` is the store's table of queue offsets."""
+class DeferredPuts:
+    """Tells which messages are completed under the put lock.  `next_offsets` is the store's table of queue offsets."""
 
     def __init__(self, next_offsets: Mapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
         self._kinds = kinds
         self._form = form
         self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None
 
-    def put_of(self, message: Message, now_ms: int) -> LatePut | PutStatus | None:
-        """The late put of a message, why it may not be stored, or None where it is an ordinary put."""
+    def put_of(self, message: Message, now_ms: int) -> DeferredPut | PutStatus | None:
+        """The deferred put of a message, why it may not be stored, or None where it is an ordinary put."""
         if message.sys_flag & sys_flag.INNER_BATCH and self._is_batch(message):
             return self._batch_put(message, now_ms)
         if self._light is None or not is_light_message(message):
             return None
         frame = self._light.frame_of(message, self._form, now_ms)
-        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, 1, self._light)
+        return frame if isinstance(frame, PutStatus) else DeferredPut(frame, message, 1, self._light)
 
     def refuses(self, message: Message) -> bool:
         """Whether a message may not say what it says of batches; also one whose bits are no batch's, or that does not
@@ -86,8 +86,8 @@ class LatePuts:
         may_come = is_batch and self._is_batch(message)
         return is_misused(is_batch, message.properties.get(properties.INNER_COUNT) is not None, may_come)
 
-    def batch_put_of(self, messages: Sequence[Message], now_ms: int) -> LatePut | PutStatus | None:
-        """The messages of a batch that is stored whole as one late put; None where they are stored one by one.
+    def batch_put_of(self, messages: Sequence[Message], now_ms: int) -> DeferredPut | PutStatus | None:
+        """The messages of a batch that is stored whole as one deferred put; None where they are stored one by one.
 
         MESSAGE_ILLEGAL for messages for light queues, which RocketMQ would not bring there either, and for those that
         say to be batches themselves.  RocketMQ stores a batch without a UNIQ_KEY one by one also for such a topic; here
@@ -103,7 +103,7 @@ class LatePuts:
         return whole if isinstance(whole, PutStatus) else self._batch_put(whole, now_ms)
 
     def check_columns(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Raises Rejected for rows that would have to be put late."""
+        """Raises Rejected for rows that would have to be completed under the put lock."""
         if self._light is None or "properties" not in table.schema.names:
             return
         column = table.column("properties")
@@ -125,9 +125,9 @@ class LatePuts:
         is_light = self._light is not None and is_light_message(message)
         return is_whole and not is_light and self.is_batch_topic(message.topic)
 
-    def _batch_put(self, message: Message, now_ms: int) -> LatePut | PutStatus:
-        frame = late_frame_of(message, properties.INNER_BASE, self._form, now_ms, self._form.record_size_max)
-        return frame if isinstance(frame, PutStatus) else LatePut(frame, message, message_count(message) or 1, None)
+    def _batch_put(self, message: Message, now_ms: int) -> DeferredPut | PutStatus:
+        frame = deferred_frame_of(message, properties.INNER_BASE, self._form, now_ms, self._form.record_size_max)
+        return frame if isinstance(frame, PutStatus) else DeferredPut(frame, message, message_count(message) or 1, None)
 
 
 def claims_to_be_batch(message: Message) -> bool:

@@ -8,126 +8,56 @@ each of them wakes another: all at once would only stand in line for the interpr
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
-from rmqstore.errors import DurabilityLost, Rejected, StoreClosed
-from rmqstore.formats.names import QueueKey
+from rmqstore.errors import DurabilityLost, StoreClosed
 from rmqstore.log.encode.batch_frame import BatchFrame
 from rmqstore.log.encode.record_frame import Frame
-from rmqstore.log.put.commitlog import CommitLog, NoLogFile
+from rmqstore.log.put.confirmation import UNCONFIRMED
+from rmqstore.log.put.turn import Placed, Waiting
 from rmqstore.message import PutStatus
 
 # How many are woken at first: with 64 threads 4 give 24 k puts/s, 1 and all at once 20 k.
 _STRANDS = 4
 
 
-class Placed(NamedTuple):
-    """Where and when a frame was appended."""
+class Member(Waiting):
+    """One frame of a group, and the thread that waits for it."""
 
-    offset: int
-    queue_offset: int
-    store_ms: int
-
-
-Outcome = Placed | PutStatus | DurabilityLost | StoreClosed
-
-
-class Waiting:
-    """One frame that waits, `count` messages of its queue; `outcome` is set once it is appended, or refused."""
-
-    __slots__ = (
-        "count", "following", "frame", "group", "is_gone", "is_settled", "is_synced", "leads", "outcome", "turn",
-    )  # fmt: skip
+    __slots__ = ("confirmed", "following", "group", "is_gone", "is_settled", "leads", "turn")
 
     def __init__(self, frame: Frame | BatchFrame, count: int) -> None:
-        self.frame = frame
-        self.count = count
-        self.outcome: Outcome | None = None
-        self.is_synced = False
+        super().__init__(frame, count)
+        self.confirmed = UNCONFIRMED
         self.is_settled = False  # it is woken, or will be by the one before it
         self.is_gone = False  # its thread waits no longer
         self.leads = False  # a group, at once or when it is woken
-        self.group: Sequence[Waiting] = ()  # the one that it leads, while it does
-        self.following: Waiting | None = None  # whom to wake next
+        self.group: Sequence[Member] = ()  # the one that it leads, while it does
+        self.following: Member | None = None  # whom to wake next
         self.turn = threading.Lock()
         self.turn.acquire()
 
 
-class Run:
-    """Frames that go into the log side by side, in one write; under the put lock, which is held all the time.
-
-    A frame gets its `outcome` only when it is in the log.
-    """
-
-    def __init__(self, log: CommitLog, store_ms: int) -> None:
-        self._log = log
-        self._store_ms = store_ms
-        self._parts: list[bytes | bytearray] = []
-        self._placed: list[tuple[Waiting, Placed]] = []
-        self._start = self._end = self._limit = 0
-        self._moved: dict[QueueKey, int] = {}
-
-    def add(self, waiting: Waiting) -> None:
-        """Gives the frame its place, or why it has none.  Raises DurabilityLost."""
-        frame, count = waiting.frame, waiting.count
-        size, key = len(frame.data), (frame.topic, frame.queue_id)
-        if self._end + size > self._limit:
-            self.write()
-            try:
-                self._start = self._end = self._log.place(size)
-            except NoLogFile:
-                waiting.outcome = PutStatus.CREATE_MAPPED_FILE_FAILED
-                return
-            except Rejected:
-                waiting.outcome = PutStatus.MESSAGE_ILLEGAL
-                return
-            except StoreClosed as closed:
-                waiting.outcome = closed
-                return
-            self._limit = self._end + self._log.room()
-        offset, queue_offset = self._end, 0
-        if count:
-            queue_offset = self._moved.get(key, -1)
-            if queue_offset < 0:
-                queue_offset = self._log.next_offsets.get(key, 0)
-            self._moved[key] = queue_offset + count
-        frame.stamp(queue_offset, offset, self._store_ms)
-        self._parts.append(frame.data)
-        self._placed.append((waiting, Placed(offset, queue_offset, self._store_ms)))
-        self._end = offset + size
-
-    def write(self) -> None:
-        """Writes what was added since the last write.  Raises DurabilityLost."""
-        if self._parts:
-            data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            try:
-                self._log.append(self._start, data, self._store_ms, self._moved)
-            finally:
-                if self._log.marks.appended == self._end:  # also where an interrupt came too late
-                    for waiting, placed in self._placed:
-                        waiting.outcome = placed
-        self._parts, self._placed, self._moved, self._limit = [], [], {}, 0
-
-
 class GroupPut:
-    """`append` puts frames into the log in their order and sets every `outcome`; `sync` answers whether the log is on
-    the disk as far as it is appended, False at its timeout, and raises DurabilityLost.
+    """`append` puts frames into the log in their order and sets every `outcome`; `confirm` answers for all that is
+    appended (`Confirmation.confirm_all`), and raises DurabilityLost.
     """
 
-    def __init__(self, append: Callable[[Sequence[Waiting]], None], sync: Callable[[], bool], timeout_s: float) -> None:
+    def __init__(
+        self, append: Callable[[Sequence[Member]], None], confirm: Callable[[], PutStatus], timeout_s: float
+    ) -> None:
         self._append = append
-        self._sync = sync
+        self._confirm = confirm
         self._timeout_s = timeout_s
-        self.lock = threading.RLock()  # guards `_waiting`, `_leader` and what a Waiting says of groups
-        self._waiting: list[Waiting] = []
-        self._leader: Waiting | None = None  # who leads the present group, or was woken to lead the next
+        self.lock = threading.RLock()  # guards `_waiting`, `_leader` and what a Member says of groups
+        self._waiting: list[Member] = []
+        self._leader: Member | None = None  # who leads the present group, or was woken to lead the next
 
-    def put(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, bool]:
-        """Appends a frame and waits for the disk: where it is or why not, and whether the disk has it.
+    def put(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, PutStatus]:
+        """Appends a frame and waits until it is confirmed: where it is or why not, and what `confirm` answered.
 
         Raises DurabilityLost, StoreClosed.  Who is interrupted (Ctrl-C, say) leaves its group to another thread.
         """
-        own = Waiting(frame, count)
+        own = Member(frame, count)
         try:
             if self._leads_at_once(own) or not self._was_served(own):
                 self._lead(own)
@@ -138,16 +68,16 @@ class GroupPut:
         if isinstance(outcome, DurabilityLost | StoreClosed):
             raise outcome
         assert outcome is not None
-        return outcome, own.is_synced
+        return outcome, own.confirmed
 
-    def _leads_at_once(self, own: Waiting) -> bool:
+    def _leads_at_once(self, own: Member) -> bool:
         with self.lock:
             self._waiting.append(own)
             if self._leader is None:
                 own.leads, self._leader = True, own
         return own.leads
 
-    def _was_served(self, own: Waiting) -> bool:
+    def _was_served(self, own: Member) -> bool:
         """Sleeps until the frame is on the disk or the time is over; False when it is to lead the next group."""
         while not own.turn.acquire(timeout=self._timeout_s):
             with self.lock:
@@ -164,23 +94,23 @@ class GroupPut:
         self._wake_following(own)
         return own.is_settled
 
-    def _lead(self, own: Waiting) -> None:
+    def _lead(self, own: Member) -> None:
         """Appends and syncs what waits, then hands over to one of those that came meanwhile."""
         failure = None
         with self.lock:
             own.group, self._waiting = self._waiting, []
         try:
             self._append([each for each in own.group if each.outcome is None])
-            is_synced = self._sync()
+            confirmed = self._confirm()
         except DurabilityLost as lost:
             failure = lost
         else:
             for each in own.group:
-                each.is_synced = is_synced
+                each.confirmed = confirmed
         self._settle(own, failure)
         own.group = ()  # which holds `own`: else each put would leave a cycle to the collector
 
-    def _settle(self, own: Waiting, failure: DurabilityLost | None) -> None:
+    def _settle(self, own: Member, failure: DurabilityLost | None) -> None:
         """Tells the group what became of it, and who leads the next; again and again if need be."""
         with self.lock:
             for each in own.group:
@@ -198,7 +128,7 @@ class GroupPut:
         if successor is not None:
             _wake(successor)
 
-    def _hand_over(self, own: Waiting) -> Waiting | None:
+    def _hand_over(self, own: Member) -> Member | None:
         """Who leads from now on, if `own` did; under the lock."""
         own.leads = False
         if self._leader is own:
@@ -207,7 +137,7 @@ class GroupPut:
                 self._leader.leads = True
         return self._leader
 
-    def _leave(self, own: Waiting) -> None:
+    def _leave(self, own: Member) -> None:
         """After an exception: what belongs to others goes on without this thread."""
         with self.lock:
             own.is_gone = True
@@ -222,11 +152,11 @@ class GroupPut:
             _wake(successor)
 
     @staticmethod
-    def _wake_following(own: Waiting) -> None:
+    def _wake_following(own: Member) -> None:
         if own.following is not None:
             _wake(own.following)
 
 
-def _wake(waiting: Waiting) -> None:
+def _wake(waiting: Member) -> None:
     with suppress(RuntimeError):  # it is awake
         waiting.turn.release()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, WAIT
-from rmqstore.log.encode.deferred_frame import LateFrame, late_frame_of
+from rmqstore.log.encode.deferred_frame import DeferredFrame, deferred_frame_of
 from rmqstore.log.encode.record_frame import RecordForm
 from rmqstore.message import Message, PutStatus
 from rmqstore.records.light_queues import LIGHT_QUEUE_ID, SEPARATOR, may_dispatch, split_names
@@ -30,14 +30,14 @@ class LightQueues:
         self._count_max = count_max
         self._light = {topic for topic, _ in next_offsets if is_light_queue(topic)}
 
-    def frame_of(self, message: Message, form: RecordForm, now_ms: int) -> LateFrame | PutStatus:
+    def frame_of(self, message: Message, form: RecordForm, now_ms: int) -> DeferredFrame | PutStatus:
         """The record of a message for light queues; `offsets_of` gives the value that it lacks.
 
         WAIT is not stored.  The whole record must be no larger than a body may be, as in Java.
         """
         kept = {name: value for name, value in message.properties.items() if name != WAIT}
         stored = replace(message, properties=kept, wait_store_ok=True)
-        return late_frame_of(stored, MULTI_QUEUE_OFFSET, form, now_ms, form.message_size_max)
+        return deferred_frame_of(stored, MULTI_QUEUE_OFFSET, form, now_ms, form.message_size_max)
 
     def offsets_of(self, message: Message) -> str | PutStatus:
         """INNER_MULTI_QUEUE_OFFSET for a message that is appended next: empty pieces for names that are not light."""

@@ -1,11 +1,11 @@
-"""What was put a moment ago, held for who dispatches it."""
+"""Records put a moment ago, kept in memory until they are dispatched."""
 
 from collections import deque
 from typing import NamedTuple
 
 from rmqstore.formats import names
 from rmqstore.log.encode.batch_frame import BatchFrame
-from rmqstore.log.encode.dispatch_rows import FreshBlock
+from rmqstore.log.encode.dispatch_rows import RecentBlock
 from rmqstore.log.encode.record_frame import Frame
 
 # What 20 ms bring at 50,000 puts/s: a longer backlog is read from the log, in vectors.
@@ -16,7 +16,7 @@ ROWS_HELD_MAX = 512 * 1024
 BLOCKS_MAX = 256 * 1024
 
 
-class FreshRecord(NamedTuple):
+class RecentPut(NamedTuple):
     """A record as it was appended, stamped."""
 
     offset: int
@@ -30,21 +30,21 @@ class FreshRecord(NamedTuple):
         return self.offset + len(self.frame.data)
 
 
-class _Backlog(deque[FreshRecord | FreshBlock]):
+class _Backlog(deque[RecentPut | RecentBlock]):
     """What was added and not taken yet.  The rows that blocks hold in memory are counted by who adds and by who takes,
     each for itself, as they are two threads.
     """
 
     added_count = taken_count = 0
 
-    def take_block(self, block: FreshBlock) -> FreshBlock:
+    def take_block(self, block: RecentBlock) -> RecentBlock:
         """Takes the first, which is this one."""
         self.popleft()
         self.taken_count += block.held_count
         return block
 
 
-class FreshRecords:
+class RecentPuts:
     """The newest records, in the order of the log; the puts add them under their lock, the dispatching thread takes
     them.
 
@@ -60,9 +60,9 @@ class FreshRecords:
     def add(self, offset: int, queue_offset: int, store_ms: int, frame: Frame | BatchFrame) -> None:
         """Notes a record that was appended; no batches, and none whose queue entry holds more than the tags' hash."""
         if len(self._backlog) < COUNT_MAX and frame.__class__ is Frame and frame.topic != names.SCHEDULE_TOPIC:
-            self._backlog.append(FreshRecord(offset, queue_offset, store_ms, frame))
+            self._backlog.append(RecentPut(offset, queue_offset, store_ms, frame))
 
-    def add_block(self, block: FreshBlock) -> None:
+    def add_block(self, block: RecentBlock) -> None:
         """Notes rows that were appended."""
         backlog = self._backlog
         held_count = backlog.added_count - backlog.taken_count + block.held_count
@@ -76,18 +76,18 @@ class FreshRecords:
         """
         self._backlog = _Backlog()
 
-    def take(self, position: int, end: int) -> list[FreshRecord] | FreshBlock:
+    def take(self, position: int, end: int) -> list[RecentPut] | RecentBlock:
         """The records that stand one behind the other from `position` on, before `end`, or the block that does; none if
         what stands there is not at hand.
         """
-        backlog, taken = self._backlog, list[FreshRecord]()
+        backlog, taken = self._backlog, list[RecentPut]()
         while backlog and (first := backlog[0]).offset < position:
-            if isinstance(first, FreshBlock):
+            if isinstance(first, RecentBlock):
                 backlog.take_block(first)
             else:
                 backlog.popleft()
         while backlog and (first := backlog[0]).offset == position and (following := first.end) <= end:
-            if isinstance(first, FreshBlock):
+            if isinstance(first, RecentBlock):
                 return taken or backlog.take_block(first)
             backlog.popleft()
             taken.append(first)

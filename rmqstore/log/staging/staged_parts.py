@@ -29,7 +29,7 @@ from rmqstore.formats.sink_files import (
     running_crc,
 )
 from rmqstore.log.encode.columns import EncodedColumns, ranks, scatter
-from rmqstore.log.encode.dispatch_rows import KnownRows
+from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.record_frame import PLACE_AT, STORE_TIME_AT_V4, STORE_TIME_AT_V6
 
 _PLACE_SIZE = 16  # queueOffset and physicalOffset
@@ -99,14 +99,14 @@ class PartWriter:
 
 
 def _rows_of(encoded: EncodedColumns) -> BlockRows:
-    counted, time_at = encoded._counted, encoded._store_time_at
+    counted, time_at = encoded.counted, encoded.store_time_at
     kinds = np.zeros(encoded.count, np.uint8)
     if counted is not None:
         kinds |= np.where(counted, 0, NOT_COUNTED).astype(np.uint8)
     kinds |= np.where(np.asarray(time_at) == STORE_TIME_AT_V6, TIME_AT_V6, 0).astype(np.uint8)
     return BlockRows(
         np.diff(encoded.starts), encoded.queues, encoded.queue_numbers, kinds if kinds.any() else None,
-        encoded._has_crc, encoded.known().items if encoded.known is not None else None,
+        encoded.has_crc, encoded.dispatch_rows().items if encoded.dispatch_rows is not None else None,
     )  # fmt: skip
 
 
@@ -152,11 +152,11 @@ def read_part(fs: FileSystem, directory: str, part: StagedPart) -> Iterator[Enco
             raise Corrupt(path, 0, f"{found}, {part.row_count} with {part.checksum} were written")
         encoded = _encoded(rows, data)
         if rows.items is not None:
-            encoded.known, encoded.is_held = partial(_known, fs, path, front_at), False
+            encoded.dispatch_rows, encoded.is_held = partial(_dispatch_rows, fs, path, front_at), False
         yield encoded
 
 
-def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
+def _dispatch_rows(fs: FileSystem, path: str, position: int) -> DispatchRows:
     """The rows of a block, once more read but for its records.  Raises Corrupt, OSError."""
     file = fs.open(path)
     try:
@@ -167,7 +167,7 @@ def _known(fs: FileSystem, path: str, position: int) -> KnownRows:
     if items is None:
         raise Corrupt(path, position, "another block than before")
     places = rows.queue_numbers, ranks(rows.queue_numbers, len(rows.queues), None)
-    return KnownRows(_starts(rows), rows.queues, places, lambda: items)
+    return DispatchRows(_starts(rows), rows.queues, places, lambda: items)
 
 
 def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, BlockHead, int]:

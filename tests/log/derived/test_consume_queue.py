@@ -1,7 +1,6 @@
 """One consume queue: the rules of appending, where it begins and ends, and what a crash may leave of it."""
 
 import errno
-import random
 
 import numpy as np
 import pytest
@@ -137,8 +136,6 @@ def test_t13_files_without_an_entry_are_no_entries() -> None:
     queue = queue_on(disk)
     assert (queue.max_offset, queue.max_physical) == (10, 950)
     queue.correct_min(0)
-    queue.cut(10**9)
-    assert sorted(content(disk)) == [0]
     put(queue, 10, 12)
     assert codes(queue) == list(range(12))
 
@@ -178,49 +175,6 @@ def test_the_minimum_follows_the_log(min_physical: int, expected: int) -> None:
     for now in (min_physical, 0):
         queue.correct_min(now)
         assert (queue.min_offset, queue.max_offset) == (expected, 25)
-
-
-@pytest.mark.parametrize("thorough", [True, False])
-@pytest.mark.parametrize("end", [0, 1, 100, 101, 950, 1000, 1001, 2450, 10**6])
-@pytest.mark.parametrize("first", [0, 3])
-def test_cut_leaves_what_points_before_the_end(first: int, end: int, thorough: bool) -> None:
-    disk = MemoryDisk()
-    queue = queue_on(disk)
-    put(queue, first, 25)
-    queue.flush()
-    queue.cut(end, thorough=thorough)
-    kept = [each for each in range(first, 25) if each * 100 < end]
-    expected = MemoryDisk()
-    if kept:
-        put(queue_on(expected), first, kept[-1] + 1)
-    assert content(disk) == content(expected)
-    for each in (queue, queue_on(disk), queue_on(disk.crash("lost"))):
-        assert each.max_physical == (kept[-1] * 100 + SIZE if kept else -1)
-        assert codes(each, first) == kept
-    put(queue, first, 25) if first or not kept else put(queue, kept[-1], 25)
-    assert codes(queue, first) == list(range(first, 25))
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_after_a_power_cut_nothing_behind_the_flushed_entries_survives_a_cut(seed: int) -> None:
-    chance = random.Random(seed)
-    disk = MemoryDisk()
-    queue = queue_on(disk)
-    flushed = chance.randrange(1, 40)
-    put(queue, 0, flushed)
-    queue.flush()
-    done = flushed
-    while done < 70:
-        step = chance.randrange(1, 9)
-        put(queue, done, done + step)
-        done += step
-    left = disk.crash(chance)
-    queue = queue_on(left)
-    queue.cut(flushed * 100)
-    assert codes(queue) == list(range(flushed))
-    whole = entries_of(0, flushed).tobytes()
-    assert b"".join(content(left)[start] for start in sorted(content(left))).rstrip(b"\0") == whole.rstrip(b"\0")
-    assert codes(queue_on(left.crash("lost"))) == list(range(flushed))
 
 
 def test_flush_makes_entries_durable_and_syncs_nothing_twice() -> None:

@@ -12,13 +12,14 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt
 from rmqstore.formats import names, sys_flag
-from rmqstore.log.encode.dispatch_rows import FreshBlock, KnownRows
+from rmqstore.log.encode.dispatch_rows import DispatchRows, RecentBlock
 from rmqstore.log.put import recent_puts
-from rmqstore.log.put.recent_puts import COUNT_MAX, FreshRecords
+from rmqstore.log.put.recent_puts import COUNT_MAX, RecentPuts
 from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 
 ROOT = "/store"
 CONFIG = StoreConfig(
@@ -147,7 +148,7 @@ def opened(disk: MemoryDisk) -> Store:
 
 def test_single_puts_are_not_read_back() -> None:
     store = opened(MemoryDisk())
-    store._log.read = None  # type: ignore[assignment,method-assign]
+    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
     for number in range(3):
         assert store.put(Message("a", b"x", tags="T", keys=f"k{number}")).is_stored
         store.step()
@@ -161,7 +162,7 @@ def test_after_a_batch_the_log_is_read_and_then_no_longer() -> None:
     store.put(Message("a", b"3"))
     store.step()
     assert store.bounds("a", 0) == (0, 3)
-    store._log.read = None  # type: ignore[assignment,method-assign]
+    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
     store.put(Message("a", b"4"))
     store.step()
     assert store.bounds("a", 0) == (0, 4)
@@ -172,23 +173,23 @@ def test_a_failed_step_is_made_up_for_from_the_log() -> None:
     store = opened(MemoryDisk())
     for number in range(3):
         store.put(Message("a", b"x", queue_id=number, keys=f"k{number}"))
-    index = store._parts.index
+    index = engine_of(store).parts.index
     assert index is not None
     put, index.put = index.put, None  # type: ignore[assignment,method-assign]
     try:
-        store._dispatch.step()
+        engine_of(store).dispatch.step()
         raise AssertionError("the index is broken")
     except TypeError:
         index.put = put  # type: ignore[method-assign]
-    assert store._dispatch.position == 0
-    store._dispatch.step()
+    assert engine_of(store).dispatch.position == 0
+    engine_of(store).dispatch.step()
     assert store.queues() == [("a", 0), ("a", 1), ("a", 2)]
     assert [store.bounds(*queue) for queue in store.queues()] == [(0, 1)] * 3
     assert [len(store.query("a", f"k{number}")) for number in range(3)] == [1, 1, 1]
 
 
 def test_what_is_not_at_the_position_is_not_given() -> None:
-    records = FreshRecords()
+    records = RecentPuts()
     assert records.take(0, 100) == []
 
 
@@ -200,13 +201,13 @@ def table(count: int) -> pa.RecordBatch:
 
 def test_rows_put_in_bulk_are_not_read_back() -> None:
     store = opened(MemoryDisk())
-    read, sizes = store._log.read, []
+    read, sizes = engine_of(store).log.read, []
 
     def counted(offset: int, size: int) -> bytes:
         sizes.append(size)
         return read(offset, size)
 
-    store._log.read = counted  # type: ignore[method-assign]
+    engine_of(store).log.read = counted  # type: ignore[method-assign]
     store.put(Message("a", b"first"))
     store.put_columns(table(300))  # over several files
     store.put(Message("a", b"last"))
@@ -220,7 +221,7 @@ def test_more_rows_than_may_be_held_are_read_from_the_log(monkeypatch: pytest.Mo
     monkeypatch.setattr(recent_puts, "ROWS_HELD_MAX", 350)
     actions: list[Action] = [*[table(300)] * 3, None, table(300), None, None, None, None, table(10)]
     assert derived(actions, []) == derived(actions, [Unconcerned()])
-    records = FreshRecords()
+    records = RecentPuts()
     records.takes_blocks = True
     for offset in range(5):
         records.add_block(block(offset, 100))
@@ -229,16 +230,16 @@ def test_more_rows_than_may_be_held_are_read_from_the_log(monkeypatch: pytest.Mo
     assert records.take(5, 9)
 
 
-def block(offset: int, held_count: int) -> FreshBlock:
-    return FreshBlock(offset, offset + 1, 0, 1, np.zeros(1, np.int64), 0, held_count, KnownRows)
+def block(offset: int, held_count: int) -> RecentBlock:
+    return RecentBlock(offset, offset + 1, 0, 1, np.zeros(1, np.int64), 0, held_count, DispatchRows)
 
 
 def test_rows_that_cannot_be_had_any_more_are_read_from_the_log() -> None:
     store = opened(MemoryDisk())
     store.put_columns(table(20))
-    backlog = store._appender.fresh._backlog
+    backlog = engine_of(store).appender.recent._backlog
 
-    def gone() -> KnownRows:
+    def gone() -> DispatchRows:
         raise Corrupt("part", 0, "gone")
 
     backlog[0] = backlog[0]._replace(load=gone)  # type: ignore[call-arg]

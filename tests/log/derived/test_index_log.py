@@ -235,19 +235,6 @@ def test_t23_a_record_whose_keys_lie_in_two_files_is_not_indexed_twice(bad: int)
     assert index_files(disk.image()) == index_files(expected.image())
 
 
-def test_t22_files_newer_than_the_checkpoint_are_removed_after_a_crash() -> None:
-    disk = MemoryDisk()
-    log = log_on(disk)
-    log.dispatch(batch_of(*["a b c d e f g"] * 3))
-    log.flush()
-    full = HEADER.read(index_files(disk.image())[1])["end_timestamp_ms"]
-    again = log_on(disk)
-    assert len(again.load(full, clean=False)) == 1
-    assert [file.name for file in again.files] == [file.name for file in log.files[:2]]
-    again.dispatch(batch_of(*["a b c d e f g"] * 3))
-    assert again.query("T", "g", *FOREVER) == log.query("T", "g", *FOREVER)
-
-
 def test_files_are_deleted_by_name() -> None:
     disk = MemoryDisk()
     log = log_on(disk)

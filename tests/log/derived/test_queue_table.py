@@ -15,7 +15,7 @@ from rmqstore.formats.queue_entry import is_pre_blank, read_entries
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.records import batch as record_batch
 from rmqstore.records.batch import RecordBatch, read_batches
-from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.disks import FailingDisk, MemoryDisk
 from tests.formats.records import encoded
 from tests.golden.cases import STORE_CASES, load_expected
 from tests.log.replay import golden_batches, golden_files, replay
@@ -142,7 +142,6 @@ def test_t31_asking_creates_nothing() -> None:
     assert table.find("T", 0) is None
     table.flush()
     table.correct_min(5)
-    table.cut(0)
     assert table.next_offsets() == {}
     assert disk.operations == 0
 
@@ -172,51 +171,6 @@ def test_a_gap_stops_dispatch_before_anything_of_that_queue_is_written() -> None
     with pytest.raises(Corrupt, match="T/0"):
         table.dispatch(batch_of({"queue_offset": 2}, start=1000))
     assert table.next_offsets() == {("T", 0): 1}
-
-
-def test_cut_takes_the_rest_and_removes_queues_without_entries() -> None:
-    disk, fields = MemoryDisk(), traffic(40)
-    table = table_on(disk)
-    batch = batch_of(*fields, {"topic": b"late"})
-    table.dispatch(batch)
-    end = int(batch.offsets[-11])
-    table.cut(end)
-    expected = MemoryDisk()
-    table_on(expected).dispatch(batch_of(*fields[:30]))
-    assert queue_files(disk.crash("lost").image()) == queue_files(expected.image())
-    assert not disk.exists("/store/consumequeue/late")
-    assert table.max_physical == end
-    table.cut(0)
-    assert (disk.entries("/store/consumequeue"), table.queues(), table.max_physical) == ([], [], -1)
-    table.dispatch(batch)
-    assert sum(table.next_offsets().values()) == 41
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_after_a_power_cut_a_cut_and_a_repetition_give_the_queues_of_a_rebuild(seed: int) -> None:
-    chance, fields = random.Random(seed), traffic(120)
-    batch = batch_of(*fields)
-    flushed = chance.randrange(1, 100)
-    cut = CrashAt(MemoryDisk(), chance.randrange(20, 160))
-    table = table_on(cut)
-    try:
-        table.dispatch(batch_of(*fields[:flushed]))
-        table.flush()
-    except PowerCut:
-        flushed = 0
-    try:
-        for low in range(flushed, 120, 7):
-            table.dispatch(batch_of(*fields[low : low + 7], start=int(batch.offsets[low])))
-    except PowerCut:
-        pass
-    left = cut.inner.crash(chance)
-    table = table_on(left)
-    table.cut(int(batch.offsets[flushed]) if flushed else 0)
-    table.dispatch(batch)
-    table.flush()
-    expected = MemoryDisk()
-    table_on(expected).dispatch(batch)
-    assert queue_files(left.crash("lost").image()) == queue_files(expected.image())
 
 
 @pytest.mark.parametrize("at", [1, 3, 6, 20, 40])

@@ -14,12 +14,12 @@ from rmqstore.broker.delay import DelayLevels
 from rmqstore.errors import Rejected
 from rmqstore.formats import sys_flag
 from rmqstore.formats.host import encode_host
-from rmqstore.log.encode import columns
-from rmqstore.log.encode.columns import EncodedColumns, record_blocks, record_columns
+from rmqstore.log.encode.columns import EncodedColumns, record_blocks
 from rmqstore.log.encode.property_values import REPLACED_BY_DELAY
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log.put.deferred_put import claims_to_be_batch
 from rmqstore.message import Message, PutStatus
+from tests.log.encode.one_block import record_columns
 from tests.log.encode.test_record_frame import MESSAGES
 
 FORM = RecordForm(encode_host("127.0.0.1:10911"))
@@ -373,12 +373,6 @@ def test_blocks_are_checked_before_the_first_is_made_and_count_rows_through() ->
     table = pa.table({"topic": ["T"] * 100, "body": [b"x" * 100] * 99 + [None]})
     with pytest.raises(Rejected, match="body is null: row 99"):
         record_blocks(table, FORM, NOW_MS, block_size=1000)
-
-
-def test_too_much_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "ENCODED_SIZE_MAX", 100)
-    with pytest.raises(Rejected, match="fewer rows"):
-        record_columns(pa.table(MINIMAL), FORM, NOW_MS)
 
 
 LEVEL_COUNT = 5

@@ -20,7 +20,8 @@ from rmqstore.formats.properties import encode_properties
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, read_entries
 from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.get.fetch import Fetch, FetchLimits
+from rmqstore.log.get.fetch import Fetch
+from rmqstore.log.get.readable import FetchLimits
 from rmqstore.log.get.tag_filter import parse_tags
 from rmqstore.message import GetStatus
 from tests.formats.records import make_record

@@ -7,7 +7,8 @@ import pytest
 
 from rmqstore.errors import DurabilityLost
 from rmqstore.log.encode.record_frame import Frame
-from rmqstore.log.put.group_commit import GroupPut, Placed, Waiting
+from rmqstore.log.put.group_commit import GroupPut
+from rmqstore.log.put.turn import Placed, Waiting
 from rmqstore.message import PutStatus
 
 PATIENCE_S = 30.0
@@ -34,14 +35,14 @@ class Log:
             refused = each.frame.topic == "refused"
             each.outcome = PutStatus.MESSAGE_ILLEGAL if refused else Placed(number, number, 1)
 
-    def sync(self) -> bool:
+    def confirm(self) -> PutStatus:
         self.syncing.release()
         assert self.may_sync.acquire(timeout=PATIENCE_S)
         if self.sync_failure is not None:
             failure = self.sync_failure
             self.sync_failure = None if isinstance(failure, KeyboardInterrupt) else failure
             raise failure
-        return self.is_in_time
+        return PutStatus.PUT_OK if self.is_in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
 
 def frame(topic: str) -> Frame:
@@ -90,7 +91,7 @@ def log() -> Log:
 
 def started(log: Log, count: int, timeout_s: float = PATIENCE_S) -> tuple[GroupPut, Producers]:
     """A group whose first put is at its sync, with `count` others that wait for the next one, in order."""
-    group = GroupPut(log.append, log.sync, timeout_s)
+    group = GroupPut(log.append, log.confirm, timeout_s)
     producers = Producers(group)
     producers.put("first")
     assert log.syncing.acquire(timeout=PATIENCE_S)
@@ -107,7 +108,7 @@ def test_what_comes_during_a_sync_shares_the_next_one(log: Log, count: int) -> N
     producers.join()
     topics = [f"t{number}" for number in range(count)]
     assert log.groups == [["first"], topics]
-    expected = {topic: (Placed(number, number, 1), True) for number, topic in enumerate(["first", *topics])}
+    expected = {topic: (Placed(number, number, 1), PutStatus.PUT_OK) for number, topic in enumerate(["first", *topics])}
     assert producers.answers == expected
 
 
@@ -119,8 +120,8 @@ def test_a_refused_frame_does_not_hinder_the_others(log: Log) -> None:
     waits(group, 3)
     log.may_sync.release(2)
     producers.join()
-    assert producers.answers["refused"] == (PutStatus.MESSAGE_ILLEGAL, True)
-    assert producers.answers["last"] == (Placed(3, 3, 1), True)
+    assert producers.answers["refused"] == (PutStatus.MESSAGE_ILLEGAL, PutStatus.PUT_OK)
+    assert producers.answers["last"] == (Placed(3, 3, 1), PutStatus.PUT_OK)
 
 
 def test_a_failed_sync_is_told_to_everyone_in_the_group_and_after(log: Log) -> None:
@@ -133,10 +134,10 @@ def test_a_failed_sync_is_told_to_everyone_in_the_group_and_after(log: Log) -> N
 
 
 def test_a_sync_that_is_late_is_no_confirmation(log: Log) -> None:
-    group = GroupPut(log.append, log.sync, PATIENCE_S)
+    group = GroupPut(log.append, log.confirm, PATIENCE_S)
     log.is_in_time = False
     log.may_sync.release()
-    assert group.put(frame("a"), 1) == (Placed(0, 0, 1), False)
+    assert group.put(frame("a"), 1) == (Placed(0, 0, 1), PutStatus.FLUSH_DISK_TIMEOUT)
 
 
 def test_who_is_appended_waits_no_longer_than_the_timeout(log: Log) -> None:
@@ -146,12 +147,12 @@ def test_who_is_appended_waits_no_longer_than_the_timeout(log: Log) -> None:
     for number in range(1, 6):  # all but the one that leads
         producers._threads[number + 1].join(PATIENCE_S)
     assert [producers.answers[f"t{number}"] for number in range(1, 6)] == [
-        (Placed(number + 1, number + 1, 1), False) for number in range(1, 6)
+        (Placed(number + 1, number + 1, 1), PutStatus.FLUSH_DISK_TIMEOUT) for number in range(1, 6)
     ]
     log.may_sync.release(2)
     producers.put("later")  # those that are gone are not in anybody's way
     producers.join()
-    assert producers.answers["later"] == (Placed(7, 7, 1), True)
+    assert producers.answers["later"] == (Placed(7, 7, 1), PutStatus.PUT_OK)
 
 
 def test_who_is_not_appended_yet_appends_for_itself_at_the_timeout(log: Log) -> None:
@@ -159,10 +160,10 @@ def test_who_is_not_appended_yet_appends_for_itself_at_the_timeout(log: Log) -> 
     for thread in producers._threads[1:]:
         thread.join(PATIENCE_S)
     assert sorted(log.groups) == [["first"], ["t0"], ["t1"], ["t2"]]
-    assert all(producers.answers[f"t{number}"][1] is False for number in range(3))  # type: ignore[index]
+    assert all(producers.answers[f"t{number}"][1] is PutStatus.FLUSH_DISK_TIMEOUT for number in range(3))  # type: ignore[index]
     log.may_sync.release()
     producers.join()
-    assert producers.answers["first"] == (Placed(0, 0, 1), True)
+    assert producers.answers["first"] == (Placed(0, 0, 1), PutStatus.PUT_OK)
 
 
 @pytest.mark.parametrize("where", ["append", "sync"])
@@ -183,6 +184,6 @@ def test_an_interrupted_leader_leaves_its_group_to_another_thread(log: Log, wher
     appended = [topic for each in log.groups for topic in each]
     assert sorted(appended) == sorted(set(appended))
     answers = [answer for answer in producers.answers.values() if isinstance(answer, tuple)]
-    assert all(is_synced for _, is_synced in answers)
+    assert all(confirmed is PutStatus.PUT_OK for _, confirmed in answers)
     log.may_sync.release()
-    assert group.put(frame("next"), 1)[1] is True
+    assert group.put(frame("next"), 1)[1] is PutStatus.PUT_OK

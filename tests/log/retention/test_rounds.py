@@ -19,6 +19,7 @@ from rmqstore.log.retention.rounds import apply_retention, unconsumed_from
 from rmqstore.message import GetStatus, Message
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
+from tests.engine_of import engine_of
 from tests.log.retaining import (
     ALWAYS,
     CONFIG,
@@ -222,7 +223,7 @@ def test_a_queue_of_which_all_is_gone_goes_on_counting() -> None:
 def test_the_steps_of_a_day() -> None:
     """Nothing in the first minute, ten files a round, a pause between two of them, ten seconds between two rounds."""
     store = filled(MemoryDisk(), 150)
-    clock, log = store._clock, store._parts.log
+    clock, log = engine_of(store).clock, engine_of(store).parts.log
     assert isinstance(clock, ManualClock)
     retention = retention_of(store, replace(ALWAYS, reserved_ms=0))
     count = len(log.starts)
@@ -251,14 +252,14 @@ def test_the_steps_of_a_day() -> None:
 def test_what_was_asked_for_goes_on_in_the_next_rounds_and_then_ends() -> None:
     store = filled(MemoryDisk(), 150)
     retention = retention_of(store, replace(NEVER, pause_ms=0))
-    count = len(store._parts.log.starts)
+    count = len(engine_of(store).parts.log.starts)
     assert retention.clean_now().changes_nothing, "nothing is old"
     assert retention.clean_now(any_age=True).has_more
-    assert len(store._parts.log.starts) == count - 10
+    assert len(engine_of(store).parts.log.starts) == count - 10
     fill(store, 60, 150)
     store.flush()
     retention.step()
-    assert store._parts.log.starts[0] == (count - 1) * 4096, "only what was there when it was asked for"
+    assert engine_of(store).parts.log.starts[0] == (count - 1) * 4096, "only what was there when it was asked for"
     assert retention.last_plan is not None
     assert not retention.last_plan.has_more
 
@@ -279,9 +280,9 @@ def test_a_full_disk_is_told_before_anything_is_deleted_and_until_there_is_room(
 
 def test_what_is_not_dispatched_stays() -> None:
     store = filled(MemoryDisk(), 30)
-    end = store._dispatch.position
+    end = engine_of(store).dispatch.position
     fill(store, 60, 30)
-    store._log_flush.flush()
+    engine_of(store).log_flush.flush()
     plan = retention_of(store).clean_now(any_age=True)
     assert plan.min_offset == end - end % 4096
     assert "not in their queues" in plan.held_back
@@ -293,7 +294,7 @@ def test_a_disk_that_does_not_confirm_puts_the_round_off() -> None:
     retention._parts = replace(parts_of(store), flush=lambda: False)
     with pytest.raises(NotNow):
         retention.clean_now(any_age=True)
-    assert store._parts.log.starts[0] == 0
+    assert engine_of(store).parts.log.starts[0] == 0
 
 
 @pytest.mark.parametrize("verb", ["remove", "sync_directory"])
@@ -330,11 +331,11 @@ def _kinds(disk) -> list[str]:
 def test_a_reader_keeps_the_file_it_has_and_its_room_is_free_after() -> None:
     disk = MemoryDisk()
     store = filled(disk)
-    file, content = store._parts.log.file_of(0), store._parts.log.read(0, 4096)
+    file, content = engine_of(store).parts.log.file_of(0), engine_of(store).parts.log.read(0, 4096)
     opened = disk.open_count
     retention_of(store).clean_now(any_age=True)
     assert file.read(0, 4096) == content
-    assert store._parts.log.read(0, 4096) == b""
+    assert engine_of(store).parts.log.read(0, 4096) == b""
     held = disk.open_count
     assert held < opened
     del file
@@ -344,11 +345,11 @@ def test_a_reader_keeps_the_file_it_has_and_its_room_is_free_after() -> None:
 def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
     watched = WatchedDisk(MemoryDisk())
     store = filled(watched)
-    queue = store._parts.queues.find("orders", 0)
+    queue = engine_of(store).parts.queues.find("orders", 0)
     assert queue is not None
     reads: list[str] = []
     watched.before_reading = reads.append  # type: ignore[method-assign]
-    store._parts.handles.close()
+    engine_of(store).parts.handles.close()
     assert queue.expired(10**9) == [0, 200], "the last one holds the newest entry"
     assert len([path for path in reads if path.endswith("00")]) == 2 * 2, "an open and a read for each"
     reads.clear()
@@ -358,7 +359,7 @@ def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
     for _ in range(10):
         store.put(Message("other", b"x"))
     store.flush()
-    other = store._parts.queues.find("other", 0)
+    other = engine_of(store).parts.queues.find("other", 0)
     assert other is not None
     other.files.add(200)  # as an append does before it writes there
     assert other.expired(10**9) == [], "the next queue offset is known by it alone"
@@ -366,7 +367,7 @@ def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
 
 def test_the_log_stays_from_the_slowest_group_on() -> None:
     store = filled(MemoryDisk())
-    queues = store._parts.queues
+    queues = engine_of(store).parts.queues
     last = {queue_id: store.bounds("orders", queue_id)[1] for queue_id in (0, 1)}
     assert unconsumed_from(queues, {("fast", "orders"): last, ("other", "nowhere"): {0: 3}}) is None
     committed = {("fast", "orders"): last, ("slow", "orders"): {0: 15, 1: 20}}
@@ -382,7 +383,7 @@ def test_the_log_stays_from_the_slowest_group_on() -> None:
 def _first_of(topic: str, queue_id: int, store) -> int:
     """How far behind the beginning of the log a queue's first message stands."""
     low, _ = store.bounds(topic, queue_id)
-    return store.get(topic, queue_id, low, 1).messages[0].physical_offset - store._log.start
+    return store.get(topic, queue_id, low, 1).messages[0].physical_offset - engine_of(store).log.start
 
 
 # --- crashes
@@ -421,11 +422,11 @@ def _round(disk: CrashAt) -> tuple[dict[int, bytes], CrashAt, int, int]:
     stored = fill(store, 36)
     store.flush()
     stored |= fill(store, 18, 36)  # dispatched, and not synced
-    store._log.commit()
-    store._catch_up()
-    first, synced = disk.operations + 1, store._log.marks.flushed
+    engine_of(store).log.commit()
+    engine_of(store).catch_up()
+    first, synced = disk.operations + 1, engine_of(store).log.marks.flushed
     retention = retention_of(store)
-    retention._parts = replace(retention._parts, log_end=lambda: store._log.marks.committed)
+    retention._parts = replace(retention._parts, log_end=lambda: engine_of(store).log.marks.committed)
     with suppress(PowerCut):
         retention.clean_now(any_age=True)
     return stored, disk, first, synced
@@ -470,7 +471,7 @@ def test_rounds_while_others_put_read_and_dispatch(tmp_path) -> None:
         for number in range(200, 350):
             topic, queue_id = QUEUES[number % 3]
             assert store.put(Message(topic, body_of(number), queue_id=queue_id)).is_stored
-            store._dispatch_worker.step_once()
+            engine_of(store).workers["dispatch"].step_once()
 
     def guarded(action) -> None:
         try:
@@ -492,7 +493,7 @@ def test_rounds_while_others_put_read_and_dispatch(tmp_path) -> None:
     store.flush()
     while retention.clean_now(any_age=True).has_more:
         pass
-    assert len(store._parts.log.starts) == 1
+    assert len(engine_of(store).parts.log.starts) == 1
     assert retention.removed_files > 30
     found = readable(store)
     assert list(found) == sorted(found)

@@ -15,8 +15,7 @@ from rmqstore.errors import Corrupt, NotNow, Rejected, StoreInUse
 from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
 from rmqstore.log.encode import columns
-from rmqstore.log.encode.columns import record_columns
-from rmqstore.log.encode.dispatch_rows import KnownRows
+from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.queue_choice import QueueChoice
 from rmqstore.log.put.appender import record_form
 from rmqstore.log.staging import staged_parts
@@ -28,6 +27,7 @@ from rmqstore.sink import Batch, BatchInDoubt, append_once, discard, overwrite_o
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
 from tests.crash.test_batch_commits import unaware
+from tests.log.encode.one_block import record_columns
 
 ROOT = "/store"
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9, preallocate=False)
@@ -170,7 +170,7 @@ def test_queues_and_index_are_those_that_the_log_gives(monkeypatch: pytest.Monke
     """The tasks say what their rows give."""
     found = derived_files(MemoryDisk(), PARTS)
     assert sum("/index/" in path for path in found) > 3
-    monkeypatch.setattr(columns, "known_items", lambda _: None)
+    monkeypatch.setattr(columns, "dispatch_items", lambda _: None)
     assert derived_files(MemoryDisk(), PARTS) == found
 
 
@@ -179,14 +179,14 @@ def test_parts_that_are_damaged_or_gone_after_the_commit_are_not_needed(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = derived_files(MemoryDisk(), PARTS)
-    read_again, due = staged_parts._known, [failure]
+    read_again, due = staged_parts._dispatch_rows, [failure]
 
-    def failing(fs: MemoryDisk, path: str, position: int) -> KnownRows:
+    def failing(fs: MemoryDisk, path: str, position: int) -> DispatchRows:
         if due:
             raise due.pop()
         return read_again(fs, path, position)
 
-    monkeypatch.setattr(staged_parts, "_known", failing)
+    monkeypatch.setattr(staged_parts, "_dispatch_rows", failing)
     assert derived_files(MemoryDisk(), PARTS) == wanted
     assert not due
 

@@ -12,6 +12,7 @@ from rmqstore import Corrupt, Message, Rejected, StoreConfig, TopicConfig, open_
 from rmqstore.clock import ManualClock
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import read_entries
+from tests.engine_of import engine_of
 
 SMALL = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=4096, preallocate=False)
 MODES = pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
@@ -70,9 +71,9 @@ def test_no_bit_of_the_only_batch_of_a_queue_hides_its_messages(tmp_path: Path, 
         store.topics.put(TopicConfig("bcq", attributes={"queue.type": "BatchCQ"}))
         for number in range(3):
             store.put(Message("t", b"%d" % number))
-        place = store._log.marks.appended
+        place = engine_of(store).log.marks.appended
         store.put_batch([Message("bcq", b"one"), Message("bcq", b"two")]).raise_for_status()
-        end = store._log.marks.appended
+        end = engine_of(store).log.marks.appended
         for _ in range(after):
             store.put(Message("t", b"after"))
     whole = log_of(tmp_path).read_bytes()

@@ -1,0 +1,313 @@
+"""The parts of a store that is open for writing: put together, started and ended in their order.
+
+`Store` is the verbs over it; what works on a store from within the package, as the sink does, takes the engine itself.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqstore.broker.features import Features, OpenLog
+from rmqstore.broker.transaction_check import Check
+from rmqstore.clock import Clock
+from rmqstore.config import StoreConfig
+from rmqstore.directory.store_root import require_room
+from rmqstore.errors import DurabilityLost, NotNow
+from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.ownership import OwnedFileSystem, Ownership
+from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.files.transient_pool import TransientPool
+from rmqstore.formats import names
+from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
+from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop
+from rmqstore.log.derived.dispatch_recent import RecentDispatch
+from rmqstore.log.encode.arrow_rows import ArrowRows
+from rmqstore.log.get.fetch import Fetch
+from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
+from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.gate import PutHook
+from rmqstore.log.put.next_files import NextLogFiles
+from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.log.retention.rounds import RetainedParts, Retention
+from rmqstore.log.staging.swap import finish_swap
+from rmqstore.message import Message, PutResult, PutStatus
+from rmqstore.stats import Statistics
+from rmqstore.store_condition import StoreCondition
+from rmqstore.worker import Step, Worker
+
+
+class Attached(NamedTuple):
+    """What a caller adds to a store: `hooks` are asked before a message's topic and delay are looked at, `dispatchers`
+    are told of every record, `check` is asked after transactions that stay open too long.
+    """
+
+    hooks: Sequence[PutHook] = ()
+    dispatchers: Sequence[Dispatcher] = ()
+    check: Check | None = None
+
+
+NOTHING_ATTACHED = Attached()
+
+
+class Engine:
+    """An open store's parts; opened when it is made, and ended once, by `close` or `abandon`.
+
+    Without `threads` the workers' steps are the caller's to do.  `reasons` says why nothing more can be put, `warnings`
+    what its opening found.  Raises as `open_store`; then nothing of it is left, nor its lock held.
+    """
+
+    def __init__(
+        self, path: StorePath, config: StoreConfig, clock: Clock, fs: FileSystem,
+        attached: Attached = NOTHING_ATTACHED, threads: bool = True,
+    ) -> None:  # fmt: skip
+        self.path = canonical_path(path)
+        self.config, self.clock = config, clock
+        self.has_threads = threads
+        self.reasons: list[str] = []
+        self.workers: dict[str, Worker] = {}
+        self._closing = threading.RLock()  # held by the one thread that closes
+        require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
+        finish_swap(fs, self.path)
+        fs.make_directories(self.path)
+        self.lock = fs.lock(join(self.path, names.LOCK_FILE))
+        self.ownership = Ownership(self.path, self.lock)
+        self.fs = fs = OwnedFileSystem(fs, self.ownership)
+        try:
+            self.features = Features(fs, self.path, config, clock, attached.check, self.ownership.require_not_ended)
+            kinds = self.features.queue_kinds()
+            self.parts, self.recovery, self.warnings = recovered(
+                fs, self.path, config, clock, attached.dispatchers, kinds
+            )
+            self._make_log(attached.hooks)
+            self._make_dispatch(attached.dispatchers)
+            self._make_features()
+            self._start()
+        except BaseException:
+            try:
+                self.stop_workers()
+            finally:
+                self.ownership.end()
+            raise
+
+    def put(self, message: Message) -> PutResult:
+        """As Store.put."""
+        if self.statistics is None:
+            return self.appender.put(message)
+        began_s = self.clock.monotonic_s()
+        result = self.appender.put(message)
+        self.statistics.put_answered(message.topic, result, self.clock.monotonic_s() - began_s)
+        return result
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+        """As Store.put_batch."""
+        began_s = self.clock.monotonic_s()
+        result = self.appender.put_batch(messages)
+        if self.statistics is not None:
+            topic = messages[0].topic if messages else ""
+            self.statistics.put_answered(topic, result, self.clock.monotonic_s() - began_s)
+        return result
+
+    def put_columns(self, table: ArrowRows) -> PutResult:
+        """As Store.put_columns."""
+        if self.statistics is None:
+            return self.appender.put_columns(table)
+        began_s, amounts = self.clock.monotonic_s(), dict[str, tuple[int, int]]()
+        result = self.appender.put_columns(table, amounts)
+        self.statistics.columns_answered(amounts, result, self.clock.monotonic_s() - began_s)
+        return result
+
+    def flush(self, timeout_s: float) -> None:
+        """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
+        end = self.log.marks.appended
+        self.sync_log()
+        if self.reasons:
+            raise DurabilityLost("; ".join(self.reasons))
+        if not self.has_threads:
+            self.catch_up()
+        if not self.dispatch.wait_until(end, timeout_s if self.has_threads else 0):
+            if self.reasons:
+                raise DurabilityLost("; ".join(self.reasons))
+            raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self.condition.stuck_reason()}")
+        try:
+            self.derived_flush.flush()
+        except OSError as error:
+            raise DurabilityLost(f"queues and index could not be flushed ({error.strerror or error})") from error
+
+    def sync_log(self) -> None:
+        """Makes the log durable.  Raises DurabilityLost, NotNow when a sync that is under way does not end, StoreClosed
+        when the store is somebody else's by now.
+        """
+        self.ownership.require_not_ended()
+        if not self.log_flush.flush():
+            raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
+
+    def catch_up(self) -> None:
+        """Does what the dispatch worker would do by itself, as far as it can; for an engine without threads."""
+        worker = self.workers["dispatch"]
+        while self.dispatch.behind and self.dispatch.stuck is None and worker.failure is None:
+            worker.step_once()
+
+    def close(self) -> None:
+        """As Store.close, but that it is not asked from where it is called."""
+        if self.ownership.is_inherited:
+            return
+        if self.ownership.has_ended:
+            self.ownership.end()
+            return
+        with self._closing:
+            if not self.ownership.has_ended:
+                self._close()
+
+    def abandon(self) -> None:
+        """Ends the store as a crash would: nothing is made durable any more, and the next opening recovers it."""
+        with self._closing:
+            if self.ownership.has_ended:
+                self.ownership.end()
+            elif not self.ownership.is_inherited:
+                self.ownership.begin_closing()
+                self._release()
+
+    def stop_workers(self) -> None:
+        """Ends the threads, each after its present step.  Once more does nothing."""
+        for worker in self.workers.values():
+            worker.stop()
+
+    def _close(self) -> None:
+        try:
+            self.ownership.begin_closing()
+            with self.log.lock:  # the put whose turn it is ends first
+                pass
+            self.stop_workers()
+            self.sync_log()  # whatever else failed: what was put is not lost
+            if self.reasons:
+                raise DurabilityLost(f"the store could not be closed cleanly: {'; '.join(self.reasons)}")
+            self._close_cleanly()
+        finally:
+            self._release()
+
+    def _close_cleanly(self) -> None:
+        try:
+            self.next_files.discard_unused()
+            self.dispatch.catch_up()
+            self.features.persist()
+            self.derived_flush.flush(whole_index=True)
+            if self.dispatch.behind == 0:
+                mark_closed(self.fs, self.path)
+        except OSError as error:
+            raise DurabilityLost(f"the store could not be closed cleanly ({error.strerror or error})") from error
+
+    def _release(self) -> None:
+        """Lets go of everything, the lock last; nothing is written any more.  Once more does nothing."""
+        self.stop_workers()  # also those that an interrupt left running
+        if self.parts.index is not None:
+            self.parts.index.close()
+        self.parts.handles.close()
+        self.features.close()
+        self.ownership.end()
+
+    def _make_log(self, hooks: Sequence[PutHook]) -> None:
+        """What puts and reads go through."""
+        parts, config, clock = self.parts, self.config, self.clock
+        size = parts.log.file_size
+        pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
+        self.next_files = NextLogFiles(self.fs, parts.log, config, clock, self.has_threads, self.warnings.extend)
+        self.log = CommitLog(
+            parts.log, self.recovery.log_end, self.next_files.make, pool, config.pool_fast_fail,
+            lambda low: mark_unsynced(self.fs, self.path, low), self.ownership,
+        )  # fmt: skip
+        self.log.next_offsets.update(parts.queues.next_offsets())
+        self.fetch = Fetch(
+            self.log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
+        )
+        gate = self.features.gate(hooks, self._refusal, self._why_unavailable)
+        self.appender = Appender(self.log, config, clock, gate, self._appended, parts.queues.kinds)
+
+    def _make_dispatch(self, dispatchers: Sequence[Dispatcher]) -> None:
+        """What follows the log, and makes it durable."""
+        parts, config, clock = self.parts, self.config, self.clock
+        from_log = dispatchers or parts.queues.kinds.extension
+        recent = None if from_log else RecentDispatch(self.appender.recent, parts.queues, parts.index)
+        self.dispatch = DispatchLoop(
+            self.log, lambda: self.log.readable_end, parts.dispatchers, file_size=parts.log.file_size,
+            position=self.recovery.log_end, clock=clock, recent=recent,
+        )  # fmt: skip
+        self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
+        self.derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
+
+    def _make_features(self) -> None:
+        """What makes a broker's store of it, and says how it is."""
+        parts, config, clock = self.parts, self.config, self.clock
+        opened = OpenLog(
+            self.log,
+            parts.queues,
+            self.fetch,
+            self.appender,
+            self.put,
+            self.sync_log,
+            parts.index is not None,
+            self.recovery.deleted_topics,
+        )
+        self.warnings += self.features.begin(opened)
+        retained = RetainedParts(
+            self.fs, self.path, parts.log, parts.queues, parts.index, lambda: self.log.marks.flushed,
+            lambda: self.dispatch.position, self._flush_for_retention,
+        )  # fmt: skip
+        policy = RetentionPolicy.of(config)
+        self.retention = Retention(retained, policy, clock, self.fs.used_ratio, self.features.delayed_from)
+        self.condition = StoreCondition(
+            self.path, self.fs, self.ownership, parts, self.log, self.dispatch, self.retention, self.features,
+            self.reasons, self.warnings,
+        )  # fmt: skip
+        self.statistics = Statistics(clock, self.condition.gauges) if config.statistics else None
+
+    def _start(self) -> None:
+        workers = {name: Worker(name, step, self._worker_failed) for name, step in self._steps().items()}
+        self.workers = workers
+        if self.config.preallocate:
+            self.next_files.begin(self.recovery.log_end, workers["preallocate"].wake)
+        if self.has_threads:
+            for worker in workers.values():
+                worker.start()
+
+    def _steps(self) -> dict[str, Step]:
+        """What is done again and again, by its name."""
+        steps: dict[str, Step] = {
+            "dispatch": self.dispatch.step,
+            "flush": self.log_flush.step,
+            "queues": self.derived_flush.step,
+        }
+        steps |= self.features.steps()
+        if self.statistics is not None:
+            steps["statistics"] = self.statistics.step
+        if self.config.retention:
+            steps["retention"] = self.retention.step
+        if self.config.pool_buffers:
+            steps["commit"] = self.log_flush.commit_step
+        if self.config.preallocate:
+            steps["preallocate"] = self.next_files.step
+        return steps
+
+    def _refusal(self) -> PutStatus | None:
+        if self.ownership.refusal is None and not self.reasons and self.retention.full_reason is None:
+            return None
+        self.ownership.require_process()
+        return PutStatus.SERVICE_NOT_AVAILABLE
+
+    def _why_unavailable(self) -> str:
+        return self.condition.why_unavailable()
+
+    def _appended(self) -> None:
+        if self.dispatch.is_idle:
+            self.workers["dispatch"].wake()
+
+    def _flush_for_retention(self) -> bool:
+        if not self.log_flush.flush():
+            return False
+        self.parts.queues.flush()
+        return True
+
+    def _worker_failed(self, name: str, failure: BaseException) -> None:
+        """What is not dispatched or flushed any more must not be acknowledged either."""
+        self.reasons.append(f"the worker {name!r} ended: {failure!r}")
+        self.dispatch.give_up_waiting()

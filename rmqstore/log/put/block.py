@@ -1,0 +1,86 @@
+"""Ready-made bytes of another store's log, looked at before they are appended as they are."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.directory.queue_kinds import QueueKinds
+from rmqstore.errors import Rejected
+from rmqstore.formats import message
+from rmqstore.formats.names import QueueKey
+from rmqstore.records.batch import CrcChecks, RecordBatch, read_batches
+from rmqstore.records.inner_batches import rows_by_kind
+from rmqstore.records.light_queues import light_entries
+from rmqstore.records.queue_numbers import distinct_queues
+
+_ALL_CHECKS = CrcChecks(bodies=True, properties=True)
+
+
+class BlockPart(NamedTuple):
+    """Bytes [offset, end) of a log, all in one file: records one after the other, or the blank that ends the file.
+
+    `store_ms` is the newest record's store time, None for a blank; `moved` what the records make the next queue offsets
+    of their queues.
+    """
+
+    offset: int
+    end: int
+    store_ms: int | None
+    moved: dict[QueueKey, int]
+
+
+def block_parts(offset: int, data: bytes, file_size: int, kinds: QueueKinds) -> list[BlockPart]:
+    """`data` as it belongs at `offset` of a log, part by part.
+
+    Raises Rejected unless it is whole sound records of that place, with the blank of each file that it ends, up to the
+    file's last byte.
+    """
+    stop = offset + len(data)
+    parts = []
+    for standing in read_batches(
+        lambda begin, size: data[begin - offset : begin - offset + size], offset, stop, file_size, checks=_ALL_CHECKS
+    ):
+        if isinstance(standing, message.Torn):
+            raise Rejected(f"the block cannot stand at {offset}: at {standing.position}: {standing.reason}")
+        if isinstance(standing, message.Blank):
+            parts.append(_blank_part(standing, stop, file_size))
+        else:
+            parts.append(_records_part(standing, file_size, kinds))
+    return parts
+
+
+def _blank_part(blank: message.Blank, stop: int, file_size: int) -> BlockPart:
+    file_end = blank.position - blank.position % file_size + file_size
+    if blank.size != file_end - blank.position or file_end > stop:
+        raise Rejected(
+            f"the block's blank record of {blank.size} bytes at {blank.position} does not end its file, at {file_end}"
+        )
+    return BlockPart(blank.position, file_end, None, {})
+
+
+def _records_part(records: RecordBatch, file_size: int, kinds: QueueKinds) -> BlockPart:
+    offset = int(records.offsets[0])
+    file_end = offset - offset % file_size + file_size
+    if records.end + message.BLANK.size > file_end:
+        raise Rejected(f"the block's record that ends at {records.end} leaves no room for the blank of its file")
+    return BlockPart(offset, records.end, int(records.store_ms[-1]), dict(_next_offsets(records, kinds)))
+
+
+def _next_offsets(records: RecordBatch, kinds: QueueKinds) -> Iterator[tuple[QueueKey, int]]:
+    """The queue offset after the last message of each queue that the records go to."""
+    topics, topic_numbers = records.topics
+    plain, of_batches = rows_by_kind(records, kinds.is_batch_topic)
+    for rows, ends in (
+        (plain, records.queue_offsets[plain] + 1),
+        (of_batches, records.numbers.bases[of_batches] + records.numbers.counts[of_batches]),
+    ):
+        if len(rows):
+            pairs, places = distinct_queues(topic_numbers[rows], records.queue_ids[rows])
+            nexts = np.zeros(len(pairs), np.int64)
+            nexts[places] = ends  # the last assignment to an element stays
+            for (topic, queue_id), following in zip(pairs, nexts.tolist(), strict=True):
+                yield (topics[topic], queue_id), following
+    if kinds.multi_dispatch:
+        for key, (_, offsets) in light_entries(records).items():
+            yield key, int(offsets[-1]) + 1

@@ -1,0 +1,245 @@
+"""Blocks of another store's log, appended as they are: only at the log's end, only whole sound records."""
+
+import itertools
+import random
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from rmqstore.clock import ManualClock
+from rmqstore.errors import DurabilityLost, Rejected
+from rmqstore.files.transient_pool import TransientPool
+from rmqstore.formats import message, sys_flag
+from rmqstore.formats.properties import MULTI_DISPATCH
+from rmqstore.log.put.commitlog import CommitLog, NoLogFile
+from rmqstore.records.batch import read_batches
+from tests.crash.disks import MemoryDisk
+from tests.log.queue_kinds_store import KINDS, KindsStore
+from tests.store.interrupting import Interrupt, sweep
+
+FILE_SIZE = 4096
+CLOSED_MS = 9_000_000_000_000  # index files are called by when they are made
+
+
+def filled(store: KindsStore) -> None:
+    """Messages of every kind, over several files."""
+    for number in range(12):
+        store.put("plain", b"p" * 150, queue_id=number % 3, keys=[f"k{number}"], tags="a")
+        store.put("light", b"l" * 60, properties={MULTI_DISPATCH: "%LMQ%x,%LMQ%y" if number % 2 else "%LMQ%y"})
+        store.put("plain", b"prepared", sys_flag=sys_flag.PREPARED)
+        store.put_batch("plain", [b"one", b"two" * 40, b"three"], queue_id=1)
+        store.put_batch("batches", [b"in", b"one", b"record"], properties={"UNIQ_KEY": f"u{number}"})
+
+
+@pytest.fixture(scope="module")
+def master() -> KindsStore:
+    store = KindsStore(MemoryDisk())
+    filled(store)
+    assert store.log.marks.appended > 3 * FILE_SIZE
+    store.clock.ms = CLOSED_MS
+    store.close()
+    return store
+
+
+def log_of(master: KindsStore) -> bytes:
+    return b"".join(data for path, data in sorted(master.disk.image().items()) if "/commitlog/" in path)[
+        : master.log.marks.appended
+    ]
+
+
+def bounds_of(master: KindsStore) -> list[int]:
+    """Where records begin, the end of each file, and that of the log."""
+    data, found = log_of(master), set[int]()
+    for standing in read_batches(lambda at, size: data[at : at + size], 0, len(data), FILE_SIZE):
+        if isinstance(standing, message.Blank):
+            found |= {standing.position, standing.position + standing.size}
+        else:
+            assert not isinstance(standing, message.Torn)
+            found |= {*standing.offsets.tolist(), standing.end}
+    return sorted(found)
+
+
+def replica() -> KindsStore:
+    return KindsStore(MemoryDisk(), clock=ManualClock(CLOSED_MS))
+
+
+def bring(store: KindsStore, data: bytes, bounds: Sequence[int]) -> None:
+    """The log, a block between each two bounds."""
+    for begin, end in itertools.pairwise(bounds):
+        store.log.append_block(begin, data[begin:end], KINDS)
+
+
+@pytest.mark.parametrize("cut", ["all at once", "each alone", "some", "some, dispatched between"])
+def test_the_store_that_gets_the_blocks_is_the_one_that_they_come_from(master: KindsStore, cut: str) -> None:
+    data, bounds, copy = log_of(master), bounds_of(master), replica()
+    assert any(bound % FILE_SIZE == 0 for bound in bounds[1:-1])
+    if cut == "all at once":
+        bounds = [0, len(data)]
+    elif cut != "each alone":
+        bounds = [0, *sorted(random.Random(5).sample(bounds[1:-1], 17)), len(data)]
+    for begin, end in itertools.pairwise(bounds):
+        bring(copy, data, [begin, end])
+        if "dispatched" in cut:
+            copy.dispatch.step()
+    assert copy.log.next_offsets == master.log.next_offsets
+    assert copy.log.newest_ms == master.log.newest_ms
+    copy.close()
+    assert copy.disk.image() == master.disk.image()
+
+
+def test_what_is_put_afterwards_goes_on_with_the_numbers_of_the_queues(master: KindsStore) -> None:
+    copy = replica()
+    bring(copy, log_of(master), [0, master.log.marks.appended])
+    found = [
+        copy.put("plain", b"more", queue_id=2).queue_offset,
+        copy.put_batch("batches", [b"more"], properties={"UNIQ_KEY": "more"}).queue_offset,
+        copy.put("light", b"more", properties={MULTI_DISPATCH: "%LMQ%y"}).queue_offset,
+    ]
+    assert found == [4, 36, 12]
+    copy.flush()
+    assert copy.bodies("%LMQ%y")[-1] == b"more"
+    assert len(copy.entries("%LMQ%y")) == 13
+
+
+def test_a_store_that_was_filled_by_blocks_is_recovered_as_any_other(master: KindsStore) -> None:
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    at = next(place for place, bound in enumerate(bounds) if bound and bound % FILE_SIZE == 0)
+    bring(copy, data, bounds[: at + 1])  # the file is full, and there is no next one
+    copy.log.sync_to(bounds[at], 1)
+    again = KindsStore(copy.disk.crash("lost"))
+    assert again.log.marks.appended == bounds[at]
+    bring(again, data, bounds[at:])
+    again.close()
+    assert {path: data for path, data in again.disk.image().items() if "/commitlog/" in path} == {
+        path: data for path, data in master.disk.image().items() if "/commitlog/" in path
+    }
+
+
+def test_another_offset_than_the_end_is_refused(master: KindsStore) -> None:
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    bring(copy, data, bounds[:3])
+    for offset, end in ((0, bounds[2]), (bounds[1], bounds[3]), (bounds[3], bounds[4])):
+        with pytest.raises(Rejected, match=f"a block of offset {offset}: the log ends at {bounds[2]}"):
+            copy.log.append_block(offset, data[offset:end], KINDS)
+    assert copy.log.marks.appended == bounds[2]
+    bring(copy, data, bounds[2:])
+    assert copy.log.next_offsets == master.log.next_offsets
+
+
+def test_every_torn_or_changed_block_is_refused_as_a_whole(master: KindsStore) -> None:
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    end = bounds[3]
+    for size in set(range(1, end)) - set(bounds):
+        with pytest.raises(Rejected, match="the block cannot stand at 0"):
+            copy.log.append_block(0, data[:size], KINDS)
+    head = message.HEAD.offset
+    for position in (*range(head["magic"] + 4), *range(head["body_crc"], head["body_crc"] + 4)):
+        changed = bytearray(data[:end])
+        changed[position] ^= 0x55
+        with pytest.raises(Rejected, match="the block cannot stand at 0"):
+            copy.log.append_block(0, bytes(changed), KINDS)
+    assert copy.log.marks.appended == 0
+
+
+def test_records_of_another_place_are_refused(master: KindsStore) -> None:
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    bring(copy, data, bounds[:2])
+    with pytest.raises(Rejected, match="physicalOffset field says 0"):
+        copy.log.append_block(bounds[1], data[: bounds[1]], KINDS)
+    assert copy.log.marks.appended == bounds[1]
+    assert copy.log.next_offsets == {("plain", 0): 1}
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, b"x" * 500, struct.pack(">ii", 64, message.MAGIC_BLANK) + bytes(56)])
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    copy = replica()
+    with pytest.raises(Rejected):
+        copy.log.append_block(0, data, KINDS)
+    assert copy.log.marks.appended == 0
+    copy.log.append_block(0, b"", KINDS)
+    assert copy.put("plain", b"first").physical_offset == 0
+
+
+def test_a_blank_is_brought_whole(master: KindsStore) -> None:
+    """Its bytes are part of the file: half a blank would leave the end of the file to chance."""
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    file_end = next(bound for bound in bounds if bound and bound % FILE_SIZE == 0)
+    blank_at = bounds[bounds.index(file_end) - 1]
+    bring(copy, data, [0, blank_at])
+    with pytest.raises(Rejected, match=f"does not end its file, at {file_end}"):
+        copy.log.append_block(blank_at, data[blank_at : file_end - 1], KINDS)
+    bring(copy, data, [blank_at, file_end, len(data)])
+    assert copy.log.next_offsets == master.log.next_offsets
+
+
+def test_a_record_that_leaves_no_room_for_a_blank_is_no_logs_record(master: KindsStore) -> None:
+    copy = replica()
+    room = FILE_SIZE - copy.put("plain", b"first").size
+    big = KindsStore(MemoryDisk(), log_file_size=3 * FILE_SIZE)
+    big.put("plain", b"first")
+    front = big.put("plain", b"").size
+    big = KindsStore(MemoryDisk(), log_file_size=3 * FILE_SIZE)
+    big.put("plain", b"first")
+    made = big.put("plain", b"x" * (room - front - 7))
+    assert made.size == room - 7
+    with pytest.raises(Rejected, match="leaves no room for the blank"):
+        copy.log.append_block(made.physical_offset, big.log.read(made.physical_offset, made.size), KINDS)
+
+
+def test_a_sync_that_failed_ends_it_as_it_ends_puts(master: KindsStore) -> None:
+    copy, data, bounds = replica(), log_of(master), bounds_of(master)
+    bring(copy, data, bounds[:2])
+    copy.log.marks.latch("the disk is gone")
+    with pytest.raises(DurabilityLost, match="the disk is gone"):
+        bring(copy, data, bounds[1:3])
+    assert copy.log.marks.appended == bounds[1]
+
+
+def test_where_no_file_can_be_made_whole_records_before_it_are_in(master: KindsStore) -> None:
+    data, bounds, copy = log_of(master), bounds_of(master), replica()
+    file_end = next(bound for bound in bounds if bound and bound % FILE_SIZE == 0)
+    log = copy.log
+    full = True
+
+    def make(start: int) -> None:
+        if start and full:
+            raise OSError(28, "No space left on device")
+        log.files.add(start)
+
+    log._make_next = make
+    with pytest.raises(NoLogFile):
+        log.append_block(0, data, KINDS)
+    assert log.marks.appended == file_end
+    full = False
+    log.append_block(file_end, data[file_end:], KINDS)
+    assert log.next_offsets == master.log.next_offsets
+
+
+@pytest.mark.parametrize("buffer_count", [0, 2])
+def test_interrupted_at_any_line_it_is_whole_records_with_their_notes(master: KindsStore, buffer_count: int) -> None:
+    data, bounds = log_of(master), bounds_of(master)
+    file_end = next(place for place, bound in enumerate(bounds) if bound and bound % FILE_SIZE == 0)
+    begin, end = bounds[file_end - 3], bounds[file_end + 3]
+
+    def check(interrupt: Interrupt) -> None:
+        copy = replica()
+        if buffer_count:
+            pool = TransientPool(buffer_count, FILE_SIZE)
+            copy.log = CommitLog(copy.parts.log, 0, pool=pool)
+        log = copy.log
+        bring(copy, data, [0, begin])
+        interrupt.call(lambda: log.append_block(begin, data[begin:end], KINDS))
+        reached = log.marks.appended
+        assert reached in bounds
+        assert begin <= reached <= end
+        expected = replica()
+        bring(expected, data, [0, reached])
+        assert log.next_offsets == expected.log.next_offsets
+        assert log.held_since_s < 0
+        bring(copy, data, [reached, len(data)])
+        assert log.next_offsets == master.log.next_offsets
+        assert log.sync_to(len(data), 1)
+        assert log.read(0, len(data)) == data or log.read(begin, len(data)) == data[begin:FILE_SIZE]
+
+    assert sweep(check, step=9) > 40
