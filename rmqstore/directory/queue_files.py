@@ -19,6 +19,8 @@ BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
+# As much of a small queue is read at once.
+_HEAD_SIZE = 4096
 _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 
 
@@ -196,6 +198,28 @@ def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
     """The files of one queue as they are now."""
     directory = reading.join(root, _DIRECTORIES[kind], topic, str(queue_id))
     return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
+
+
+def small_content(queue: QueueFiles) -> bytes | None:
+    """The slots of a queue that has one file with something at its beginning only, without the zeros after it, read in
+    one go; None for any other queue, and where the file system cannot tell.  Raises DataLost if the file is gone.
+    """
+    if len(queue.files) != 1 or queue.files[0].start % queue.layout.size:
+        return None
+    file, size = queue.files[0], queue.layout.size
+    slots = min(file.size, _HEAD_SIZE) // size
+    try:
+        with OpenFile(file.path) as source:
+            if file.size > _HEAD_SIZE and source.next_data(_HEAD_SIZE) is not None:
+                return None
+            written = source.read(0, min(file.size, _HEAD_SIZE)).rstrip(b"\0")
+    except OSError as error:
+        first = queue.first_slot()
+        raise _lost(queue, file, (first, first + slots), error) from None
+    count = -(-len(written) // size)
+    if count > slots:
+        return None if file.size > _HEAD_SIZE else written[: slots * size]
+    return written.ljust(count * size, b"\0")
 
 
 def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: int) -> tuple[int, int]:

@@ -169,7 +169,9 @@ class _Weighted:
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
-    """Bytes a message, by a sample of entries at both ends and in the middle of the range."""
+    """Bytes a message, as the survey knows it, or by a sample of entries at both ends and in the middle of the range."""
+    if queue.mean_size and not queue.gap:
+        return queue.mean_size
     files: QueueFiles = queue.files
     sizes: list[int] = []
     low, high = max(queue.entry_start, start), min(queue.entry_end, end)

@@ -44,7 +44,7 @@ class QueueExtent:
     `entry_end`.
 
     `gap` is the range of queue offsets of which some or all are found only by walking the log from the store's
-    `walk_from`.
+    `walk_from`.  `mean_size` is that of its entries' records in bytes where the survey has read all of them, else 0.
     """
 
     files: QueueFiles
@@ -54,6 +54,7 @@ class QueueExtent:
     entry_end: int
     gap: tuple[int, int] | None
     gap_bytes: int = 0
+    mean_size: float = 0.0
 
     @property
     def key(self) -> QueueKey:
