@@ -169,7 +169,7 @@ class _Weighted:
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
-    """Bytes a message, as the survey knows it, or by a sample of entries at both ends and in the middle of the range."""
+    """Bytes a message: known from the survey, or by a sample of entries at both ends and in the middle of the range."""
     if queue.mean_size and not queue.gap:
         return queue.mean_size
     files: QueueFiles = queue.files
