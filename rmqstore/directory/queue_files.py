@@ -181,17 +181,25 @@ def find_queues(root: str) -> tuple[QueueFiles, ...]:
     """
     found: list[QueueFiles] = []
     for kind, room in _DIRECTORIES.items():
-        base = reading.join(root, room)
-        for topic in reading.list_directories(base):
-            if not names.is_topic_name(topic):
-                continue
-            for child in reading.list_directories(reading.join(base, topic)):
-                queue_id = names.parse_queue_id(child)
-                if queue_id is not None:
-                    found.append(open_queue(root, topic, queue_id, kind))
+        for topic in reading.list_directories(reading.join(root, room)):
+            found += queues_of(root, topic, kind)
     of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}
     kept = [queue for queue in found if (queue.kind == BATCH) == (queue.topic in of_batches)]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
+
+
+def topic_directories(root: str) -> set[str]:
+    """Names of all directories that may hold queues of a topic, of either kind."""
+    return {name for room in _DIRECTORIES.values() for name in reading.list_names(reading.join(root, room))}
+
+
+def queues_of(root: str, topic: str, kind: str) -> list[QueueFiles]:
+    """The queues of one kind of a topic, in no order; none of a name that no topic has."""
+    if not names.is_topic_name(topic):
+        return []
+    children = reading.list_directories(reading.join(root, _DIRECTORIES[kind], topic))
+    numbers = (names.parse_queue_id(child) for child in children)
+    return [open_queue(root, topic, queue_id, kind) for queue_id in numbers if queue_id is not None]
 
 
 def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:

@@ -1,7 +1,7 @@
 """The reader of one or several store directories that somebody else may be writing."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -78,17 +78,33 @@ def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
     a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
     """
-    snapshot = look_at(paths, access)
+    return _required(look_at(paths, access))
+
+
+def open_selected(paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto") -> "Snapshot":
+    """`open_snapshot` for a single choice: of a store with very many topics it may hold the queues of those that
+    `selection`, arguments of `Snapshot.select`, names by `topics` or `assign`, and no others.  Raises as
+    `open_snapshot`.
+    """
+    named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
+    topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
+    return _required(look_at(paths, access, topics))
+
+
+def _required(snapshot: "Snapshot") -> "Snapshot":
+    """The snapshot, if its stores have their own log.  Raises NotAStore."""
     for store in snapshot.stores:
         require_log(store)
         require_own_log(store)
     return snapshot
 
 
-def look_at(paths: Paths, access: Access = "auto") -> "Snapshot":
-    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
+def look_at(paths: Paths, access: Access = "auto", topics: Collection[str] = ()) -> "Snapshot":
+    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well.  `topics` as
+    of `survey`.
+    """
     arguments.word("access", access, get_args(Access))
-    stores = [survey(path, name, access, logs) for name, path, logs in _directories(paths)]
+    stores = [survey(path, name, access, logs, topics) for name, path, logs in _directories(paths)]
     names = [store.broker_name for store in stores]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:

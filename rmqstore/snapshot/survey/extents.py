@@ -67,7 +67,10 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True)
 class StoreExtent:
-    """One store directory at the moment of opening."""
+    """One store directory at the moment of opening.
+
+    `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
+    """
 
     path: str
     broker_name: str
@@ -86,6 +89,7 @@ class StoreExtent:
     extra_logs: tuple[str, ...] = ()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
     access: Access = "auto"
+    is_partial: bool = False
 
     @property
     def is_live(self) -> bool:

@@ -1,9 +1,11 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_files import find_queues
+from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files import reading
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
@@ -15,6 +17,7 @@ from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.log_search import search, settle_end
 from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
+from rmqstore.snapshot.survey.topic_search import queues_of_topics, search_topics
 from rmqstore.snapshot.survey.torn_end import LastWords
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
@@ -38,10 +41,15 @@ def batch_start(root: str) -> int:
 
 
 def survey(
-    path: str, broker_name: str | None = None, access: Access = "auto", extra_logs: tuple[str, ...] = ()
+    path: str,
+    broker_name: str | None = None,
+    access: Access = "auto",
+    extra_logs: tuple[str, ...] = (),
+    topics: Collection[str] = (),
 ) -> StoreExtent:
     """What the store at `path` holds now; `extra_logs` are commitlog directories elsewhere that belong to it.
 
+    With `topics` only the queues of these, where that is less work and loses nothing (`is_partial` tells); else all.
     A store that changes otherwise than by growing while it is looked at is looked at again.
     Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
@@ -50,7 +58,7 @@ def survey(
     for remaining in reversed(range(_LOOKS_MAX)):
         before = Footprint.of(root, extra_logs)
         try:
-            found = _look(before, broker_name, access)
+            found = _look(before, broker_name, access, topics)
             changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
         except (DataLost, FileNotFoundError, StoreChanging) as gone:
             if remaining:
@@ -72,44 +80,67 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
     return StoreChanging(root, f"the file {path} went or was cut")
 
 
-def _look(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:
+def _look(before: Footprint, broker_name: str | None, access: Access, topics: Collection[str]) -> StoreExtent:
     """What a store holds that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
-    root, log_files = before.root, before.log_files
-    extents.refuse_unread_layouts(root, log_files)
-    checkpoint = extents.load_checkpoint(root)
-    abort_present, lock_held = before.is_abort_there, before.is_locked
+    root = before.root
+    extents.refuse_unread_layouts(root, before.log_files)
     rocksdb = extents.is_rocksdb(root)
-    queues = {(queue.topic, queue.queue_id): queue for queue in (() if rocksdb else find_queues(root))}
-    is_still = not abort_present and not lock_held
-    end = min(log_files[-1].end, batch_start(root)) if log_files else 0
-    mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    deleted = deleted_before(root, queues.values())
-    queues = {key: without_deleted(queue, deleted) for key, queue in queues.items()}
-    with LogView(log_files, mapped, end, deleted) as view:
-        start = extents.recovery_start(view, checkpoint, abort_present)
-        entries = QueueEntries.of(queues, view)
-        if entries.first_known(view.start) > view.start:
-            start = view.start  # no queue knows the oldest messages: the files that did are lost
-        found = settle_end(view, entries, search(view, start, entries), LastWords(is_still, checkpoint))
-        queue_bounds = queue_extents(root, entries, found.end.census, found.end.log_end, view)
-    log_end = found.end.log_end
-    crc_from = start if abort_present else max(start, log_end - _CHECKED_SIZE)
-    return StoreExtent(
+    is_still = not before.is_abort_there and not before.is_locked
+    end = min(before.log_files[-1].end, batch_start(root)) if before.log_files else 0
+    checkpoint = extents.load_checkpoint(root)
+    whole = StoreExtent(
         path=root,
         broker_name=broker_name or extents.stored_broker_name(root),
-        log_files=log_files,
-        queues=queue_bounds,
+        log_files=before.log_files,
+        queues={},
         version_line=extents.version_line(root, checkpoint),
         checkpoint=checkpoint,
-        abort_present=abort_present,
-        lock_held=lock_held,
-        log_end=log_end,
-        walk_from=found.walk_from,
-        crc_from=crc_from,
-        damage=found.end.damage,
-        tail=found.end.tail,
+        abort_present=before.is_abort_there,
+        lock_held=before.is_locked,
+        log_end=end,
+        walk_from=end,
+        crc_from=0,
         queue_layout="RocksDB" if rocksdb else "file",
         extra_logs=before.extra_logs,
-        deleted_before=deleted,
         access=access,
+    )
+    mapped = end if access == "mmap" or (is_still and access == "auto") else 0
+    own = queues_of_topics(root, topics) if topics and not rocksdb else None
+    if own is not None:
+        found = _look_at(replace(whole, is_partial=True), own, mapped)
+        if found.queues:
+            return found
+    return _look_at(whole, () if rocksdb else find_queues(root), mapped)
+
+
+def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> StoreExtent:
+    """The store, whose log is looked at up to `log_end` and mapped below `mapped`, with these queues, all that it has;
+    if it `is_partial` those that are wanted: then with no queues where these are not enough.
+    """
+    root, is_clean = store.path, not store.is_live
+    deleted = deleted_before(root, listed)
+    queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
+    words = LastWords(is_clean, store.checkpoint)
+    with LogView(store.log_files, mapped, store.log_end, deleted) as view:
+        start = extents.recovery_start(view, store.checkpoint, store.abort_present)
+        entries = QueueEntries.of(queues, view)
+        if store.is_partial:
+            searched = search_topics(root, view, start, entries, words)
+            if searched is None:
+                return store
+        else:
+            if entries.first_known(view.start) > view.start:
+                start = view.start  # no queue knows the oldest messages: the files that did are lost
+            searched = settle_end(view, entries, search(view, start, entries), words)
+        found = searched.end
+        bounds = queue_extents(root, entries, found.census, found.log_end, view)
+    return replace(
+        store,
+        queues=bounds,
+        log_end=found.log_end,
+        walk_from=searched.walk_from,
+        crc_from=start if store.abort_present else max(start, found.log_end - _CHECKED_SIZE),
+        damage=found.damage,
+        tail=found.tail,
+        deleted_before=deleted,
     )
