@@ -31,8 +31,6 @@ The walk costs by the byte, all queues cost by the queue: see `_TOPIC_BYTES`.
 from collections.abc import Collection
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqstore.directory.config_files import deleted_topics
 from rmqstore.directory.log_files import LogView
@@ -100,7 +98,7 @@ def _begins_known(root: str, view: LogView) -> bool:
 def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Found | None:
     """A walk over sound records to the end; None where it meets anything else, or goes further than `budget` bytes."""
     known_end = max((int(block.offsets.max()) for block in entries.pointing_from(start)), default=0)
-    names = pa.array(sorted({topic.encode() for topic, _ in entries.queues}), pa.binary())
+    names = {topic.encode() for topic, _ in entries.queues}
     log_end, newest_ms, census = start, 0, Census()
     for item in walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known_end)):
         if isinstance(item, Break):
@@ -124,10 +122,11 @@ def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Foun
     return Found(walk_from, known_end, LogEnd(log_end, newest_ms, None, None, (), census))
 
 
-def _of_topics(stretch: Stretch, names: pa.Array) -> Stretch:
+def _of_topics(stretch: Stretch, names: Collection[bytes]) -> Stretch:
     located = stretch.located
-    topics = binary_array(located.page, located.topic_at, located.topic_size)
-    return stretch.take(np.asarray(pc.is_in(topics, names)))
+    topics = binary_array(located.page, located.topic_at, located.topic_size).dictionary_encode()
+    are_wanted = np.array([name in names for name in topics.dictionary.to_pylist()], bool)
+    return stretch.take(are_wanted[np.asarray(topics.indices)])
 
 
 def _is_blank_from(view: LogView, offset: int) -> bool:
