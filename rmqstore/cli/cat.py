@@ -23,7 +23,7 @@ from rmqstore.cli.output import (
     wrapped,
 )
 from rmqstore.formats.wanted_words import key_words, tag_words
-from rmqstore.snapshot import open_selected
+from rmqstore.snapshot.reader import open_selected
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
