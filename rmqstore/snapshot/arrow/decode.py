@@ -25,7 +25,7 @@ from rmqstore.snapshot.arrow.bodies import Unpacked, body_array, compressed_rows
 from rmqstore.snapshot.arrow.hosts import host_array, offset_id_array
 from rmqstore.snapshot.arrow.inner_batches import unpack
 from rmqstore.snapshot.arrow.rows import Rows
-from rmqstore.snapshot.columns import COLUMNS, schema_of
+from rmqstore.snapshot.columns import COLUMNS
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.split import Span
 
@@ -52,7 +52,7 @@ class Decoder:
         same rows.
         """
         self.request = request
-        self.schema = schema_of(request.columns)
+        self.schema = pa.schema([COLUMNS[name] for name in request.columns])
         self._broker_name = broker_name
         self._tags = pa.array(request.tags, pa.string()) if request.tags else None
         self._keys, self._ids = request.keys, request.offset_ids

@@ -83,7 +83,8 @@ class EntryReader:
             self._queues.clear()
         key = span[:3]
         if key not in self._queues:
-            self._queues[key] = without_deleted(open_queue(self._split.path, *key), self._view.deleted_before)
+            queue, deleted = open_queue(self._split.path, *key), self._view.deleted_before
+            self._queues[key] = without_deleted(queue, deleted) if deleted else queue
         return self._queues[key]
 
     def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:

@@ -28,7 +28,8 @@ def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     says else).
     """
     files = find_log_files(split.path, split.extra_logs)
-    refuse_unread_layouts(split.path, files)
+    if not files:  # else it is the store that was planned, and was not refused then
+        refuse_unread_layouts(split.path, files)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
     with LogView(files, below, split.log_end, dict(split.deleted_before)) as view:
         for batch in _batches(split, request, view):

@@ -80,7 +80,7 @@ class WalkedQueues:
             self._queues.clear()
         if key not in self._queues:
             queue = open_queue(self._split.path, *key, self._kinds[key])
-            self._queues[key] = without_deleted(queue, self._deleted_before)
+            self._queues[key] = without_deleted(queue, self._deleted_before) if self._deleted_before else queue
         return self._queues[key]
 
     def _contradicted(self, run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Mask:
