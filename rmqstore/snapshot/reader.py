@@ -72,8 +72,8 @@ QUERY_BYTES_MAX = 128 * 1024 * 1024
 def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
-    Where a commitlog lies elsewhere (storePathCommitLog), its directories stand behind the store's: [[STORE, LOG]] or
-    {"broker-a": [STORE, LOG]}; in a plain list a path behind the first that holds commitlog files itself belongs to the
+    Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
+    {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
     store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
     a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
@@ -474,7 +474,7 @@ def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
 
 
 def _may_meet_the_end(store: StoreExtent, span: QueueRange) -> bool:
-    """Whether what is damaged behind the entries may be of a range: it reads something, or all that the queue has."""
+    """Whether what is damaged past the entries may be of a range: it reads something, or all that the queue has."""
     return span.start < span.end or span.end >= store.queues[span.topic, span.queue_id].max_offset
 
 

@@ -343,8 +343,8 @@ def _corrupt_reason(content: _Content) -> pa.Array:
 
 
 def _sys_flag(content: _Content) -> pa.Array:
-    """As stored, but for the bits that tell of a compression that `body` beside it does not have any more: who stores
-    such a row again stores what its flags say.
+    """As stored, but for the bits that tell of a compression that `body` beside it does not have any more: a
+    row that is stored again is stored as its flags say.
     """
     flags = content.rows.located.flags
     if content.request.decompress:

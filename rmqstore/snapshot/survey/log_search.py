@@ -49,7 +49,7 @@ _NO_FILE = "the commitlog file that begins there is missing or empty, and queue 
 
 
 class LogEnd(NamedTuple):
-    """What a walk from some place on found.
+    """The result of a walk from some place on.
 
     `chain_end` is the place after the last sound record if something stands there, `tail` the same if that is not just
     zeros; `damage` has sound records after it.  `newest_ms` is the store time of the last sound record.

@@ -33,7 +33,7 @@ def require_own_log(store: StoreExtent) -> None:
             astray = _astray(store, view)
             if len(astray) < _LEAST or not _begins_unknown(store, view):
                 return
-    except DataLost:  # a file went meanwhile: who reads it says so
+    except DataLost:  # a file went meanwhile: a read of it says so
         return
     queue, slot, offset = astray[0]
     directory = store.log_files[0].path.rpartition("/")[0]

@@ -47,7 +47,7 @@ def survey(
     extra_logs: tuple[str, ...] = (),
     topics: Collection[str] = (),
 ) -> StoreExtent:
-    """What the store at `path` holds now; `extra_logs` are commitlog directories elsewhere that belong to it.
+    """The store at `path` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.
 
     With `topics` only the queues of these, where that is less work and loses nothing (`is_partial` tells); else all.
     A store that changes otherwise than by growing while it is looked at is looked at again.
@@ -71,7 +71,7 @@ def survey(
 
 
 def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> StoreError:
-    """What to say of a file that vanished or was cut while it was looked at: StoreChanging; a file that is there and
+    """The error for a file that vanished or was cut while it was looked at: StoreChanging; a file that is there and
     cannot be read is told as it is.
     """
     if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not reading.tells_of_change(error.reason)):
@@ -81,7 +81,7 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
 
 
 def _look(before: Footprint, broker_name: str | None, access: Access, topics: Collection[str]) -> StoreExtent:
-    """What a store holds that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
+    """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     root = before.root
     extents.refuse_unread_layouts(root, before.log_files)
     rocksdb = extents.is_rocksdb(root)

@@ -65,8 +65,8 @@ def queues_of_topics(root: str, topics: Collection[str]) -> list[QueueFiles] | N
 
 
 def search_topics(root: str, view: LogView, start: int, entries: QueueEntries, words: LastWords) -> Found | None:
-    """What `log_search` finds of the store from `start` on, as far as it concerns the topics whose queues are those of
-    `entries`; None where all queues have to be asked.  Raises DataLost.
+    """The result of a `log_search` of the store from `start` on, as far as it concerns the topics whose queues are
+    those of `entries`; None where all queues have to be asked.  Raises DataLost.
     """
     if not view.files or not all(file.size for file in view.files):
         return None

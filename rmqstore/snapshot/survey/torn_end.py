@@ -2,7 +2,7 @@
 
 Nobody was promised what a crash cut off: it is the end of the data.  But a record that was on the disk, as the
 checkpoint says, is a message that is lost.  A queue entry alone proves nothing: RocketMQ's recovery cuts the log and
-the queues without erasing what stands behind.
+the queues without erasing what follows.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _BLOCK_SLOTS = 4096
 
 
 class LastWords(NamedTuple):
-    """What the last writer of a store left: whether it went in good order, nobody having come since, and its
+    """The traces of a store's last writer: whether it went in good order, nobody having come since, and its
     checkpoint.
     """
 
@@ -30,8 +30,8 @@ class LastWords(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What queue entries say of the place where a log ends: whether one points there, and how far those of plain queues
-    reach that count (None if none of these points there).
+    """The word of queue entries on the place where a log ends: whether one points there, and how far those of plain
+    queues reach that count (None if none of these points there).
     """
 
     is_there: bool
@@ -66,7 +66,7 @@ def claim_of(entries: QueueEntries, view: LogView, offset: int) -> Claim:
 def was_stored(
     view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim, *, is_whole: bool = False
 ) -> bool:
-    """Whether what stands at `offset`, behind the last sound record, was a record that was on the disk: a damage.
+    """Whether what stands at `offset`, after the last sound record, was a record that was on the disk: a damage.
 
     `newest_ms` is the store time of the last sound record.  `is_whole`: all but its CRC property is right, so that
     RocketMQ's recovery would have kept it.  Raises DataLost.
@@ -100,8 +100,8 @@ def _is_from_v6(head: bytes) -> bool:
 
 
 def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
-    """What may be the store time of the record that begins with `head`, by either size of its sender's host; nothing if
-    neither its magic nor its place say that one begins there.
+    """All that may be the store time of the record that begins with `head`, by either size of its sender's host;
+    nothing if neither its magic nor its place say that one begins there.
     """
     if len(head) < _HEAD_SIZE:
         return ()
