@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqstore.errors import NotAStore
-from rmqstore.snapshot import Split, open_snapshot, read_split
+from rmqstore.snapshot import Split, open_selected, read_split
 from spark_source.options import BatchRead
 from spark_source.partitions import StorePartition, split_in
 from spark_source.schema import BatchShape
@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
         Raises NotAStore, UnsupportedLayout, UnknownTopic, Rejected or DataLost.
         """
         asked = self._batch_read
-        snapshot = open_snapshot(asked.stores, access=asked.request.access)
+        snapshot = open_selected(asked.stores, asked.selection, access=asked.request.access)
         ranges = snapshot.select(**asked.selection)
         return [StorePartition(split) for split in snapshot.plan(ranges, asked.request, asked.budget)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqstore.snapshot import open_snapshot
+from rmqstore.snapshot import open_selected
 from rmqstore.snapshot.plan.range_pruning import prune_ranges
 from spark_source.batch_reader import BatchReader
 from spark_source.filters import PushedFilters, push
@@ -58,7 +58,7 @@ class PushdownReader(BatchReader):
     def partitions(self) -> list[InputPartition]:
         """As BatchReader.partitions, of what the filters leave."""
         asked = self._batch_read
-        snapshot = open_snapshot(asked.stores, access=asked.request.access)
+        snapshot = open_selected(asked.stores, asked.selection, access=asked.request.access)
         ranges = snapshot.select(**asked.selection)
         if self._is_empty:
             return []

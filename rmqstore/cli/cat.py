@@ -23,6 +23,7 @@ from rmqstore.cli.output import (
     wrapped,
 )
 from rmqstore.formats.wanted_words import key_words, tag_words
+from rmqstore.snapshot.reader import open_selected
 
 _COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
@@ -74,7 +75,7 @@ def cat(
     On a terminal lines are cut at its width (COLUMNS sets another); in a pipe or a file they are whole. A body that is
     UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
-    snapshot = open_stores(stores)
+    snapshot = open_stores(stores, lambda paths: open_selected(paths, {"topics": [topic]}))
     as_table = not how["as_json"] and not how["json_lines"]
     batches = _batches(snapshot, topic, queue, start, how, _TABLE_COLUMNS if as_table else _COLUMNS)
     shown = _Counted(batches, limit)

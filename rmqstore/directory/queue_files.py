@@ -19,6 +19,8 @@ BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
+# As much of a small queue is read at once.
+_HEAD_SIZE = 4096
 _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 
 
@@ -179,23 +181,53 @@ def find_queues(root: str) -> tuple[QueueFiles, ...]:
     """
     found: list[QueueFiles] = []
     for kind, room in _DIRECTORIES.items():
-        base = reading.join(root, room)
-        for topic in reading.list_directories(base):
-            if not names.is_topic_name(topic):
-                continue
-            for child in reading.list_directories(reading.join(base, topic)):
-                queue_id = names.parse_queue_id(child)
-                if queue_id is not None:
-                    found.append(open_queue(root, topic, queue_id, kind))
+        for topic in reading.list_directories(reading.join(root, room)):
+            found += queues_of(root, topic, kind)
     of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}
     kept = [queue for queue in found if (queue.kind == BATCH) == (queue.topic in of_batches)]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
+
+
+def topic_directories(root: str) -> set[str]:
+    """Names of all directories that may hold queues of a topic, of either kind."""
+    return {name for room in _DIRECTORIES.values() for name in reading.list_names(reading.join(root, room))}
+
+
+def queues_of(root: str, topic: str, kind: str) -> list[QueueFiles]:
+    """The queues of one kind of a topic, in no order; none of a name that no topic has."""
+    if not names.is_topic_name(topic):
+        return []
+    children = reading.list_directories(reading.join(root, _DIRECTORIES[kind], topic))
+    numbers = (names.parse_queue_id(child) for child in children)
+    return [open_queue(root, topic, queue_id, kind) for queue_id in numbers if queue_id is not None]
 
 
 def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
     """The files of one queue as they are now."""
     directory = reading.join(root, _DIRECTORIES[kind], topic, str(queue_id))
     return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
+
+
+def small_content(queue: QueueFiles) -> bytes | None:
+    """The slots of a queue that has one file with something at its beginning only, without the zeros after it, read in
+    one go; None for any other queue, and where the file system cannot tell.  Raises DataLost if the file is gone.
+    """
+    if len(queue.files) != 1 or queue.files[0].start % queue.layout.size:
+        return None
+    file, size = queue.files[0], queue.layout.size
+    slots = min(file.size, _HEAD_SIZE) // size
+    try:
+        with OpenFile(file.path) as source:
+            if file.size > _HEAD_SIZE and source.next_data(_HEAD_SIZE) is not None:
+                return None
+            written = source.read(0, min(file.size, _HEAD_SIZE)).rstrip(b"\0")
+    except OSError as error:
+        first = queue.first_slot()
+        raise _lost(queue, file, (first, first + slots), error) from None
+    count = -(-len(written) // size)
+    if count > slots:
+        return None if file.size > _HEAD_SIZE else written[: slots * size]
+    return written.ljust(count * size, b"\0")
 
 
 def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """The reader: sees a store directory that may be live, never writes, never locks, starts no thread."""
 
-from rmqstore.snapshot.reader import Snapshot, open_snapshot, require_stores
+from rmqstore.snapshot.reader import Snapshot, open_selected, open_snapshot, require_stores
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
@@ -11,6 +11,7 @@ __all__ = [
     "Snapshot",
     "Split",
     "SplitBudget",
+    "open_selected",
     "open_snapshot",
     "read_split",
     "require_stores",

@@ -58,7 +58,7 @@ ENTRY_COLUMNS = frozenset(("topic", "brokerName", "queueId", "queueOffset", "phy
 
 
 def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The names of `known` that somebody who wrote `name` may have meant, closest first; compares without case."""
+    """The names of `known` that may have been meant by `name`, closest first; compares without case."""
     by_folded = {other.casefold(): other for other in known}
     return tuple(by_folded[hit] for hit in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6))
 

@@ -1,4 +1,4 @@
-"""What `verify` reports: one place and one reason each, like ones counted together."""
+"""Findings of `verify`: one place and one reason each, like ones counted together."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Finding:
     """Byte `position` of the file (or directory) `path` is not as expected; `severity` is "damage" or "note".
 
     Damage is what data was lost by, or what RocketMQ answers wrongly from.  A note is what a healthy broker leaves: a
-    tail not dispatched yet, files made in advance, old bytes behind an end.
+    tail not dispatched yet, files made in advance, old bytes after an end.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """The reader of one or several store directories that somebody else may be writing."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -72,23 +72,39 @@ QUERY_BYTES_MAX = 128 * 1024 * 1024
 def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
-    Where a commitlog lies elsewhere (storePathCommitLog), its directories stand behind the store's: [[STORE, LOG]] or
-    {"broker-a": [STORE, LOG]}; in a plain list a path behind the first that holds commitlog files itself belongs to the
+    Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
+    {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
     store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
     reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
     a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
     """
-    snapshot = look_at(paths, access)
+    return _required(look_at(paths, access))
+
+
+def open_selected(paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto") -> "Snapshot":
+    """`open_snapshot` for a single choice: of a store with very many topics it may hold the queues of those that
+    `selection`, arguments of `Snapshot.select`, names by `topics` or `assign`, and no others.  Raises as
+    `open_snapshot`.
+    """
+    named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
+    topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
+    return _required(look_at(paths, access, topics))
+
+
+def _required(snapshot: "Snapshot") -> "Snapshot":
+    """The snapshot, if its stores have their own log.  Raises NotAStore."""
     for store in snapshot.stores:
         require_log(store)
         require_own_log(store)
     return snapshot
 
 
-def look_at(paths: Paths, access: Access = "auto") -> "Snapshot":
-    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
+def look_at(paths: Paths, access: Access = "auto", topics: Collection[str] = ()) -> "Snapshot":
+    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well.  `topics` as
+    of `survey`.
+    """
     arguments.word("access", access, get_args(Access))
-    stores = [survey(path, name, access, logs) for name, path, logs in _directories(paths)]
+    stores = [survey(path, name, access, logs, topics) for name, path, logs in _directories(paths)]
     names = [store.broker_name for store in stores]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
@@ -458,7 +474,7 @@ def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
 
 
 def _may_meet_the_end(store: StoreExtent, span: QueueRange) -> bool:
-    """Whether what is damaged behind the entries may be of a range: it reads something, or all that the queue has."""
+    """Whether what is damaged past the entries may be of a range: it reads something, or all that the queue has."""
     return span.start < span.end or span.end >= store.queues[span.topic, span.queue_id].max_offset
 
 

@@ -1,4 +1,4 @@
-"""What a scan is asked for: small frozen values that travel to a Spark worker as they are."""
+"""Requests for scans: small frozen values that travel to a Spark worker as they are."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ScanRequest:
     `tags` are tag strings of which a message must have one (empty: any), `keys` likewise against KEYS, UNIQ_KEY and the
     offset message id; both may be given as a text, `paid || sent`, or as any collection of strings.
     `verify_crc` "auto" checks CRCs (of bodies, and of whole records that have one) where a crash can have torn the log,
-    as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear behind
+    as RocketMQ's recovery does, and there holds TAGS against the hashes in the consume queue, which tells a tear after
     the body.
     Batches end at `batch_rows` rows or about `batch_bytes` bytes of records, whichever comes first, and hold no more
     than `batch_bytes` of bodies once these are decompressed, unless one body alone is larger.

@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads of one store.
+    """The part of one store that one task reads.
 
     With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
     through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and

@@ -1,6 +1,6 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
-Benches: scan, spark, stream, sink, memory, plan (reading a store's files); put, recovery, get, delay,
+Benches: scan, spark, stream, sink, memory, plan, many (reading a store's files); put, recovery, get, delay,
 transactions, retention (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.bench import (
     bench_delay,
     bench_get,
+    bench_many,
     bench_memory,
     bench_plan,
     bench_prune,
@@ -38,6 +39,7 @@ BENCHES = (
     "scan",
     "memory",
     "plan",
+    "many",
     "spark",
     "stream",
     "prune",
@@ -94,6 +96,10 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps += [(f"memory, {n} B bodies", lambda n=n: bench_memory.measure(store(n), shapes[n])) for n in BODY_SIZES]
     if "plan" in benches:
         steps.append(("planning", lambda: bench_plan.measure(scratch)))
+    if "many" in benches:
+        part = 50 if store_bytes < 1024 * MIB else 1
+        counts = {"queue_count": bench_many.QUEUES // part, "log_file_count": bench_many.LOG_FILES // part}
+        steps.append(("many queues and files", lambda: bench_many.measure(scratch, **counts)))
     if "spark" in benches:
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
     if "stream" in benches:

@@ -25,14 +25,14 @@ def unpacked_runs(
     located: Located, packed: Mask, size_max: int, run_bytes: int
 ) -> Iterator[tuple[int, list[Unpacked]]]:
     """Rows in runs of at most `run_bytes` bytes of bodies, those of the rows `packed` counted as they are when they are
-    decompressed; one larger body makes a run of its own.  Yields the row behind a run, and its decompressed bodies.
+    decompressed; one larger body makes a run of its own.  Yields the row after a run, and its decompressed bodies.
 
     What a frame says of its size is not believed: a body counts once it is there, at most `size_max` bytes of it.  Of
-    one run at a time, and the first body behind it, memory holds the decompressed bytes.
+    one run at a time, and the first body after it, memory holds the decompressed bytes.
     """
     count = len(packed)
     plain = np.concatenate(([0], np.cumsum(np.where(packed, 0, located.body_size), dtype=np.int64)))
-    first = held = total = 0  # the run's first row, the row behind its last packed one, its decompressed bytes
+    first = held = total = 0  # the run's first row, the row after its last packed one, its decompressed bytes
     bodies: list[Unpacked] = []
     for row in [*np.flatnonzero(packed).tolist(), count]:
         body = _unpacked(located, row, size_max) if row < count else b""

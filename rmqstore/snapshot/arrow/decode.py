@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Corrupt
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.property_columns import AlikePieces, Pieces, split_pieces
@@ -26,7 +25,7 @@ from rmqstore.snapshot.arrow.bodies import Unpacked, body_array, compressed_rows
 from rmqstore.snapshot.arrow.hosts import host_array, offset_id_array
 from rmqstore.snapshot.arrow.inner_batches import unpack
 from rmqstore.snapshot.arrow.rows import Rows
-from rmqstore.snapshot.columns import COLUMNS, schema_of
+from rmqstore.snapshot.columns import COLUMNS
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.split import Span
 
@@ -38,14 +37,6 @@ _POSITION_COLUMNS = frozenset(
 _RUN_BYTES_MAX = 1024 * 1024 * 1024
 
 
-class CorruptRecord(Corrupt):
-    """The record at a physical offset, where the caller names no files."""
-
-    def __init__(self, offset: int, reason: str) -> None:
-        Corrupt.__init__(self, "commitlog", offset, reason)
-        self.args = (offset, reason)
-
-
 class Decoder:
     """Makes record batches of one request for one store.  Holds no state between batches; any thread."""
 
@@ -53,18 +44,19 @@ class Decoder:
         self,
         request: ScanRequest,
         broker_name: str,
-        corrupt_at: Callable[[int, str], Exception] = CorruptRecord,
-        is_whole: Callable[[int], bool] = lambda _: True,
+        is_shown: Callable[[int, str], bool],
+        is_whole: Callable[[int], bool],
     ) -> None:
-        """`is_whole` says whether the file that holds an offset may be read on; it is asked between two batches of the
+        """`is_shown` says whether a record at an offset of the log whose body cannot be had becomes a row, or raises;
+        `is_whole` says whether the file that holds an offset may be read on; it is asked between two batches of the
         same rows.
         """
         self.request = request
-        self.schema = schema_of(request.columns)
+        self.schema = pa.schema([COLUMNS[name] for name in request.columns])
         self._broker_name = broker_name
         self._tags = pa.array(request.tags, pa.string()) if request.tags else None
         self._keys, self._ids = request.keys, request.offset_ids
-        self._corrupt_at = corrupt_at
+        self._is_shown = is_shown
         self._is_whole = is_whole
 
     def batches(self, rows: Rows, clip: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -72,8 +64,7 @@ class Decoder:
 
         One batch, or as many as keep the bodies of each, decompressed, within the request's `batch_bytes`; a larger
         body makes a batch of its own.  Rows that the request's onCorruptRecord leaves out are gone from `rows` already.
-        `clip` keeps queue offsets [first, end) of what inner batches hold.  Raises what `corrupt_at` makes of a body
-        that cannot be had.
+        `clip` keeps queue offsets [first, end) of what inner batches hold.  Raises what `is_shown` does.
         """
         if not self._packed(rows).any():
             yield self._batch(rows, clip, ())
@@ -168,13 +159,13 @@ class Decoder:
         return content
 
     def _settled(self, content: "_Content") -> "_Content":
-        """Bodies that cannot be decompressed, dealt with as the request says."""
+        """Bodies that cannot be decompressed, dealt with as the user wishes."""
         failures = content.failures()
-        if not failures or self.request.on_corrupt_record == "null":
+        if not failures:
             return content
         row, reason = next(iter(failures.items()))
-        if self.request.on_corrupt_record == "fail":
-            raise self._corrupt_at(int(content.rows.offsets[row]), f"body: {reason}")
+        if self._is_shown(int(content.rows.offsets[row]), f"body: {reason}"):
+            return content
         keep = np.ones(len(content), bool)
         keep[list(failures)] = False
         return content.take(keep)
@@ -352,8 +343,8 @@ def _corrupt_reason(content: _Content) -> pa.Array:
 
 
 def _sys_flag(content: _Content) -> pa.Array:
-    """As stored, but for the bits that tell of a compression that `body` beside it does not have any more: who stores
-    such a row again stores what its flags say.
+    """As stored, but for the bits that tell of a compression that `body` beside it does not have any more: a
+    row that is stored again is stored as its flags say.
     """
     flags = content.rows.located.flags
     if content.request.decompress:

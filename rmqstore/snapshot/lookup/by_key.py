@@ -63,7 +63,7 @@ class _Question:
 def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
     """Physical offsets of records whose key has the hash of `key`, newest first; at most `count_max`, at most 64.
 
-    Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records behind the
+    Only hashes are compared, as in RocketMQ (IndexService.queryOffset): the caller checks the key.  Records after the
     last indexed one are found by walking the log, and so are those of index files that are damaged: their chains lose
     messages, and a search does not notice.  Raises NotNow where the index changes again and again meanwhile.
     """
@@ -82,7 +82,7 @@ def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list
     files = index_files(store.path, store.maps_index)
     found: list[int] = []
     newer = store.log_end
-    has_gap = True  # behind the file looked at: the log that is not indexed yet, or damaged files
+    has_gap = True  # after the file looked at: the log that is not indexed yet, or damaged files
     for file in reversed(files):
         if len(found) >= count_max:
             break

@@ -70,9 +70,9 @@ class _Covered:
 
 
 def _covered(store: StoreExtent) -> list[_Covered]:
-    """What each file knows: from its first record up to before its last, which a kill may have left half indexed, or
-    in the next file.  Files that contradict themselves or the log, and those that RocketMQ would not keep after a
-    crash (IndexService.load), know nothing.
+    """The part that each file knows: from its first record up to before its last, which a kill may have left half
+    indexed, or in the next file.  Files that contradict themselves or the log, and those that RocketMQ would not keep
+    after a crash (IndexService.load), know nothing.
     """
     flushed_ms = store.checkpoint.index_timestamp_ms if store.checkpoint else 0
     is_crashed = store.abort_present and not store.lock_held

@@ -30,13 +30,13 @@ class Interval:
         return (self.low, self.high) == (_LEAST, _MOST)
 
     def within(self, low: int = _LEAST, high: int = _MOST) -> "Interval":
-        """What both allow; empty when `low` lies above `high`."""
+        """The part that both allow; empty when `low` lies above `high`."""
         return Interval(max(self.low, low), min(self.high, high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConditions:
-    """What every wanted row fulfils; None and open intervals leave everything in.
+    """Conditions that every wanted row fulfils; None and open intervals leave everything in.
 
     `names` holds the allowed values of topic and brokerName, `prefixes` beginnings of them that are all required,
     `queue_ids` the allowed ids; times are storeTimestamp in ms.
@@ -98,7 +98,7 @@ def _by_place(
         return bounds
     if wanted.low > 0:
         start = first_behind(queue.files, first, last, wanted.low)
-        # What no entry tells of may lie anywhere behind the entries before it.
+        # What no entry tells of may lie anywhere after the entries before it.
         low = max(low, min(start, queue.gap[0]) if queue.gap else start)
     if wanted.high < _MOST:
         end = first_behind(queue.files, first, last, wanted.high + 1)

@@ -60,8 +60,8 @@ def plan_splits(
 
 
 def _splits_together(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:
-    """All queues together where that saves reading; none where it does not, or where a queue file went meanwhile: who
-    reads the rows looks at the store again.
+    """All queues together where that saves reading; none where it does not, or where a queue file went meanwhile:
+    a reader of the rows looks at the store again.
     """
     with suppress(DataLost):
         low, high = _stretch_of(store, spans)
@@ -114,11 +114,11 @@ def _ends_of(store: StoreExtent, span: Span) -> tuple[int, int]:
     anywhere up to the end.
     """
     queue = store.queues[span.key]
-    first, behind = max(queue.entry_start, span.start), min(queue.entry_end, span.end)
-    if first >= behind:
+    first, last_end = max(queue.entry_start, span.start), min(queue.entry_end, span.end)
+    if first >= last_end:
         return (store.log_start if queue.gap else store.log_end), store.log_end
-    low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, behind - 1))
-    end = store.log_end if behind < span.end else int(last["physical_offset"]) + int(last["size"])
+    low, last = (queue.files.read(slot, slot + 1)[0] for slot in (first, last_end - 1))
+    end = store.log_end if last_end < span.end else int(last["physical_offset"]) + int(last["size"])
     return int(low["physical_offset"]), min(end, store.log_end)
 
 
@@ -169,7 +169,9 @@ class _Weighted:
 
 
 def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
-    """Bytes a message, by a sample of entries at both ends and in the middle of the range."""
+    """Bytes a message: known from the survey, or by a sample of entries at both ends and in the middle of the range."""
+    if queue.mean_size and not queue.gap:
+        return queue.mean_size
     files: QueueFiles = queue.files
     sizes: list[int] = []
     low, high = max(queue.entry_start, start), min(queue.entry_end, end)
@@ -177,7 +179,7 @@ def _mean_size(queue: QueueExtent, start: int, end: int) -> float:
         low, high = queue.entry_start, queue.entry_end
     if high > low:
         for place in {low, (low + high) // 2, max(high - _SAMPLE_ENTRIES, low)}:
-            with suppress(DataLost):  # a file went: who reads the rows tells, as it is asked to
+            with suppress(DataLost):  # a file went: a read of the rows tells, as it is asked to
                 entries = files.read(place, min(place + _SAMPLE_ENTRIES, high))
                 sizes += [size for size in entries["size"].tolist() if 0 < size < 2**30]
     if queue.gap and not sizes:
@@ -229,7 +231,7 @@ def _log_splits(store: StoreExtent, spans: Sequence[_Weighted], budget: SplitBud
     edges = [store.log_start]
     for file in store.log_files:
         for place in range(file.start, min(file.end, store.log_end), wanted):
-            edge = file.start if place == file.start else starts.behind(place)
+            edge = file.start if place == file.start else starts.at_or_after(place)
             if edge is not None and edges[-1] < edge < store.log_end and (edge - edges[-1] >= wanted // 2):
                 edges.append(edge)
     edges.append(store.log_end)
@@ -251,16 +253,16 @@ class _RecordStarts:
         self._end = queue.entry_end if queue.files.kind == SIMPLE else queue.entry_start
         self._block = np.zeros(0, np.int64)
 
-    def behind(self, place: int) -> int | None:
-        """A record start at or behind `place`; None if no entry knows of one, or the queue is being cut."""
+    def at_or_after(self, place: int) -> int | None:
+        """A record start at or after `place`; None if no entry knows of one, or the queue is being cut."""
         if place >= self._walk_from:
             return None
         try:
-            return self._behind(place)
+            return self._at_or_after(place)
         except DataLost:  # a queue file went: the log is cut more coarsely
             return None
 
-    def _behind(self, place: int) -> int | None:
+    def _at_or_after(self, place: int) -> int | None:
         if not len(self._block) or self._block[-1] < place:
             low, high = self._slot, self._end
             while low < high:

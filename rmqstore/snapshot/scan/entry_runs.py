@@ -83,7 +83,8 @@ class EntryReader:
             self._queues.clear()
         key = span[:3]
         if key not in self._queues:
-            self._queues[key] = without_deleted(open_queue(self._split.path, *key), self._view.deleted_before)
+            queue, deleted = open_queue(self._split.path, *key), self._view.deleted_before
+            self._queues[key] = without_deleted(queue, deleted) if deleted else queue
         return self._queues[key]
 
     def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:
@@ -165,7 +166,7 @@ def _uncovered(batches: npt.NDArray[np.void], slots: Ints, start: int, end: int)
     """The queue offsets of [start, end) that no batch has, int64[m]; `batches` (FOUND_ENTRY, n) are in any order.
 
     Between units that stand side by side (`slots` int64[n]) there is none: a message got no unit (in RocketMQ one with
-    an INNER_NUM below 0), and who follows the units passes over its number.
+    an INNER_NUM below 0), and a reader that follows the units passes over its number.
     """
     order = np.argsort(batches["queue_offset"], kind="stable")
     bases, slots = batches["queue_offset"][order], slots[order]

@@ -1,19 +1,20 @@
 """Reading the commitlog from front to back: each record once, kept when it is a message of a wanted queue."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.directory.log_files import LogView, corrupt_at
+from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import entries_between, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
-from rmqstore.errors import Corrupt, DataLost
+from rmqstore.errors import DataLost
 from rmqstore.files import reading
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.dispatch_rules import is_dispatched, tags_codes
 from rmqstore.records.gather import binary_array, text_array
@@ -22,39 +23,164 @@ from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
+from rmqstore.snapshot.scan.checked_rows import BatchSizes, Checked
+from rmqstore.snapshot.scan.damage_policy import DamagePolicy
+from rmqstore.snapshot.scan.entry_source import EntrySource
+from rmqstore.snapshot.scan.second_look import SecondLook
 from rmqstore.snapshot.scan.walk_count import WalkCount
 from rmqstore.snapshot.scan.walked_queues import WalkedQueues
 from rmqstore.snapshot.split import Span, Split
 
 
-def scan_log(
-    view: LogView, split: Split, spans: tuple[Span, ...], request: ScanRequest, count: WalkCount
-) -> Iterator[Rows]:
-    """The messages of `spans` in the split's part of the log, in log order, a stretch at a time.
+class LogSource:
+    """The messages of a split's spans in its part of the log, in log order.
 
-    A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.
-    Raises Corrupt at damage and DataLost for files that are gone when the request says so, StoreChanging where queues
-    do not come to rest.  `count` takes what was met: a caller compares it with the entries, for a record with a damaged
-    topic or queue id looks like another queue's.
+    A record is a message of its queue when the queue's entry points at it, or when no entry holds its place yet.  What
+    was met is counted and compared with the entries, for a record with a damaged topic or queue id looks like another
+    queue's.
     """
-    assert split.log_range is not None
-    low, high = split.log_range
-    crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
-    limits = WalkLimits(low, high, crc_from, known_end=high, past_gone=True)
-    wanted = _wanted(spans)
-    queues = WalkedQueues(view, count, request, crc_from) if split.has_queues else None
-    topics = pa.array(sorted({span.topic.encode() for span in spans}), pa.binary())
-    for item in walk(view, limits):
-        if isinstance(item, Break):
-            _report(view, item, request, split)
-            _note_break(item, split, count)
-            continue
-        count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
-        codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
-        keep = _chosen(item, wanted, queues, codes, count)
-        keep |= _damaged(view, item, topics, request) & (item.offsets >= split.walk_from)
-        if keep.any():
-            yield _rows(item, np.flatnonzero(keep), codes)
+
+    def __init__(self, split: Split, request: ScanRequest, view: LogView, policy: DamagePolicy) -> None:
+        assert split.log_range is not None
+        self._split, self._request, self._view, self._policy = split, request, view, policy
+        self._range = split.log_range
+        self._sizes = BatchSizes(request)
+        self._count = WalkCount(split, SecondLook(split))
+
+    def rows(self) -> Iterator[Checked]:
+        """The rows of the split, then those of damaged records that only entries tell of.
+
+        Raises Corrupt at damage and DataLost for messages that are gone, as the policy says; StoreChanging where queues
+        do not come to rest.
+        """
+        for rows in self._walked():
+            first = 0
+            ends = np.cumsum(rows.sizes, dtype=np.int64)
+            while first < len(rows):
+                if first and not self.is_whole(int(rows.offsets[first])):
+                    break  # the reader of the last batch took its time: the walk meets the next file
+                last = self._sizes.end_of(ends, first)
+                yield Checked(rows.take(np.arange(first, last)))
+                first = last
+        if self._split.has_queues:
+            by_key: dict[QueueKey, list[Span]] = {}
+            for span in self._split.spans:
+                by_key.setdefault(span.key, []).append(span)
+            for key in sorted(by_key):
+                yield from self._unmatched(by_key[key])
+            for own in by_key.values() if self._policy.fails_on_loss else ():  # damage is told before loss
+                self._count.require_all(own, self._policy.fails_on_damage)
+
+    def is_whole(self, offset: int) -> bool:
+        """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the scan goes on."""
+        try:
+            self._view.require_whole(offset)
+        except DataLost as lost:
+            self._lose(lost.wanted, lost.path, lost.reason)
+            return False
+        return True
+
+    def _walked(self) -> Iterator[Rows]:
+        """The rows of the walk, a stretch at a time."""
+        split, request, (low, high) = self._split, self._request, self._range
+        crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
+        wanted = _wanted(split.spans)
+        queues = WalkedQueues(self._view, self._count, request, crc_from) if split.has_queues else None
+        topics = pa.array(sorted({span.topic.encode() for span in split.spans}), pa.binary())
+        for item in walk(self._view, WalkLimits(low, high, crc_from, known_end=high, past_gone=True)):
+            if isinstance(item, Break):
+                self._report(item)
+                continue
+            self._count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
+            codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
+            keep = _chosen(item, wanted, queues, codes, self._count)
+            keep |= self._damaged(item, topics) & (item.offsets >= split.walk_from)
+            if keep.any():
+                yield _rows(item, np.flatnonzero(keep), codes)
+
+    def _damaged(self, stretch: Stretch, topics: pa.Array) -> Mask:
+        """Damaged records that concern the split: an error, or flagged rows, or left out.
+
+        Rows that queue entries lead to are flagged by `_unmatched`, so only those from `walk_from` on are kept.
+        """
+        bad = (stretch.reasons != Reason.SOUND) & is_dispatched(stretch.located.flags)
+        bad |= stretch.reasons == Reason.NOT_WHOLE
+        nothing = np.zeros(len(bad), bool)
+        if not bad.any() or not (self._policy.fails_on_damage or self._policy.shows_damage):
+            return nothing
+        located = stretch.located
+        for row in np.flatnonzero(bad).tolist():
+            reason = Reason(int(stretch.reasons[row]))
+            if reason is not Reason.NOT_WHOLE:
+                name = binary_array(located.page, located.topic_at[row : row + 1], located.topic_size[row : row + 1])
+                if name[0] not in topics:
+                    continue
+            is_shown = self._policy.is_shown(int(stretch.offsets[row]), TEXT[reason])
+            nothing[row] = is_shown and reason is not Reason.NOT_WHOLE
+        return nothing
+
+    def _report(self, found: Break) -> None:
+        """A place where no record stands although sound ones follow, a file that is gone, or the end of a log that
+        reached further once.
+        """
+        if found.is_missing:
+            path = found.path or reading.join(self._split.path, "commitlog")
+            self._lose((found.offset, found.resume or self._view.end), path, found.reason)
+        elif found.resume is not None:
+            self._policy.is_shown(found.offset, found.reason)
+        elif self._range[1] == self._split.log_end:
+            self._count.ended_at = found.offset
+            return
+        self._count.is_damaged = True
+
+    def _lose(self, gone: tuple[int, int], path: str, reason: str) -> None:
+        """Raises DataLost if messages of the split stood in the bytes `gone`, [first, end), of the log, unless the scan
+        goes on without them.
+
+        The queues' entries say which; of those without an entry only the place in the log is known.
+        """
+        if not self._policy.fails_on_loss:
+            return
+        split = self._split
+        low, high = max(gone[0], self._range[0]), min(gone[1], self._range[1])
+        if split.has_queues:
+            queues = {span: open_queue(split.path, *span[:3]) for span in split.spans}
+            slots = {span: entries_between(queue, (span.start, span.end), low, high) for span, queue in queues.items()}
+            lost = [span for span, (first, last) in slots.items() if first < last]
+            if lost:
+                self._policy.lose(_named(lost), slots[lost[0]], path, reason)
+            if high <= split.walk_from:
+                return
+        self._policy.lose(f"commitlog of {_named(split.spans)}", (low, high), path, reason)
+
+    def _unmatched(self, spans: list[Span]) -> Iterator[Checked]:
+        """The damaged records of a queue's spans: entries point at them in this part of the log, and no sound record
+        answered.
+
+        Counting comes first, by halving; only a queue whose count differs is read again, entry by entry.
+        """
+        parts = self._count.look.asked(lambda: self._entry_parts(spans))
+        if sum(last - first for _, (first, last) in parts) <= self._count.matched[spans[0].key]:
+            return
+        for span, (first, last) in parts:
+            for rows in self._by_entries.checked(span.part(first, last), self._split.spans.index(spans[0])):
+                bad = rows.reasons != Reason.SOUND
+                if bad.any():
+                    self._count.is_damaged = True
+                    yield Checked(rows.take(bad))
+
+    @cached_property
+    def _by_entries(self) -> EntrySource:
+        return EntrySource(self._split, self._request, self._view, self._policy, self._count.look)
+
+    def _entry_parts(self, spans: list[Span]) -> list[tuple[Span, tuple[int, int]]]:
+        """For each span of a queue the slots whose entries point into the split's part of the log."""
+        low, high = self._range
+        queue = open_queue(self._split.path, *spans[0][:3])
+        parts = [(span, entries_between(queue, (span.start, span.end), low, high)) for span in spans]
+        if low <= self._view.start:  # entries that are gone before the first one as well
+            parts = [(span, (min(max(span.start, queue.first_slot()), last), last)) for span, (_, last) in parts]
+        return parts
 
 
 def _wanted(spans: tuple[Span, ...]) -> Mapping[QueueKey, list[tuple[int, int]]]:
@@ -95,67 +221,6 @@ def _chosen(
                 codes[run.rows] = answers.codes
         keep[run.rows[inside]] = True
     return keep
-
-
-def _damaged(view: LogView, stretch: Stretch, topics: pa.Array, request: ScanRequest) -> npt.NDArray[np.bool_]:
-    """Damaged records that concern the request: an error, or flagged rows, or left out.
-
-    Rows that queue entries lead to are flagged by the caller's comparison, so only those behind `walk_from` are kept.
-    """
-    bad = (stretch.reasons != Reason.SOUND) & is_dispatched(stretch.located.flags)
-    bad |= stretch.reasons == Reason.NOT_WHOLE
-    nothing = np.zeros(len(bad), bool)
-    if not bad.any() or request.on_corrupt_record == "skip":
-        return nothing
-    located = stretch.located
-    for row in np.flatnonzero(bad).tolist():
-        reason = Reason(int(stretch.reasons[row]))
-        if reason is not Reason.NOT_WHOLE:
-            name = binary_array(located.page, located.topic_at[row : row + 1], located.topic_size[row : row + 1])
-            if name[0] not in topics:
-                continue
-        if request.on_corrupt_record == "fail":
-            raise corrupt_at(view.files, int(stretch.offsets[row]), TEXT[reason])
-        nothing[row] = reason is not Reason.NOT_WHOLE
-    return nothing
-
-
-def _note_break(found: Break, split: Split, count: WalkCount) -> None:
-    """A place that explains why messages were not met, or the end of a log that reached further once."""
-    assert split.log_range is not None
-    if found.resume is None and not found.is_missing and split.log_range[1] == split.log_end:
-        count.ended_at = found.offset
-    else:
-        count.is_damaged = True
-
-
-def _report(view: LogView, found: Break, request: ScanRequest, split: Split) -> None:
-    """A place where no record stands although sound ones follow, or a file that is gone."""
-    if found.is_missing:
-        if request.fail_on_data_loss:
-            path = found.path or reading.join(split.path, "commitlog")
-            refuse_loss(split, (found.offset, found.resume or view.end), path, found.reason)
-    elif request.on_corrupt_record == "fail" and found.resume is not None:
-        error: Corrupt = corrupt_at(view.files, found.offset, found.reason)
-        raise error
-
-
-def refuse_loss(split: Split, gone: tuple[int, int], path: str, reason: str) -> None:
-    """Raises DataLost if messages of the split stood in the bytes `gone`, [first, end), of the log.
-
-    The queues' entries say which; of those without an entry only the place in the log is known.
-    """
-    assert split.log_range is not None
-    low, high = max(gone[0], split.log_range[0]), min(gone[1], split.log_range[1])
-    if split.has_queues:
-        queues = {span: open_queue(split.path, *span[:3]) for span in split.spans}
-        slots = {span: entries_between(queue, (span.start, span.end), low, high) for span, queue in queues.items()}
-        lost = [span for span, (first, last) in slots.items() if first < last]
-        if lost:
-            raise DataLost(_named(lost), slots[lost[0]], None, path, reason)
-        if high <= split.walk_from:
-            return
-    raise DataLost(f"commitlog of {_named(split.spans)}", (low, high), None, path, reason)
 
 
 def _named(spans: Sequence[Span]) -> str:

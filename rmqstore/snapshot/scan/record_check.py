@@ -89,7 +89,7 @@ class RecordCheck:
         return np.array([holds_tag_hashes(self._root, span.key, span.kind) for span in self._spans], bool)
 
     def _judge_tags(self, located: Located, reasons: Reasons, entries: tuple[Ints, Ints], checked: Mask | None) -> None:
-        """Marks records whose TAGS are not those of their entry: what a tear behind the body leaves passes all else.
+        """Marks records whose TAGS are not those of their entry: what a tear after the body leaves passes all else.
 
         `entries` are the tags codes and the spans' numbers.
         """

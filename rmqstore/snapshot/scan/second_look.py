@@ -1,6 +1,6 @@
-"""Another look at a store that lacks what a plan counts on: that is lost, or somebody writes its queues anew.
+"""Another look at a store that lacks what a plan counts on: that is lost, or somebody rebuilds its queues.
 
-Who opens a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What is
+Whoever opens a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What is
 missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
 """
 
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 class SecondLook:
     """The store of a split as it is now, as far as anybody had to ask.  Not for several threads at once.
 
-    `count` tells how often it was looked at; `walk_from` is the offset of the log behind which messages may have no
+    `count` tells how often it was looked at; `walk_from` is the offset of the log from which on messages may have no
     entry: the plan's, or that of the last look.
     """
 
@@ -61,7 +61,7 @@ class SecondLook:
         return not self._holds(self._look(), key, queue_offsets)
 
     def lost_of(self, key: QueueKey, low: int, high: int) -> tuple[int, int] | None:
-        """What of the queue offsets [low, high) the store has no longer; None if it has them all.  Raises as
+        """The part of the queue offsets [low, high) that the store has no longer; None if it has them all.  Raises as
         `is_lost`.
         """
         store = self._store

@@ -11,16 +11,16 @@ from rmqstore.snapshot.split import Split
 
 
 class TagHashes:
-    """Which entries of a split can lead to a message with one of the wanted tags.
+    """Which entries of a split can lead to a message with one of the wanted tags, of which there are some.
 
-    Left alone, so that damage shows there: everything where the request checks all CRCs or shows damaged records as
-    rows, and with the usual checks what lies where a crash can have torn the log.
+    Left alone, so that damage shows there: everything where the request checks all CRCs or damaged records are rows
+    (`shows_damage`), and with the usual checks what lies where a crash can have torn the log.
     """
 
-    def __init__(self, split: Split, request: ScanRequest) -> None:
+    def __init__(self, split: Split, request: ScanRequest, shows_damage: bool) -> None:
         self._hashes: Ints | None = None
         self._checked_from = split.crc_from if request.verify_crc == "auto" else 2**63 - 1
-        if request.tags and request.verify_crc != "always" and request.on_corrupt_record != "null":
+        if request.verify_crc != "always" and not shows_damage:
             self._hashes = np.array([java_hash.string_hash(tag) for tag in request.tags], np.int64)
             self._hashed = np.array([holds_tag_hashes(split.path, span.key, span.kind) for span in split.spans], bool)
 

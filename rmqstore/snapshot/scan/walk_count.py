@@ -1,6 +1,6 @@
 """The rows of a walked part of the log, queue by queue, held against the ranges that they are of.
 
-Who reads by a queue's entries sees where one is missing.  Who walks the log does not: that a queue's files or the end
+A read by a queue's entries shows where one is missing.  A walk of the log does not: that a queue's files or the end
 of the log are others than when the snapshot was opened shows in the numbers only.
 """
 
@@ -24,7 +24,7 @@ _NO_RECORD = "the commitlog holds no record of them any more"
 
 @dataclass(slots=True)
 class WalkCount:
-    """What a walk met of each queue.  `matched` counts the messages that entries lead to.
+    """The records of each queue that a walk met.  `matched` counts the messages that entries lead to.
 
     `gone` are queue offsets, from the first to the last, of records whose entries the snapshot saw and that have none
     any more; `missing` the first that no record was met of, between others.  `ended_at` is where the log ends, before

@@ -22,9 +22,9 @@ from rmqstore.snapshot.survey.deleted import without_deleted
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a queue says of the records of a run, bool[n] each: its entries name them; they stand where messages may
-    have no entry yet, and have none; they stand before that, and have none.  `codes` are their tags codes, int64[n],
-    where these are asked for: of those without an entry what dispatch would put there.
+    """The answers of a queue about the records of a run, bool[n] each: its entries name them; they stand where messages
+    may have no entry yet, and have none; they stand before that, and have none.  `codes` are their tags codes,
+    int64[n], where these are asked for: of those without an entry what dispatch would put there.
     """
 
     dispatched: Mask
@@ -52,7 +52,7 @@ class WalkedQueues:
 
     def answers(self, run: QueueRun, stretch: Stretch, wanted: Mask) -> Answers:
         """The answers for a run.  Where a wanted record lacks the entry that the snapshot saw, the store is looked at
-        once more: the queue may be being written anew.  Raises StoreChanging as SecondLook.
+        once more: its queue may be being rebuilt.  Raises StoreChanging as SecondLook.
         """
         wanted = wanted & self._count.knew(run.key, run.queue_offsets)
         for attempt in itertools.count():
@@ -67,14 +67,14 @@ class WalkedQueues:
         missing, taken = missing_rows(run, stretch, queue)
         if taken.any():
             taken &= ~self._is_of_later(run, queue)
-        without, is_behind = missing & ~taken, stretch.offsets[run.rows] >= self._look.walk_from
+        without, is_late = missing & ~taken, stretch.offsets[run.rows] >= self._look.walk_from
         dispatched, codes = ~missing, None
         is_checked = int(stretch.offsets[-1]) >= self._tags_from.get(run.key, self._split.log_end)
         if queue.files and dispatched.any() and is_checked:
             dispatched &= ~self._contradicted(run, stretch, queue)
         if self._wants_codes:
             codes = self._codes(run, stretch, queue)
-        return Answers(dispatched, without & is_behind, without & ~is_behind, codes)
+        return Answers(dispatched, without & is_late, without & ~is_late, codes)
 
     def _queue(self, key: QueueKey) -> QueueFiles:
         if self._looks_known != self._look.count:
@@ -82,7 +82,7 @@ class WalkedQueues:
             self._queues.clear()
         if key not in self._queues:
             queue = open_queue(self._split.path, *key, self._kinds[key])
-            self._queues[key] = without_deleted(queue, self._deleted_before)
+            self._queues[key] = without_deleted(queue, self._deleted_before) if self._deleted_before else queue
         return self._queues[key]
 
     def _is_of_later(self, run: QueueRun, queue: QueueFiles) -> Mask:
@@ -98,7 +98,7 @@ class WalkedQueues:
         return np.asarray(other & own & (offsets >= self._tags_from[run.key]))
 
     def _codes(self, run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Ints:
-        """What the entries hold, and what dispatch would put there for records without one."""
+        """The codes that the entries hold, and those that dispatch would put there for records without one."""
         codes = tags_codes(stretch.located.take(run.rows), run.key[0])
         if not queue.files:
             return codes

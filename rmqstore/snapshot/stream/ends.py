@@ -5,7 +5,7 @@ store changed in another way than by growing: files deleted, topics come or gone
 stopped.
 
 What is not whole at the end of the log of a live store is "not yet": it is neither reported nor skipped, and is looked
-at again.  Damage with dispatched messages behind it is damage, as for a batch read.
+at again.  Damage with dispatched messages after it is damage, as for a batch read.
 """
 
 from contextlib import suppress
@@ -39,7 +39,7 @@ _SETTLING_LOOKS = 3
 _GROWTH_BYTES_MAX = 16 * 1024 * 1024
 # How far the undispatched part may reach back before a survey looks what has been dispatched meanwhile.
 _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
-# After so many seconds without growth a survey looks whether something stands behind what is taken for the end.
+# After so many seconds without growth a survey looks whether something follows what is taken for the end.
 _SURVEY_AGE_S = 30.0
 # Bytes before the end of the log that tell whether it is still the log that was looked at.
 _TRACE_SIZE = 4096
@@ -49,7 +49,7 @@ _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue")
 
 
 def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
-    """The snapshot for a plan that goes on behind commitlog files that are missing between others."""
+    """The snapshot for a plan that goes on after commitlog files that are missing between others."""
     stores = [
         replace(store, damage=tuple(one for one in store.damage if _holder(store.log_files, one.offset)))
         for store in snapshot.stores
@@ -80,19 +80,19 @@ class StreamEnds:
         return self._seen
 
     def forget(self) -> None:
-        """Makes the next look one that builds on nothing: for who doubts what the last one said."""
+        """Makes the next look one that builds on nothing: for a caller that doubts what the last one said."""
         for watch in self._watches:
             watch.forget()
 
     @property
     def unsettled(self) -> dict[str, int]:
-        """By broker, where in its log something stands that is not whole yet and has more behind it."""
+        """By broker, where in its log something stands that is not whole yet and has more after it."""
         return {watch.broker_name: watch.torn_at for watch in self._watches if watch.torn_at is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a store looks like from outside, as far as a change of it asks for a survey."""
+    """The looks of a store from outside, as far as a change of it asks for a survey."""
 
     log_files: tuple[StoredFile, ...]
     topics: tuple[tuple[str, ...], ...]
@@ -116,7 +116,7 @@ class _Watch:
         self._state: _State | None = None  # None: nothing is known yet that a later look could build on
         self._trace = b""
         self._read_from = store.log_end
-        self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros behind it
+        self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros after it
         self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
         self.torn_at: int | None = None
         self.broker_name = store.broker_name
@@ -241,7 +241,7 @@ def _light_queues_grew(store: StoreExtent) -> bool:
 def _read_on(
     store: StoreExtent, files: tuple[StoredFile, ...], start: int, *, is_partial: bool = False
 ) -> StoreExtent | None:
-    """The store with what is whole at or behind `start`, where a record begins and before which each is counted.
+    """The store with what is whole at or after `start`, where a record begins and before which each is counted.
 
     Where only a survey can tell what there is: None, or, if it may be `is_partial`, what was found before.  Raises
     DataLost.
@@ -276,7 +276,7 @@ class _Growth:
         what there is.
         """
         if self._is_torn:
-            return False  # something stands behind what is not whole
+            return False  # something follows what is not whole
         reasons = stretch.reasons.copy()
         if lacks_end(stretch.located):
             reasons[-1] = Reason.NOT_WHOLE
@@ -324,7 +324,7 @@ class _Growth:
 
 
 def _known_end(store: StoreExtent) -> int:
-    """The offset of the log behind the last record that a queue entry points at; 0 if there is none."""
+    """The end in the log of the last record that a queue entry points at; 0 if there is none."""
     known = 0
     for queue in store.queues.values():
         if queue.entry_start < queue.entry_end:
@@ -337,7 +337,7 @@ def _unsettled(store: StoreExtent, seen_before: frozenset[int]) -> int | None:
     """The first damaged place of a live store that may be whole in a moment; None if there is none.
 
     A reader that is overtaken by the writer, or by the dispatcher between one queue and the next, sees such places too:
-    damage is what has dispatched messages behind it, and was there in the survey before as well.
+    damage is what has dispatched messages after it, and was there in the survey before as well.
     """
     if not store.is_live or not store.damage:
         return None

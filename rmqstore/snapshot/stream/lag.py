@@ -1,4 +1,4 @@
-"""What lies between two queue offsets: bytes message by message, what of it is lost, and how far a reader is behind."""
+"""Messages between two queue offsets: bytes message by message, what of them is lost, how far a reader is behind."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -88,8 +88,8 @@ def about_bytes(queue: QueueExtent, start: int, end: int) -> int:
 
 
 def lost_ranges(store: StoreExtent, queue: QueueExtent, start: int, end: int) -> list[LostRange]:
-    """What of [start, end) the store does not hold, in order: older than its oldest message, in a commitlog file that
-    is missing between others, behind its newest message.
+    """The parts of [start, end) that the store does not hold, in order: older than its oldest message, in a commitlog
+    file that is missing between others, after its newest message.
     """
     if start >= end:
         return []

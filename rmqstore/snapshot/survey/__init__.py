@@ -1,1 +1,1 @@
-"""What one store holds now, frozen."""
+"""The look at one store as it is now, frozen."""

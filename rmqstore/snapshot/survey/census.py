@@ -24,8 +24,8 @@ _JUMPS_MAX = 256
 
 @dataclass(slots=True)
 class Gap:
-    """What the walk found of one queue: queue offsets [low, high) lie in the log in the records from `first_offset` to
-    `last_offset`.  `kind` is that of the queue where it has no files.
+    """A queue's messages that the walk found: queue offsets [low, high) lie in the log in the records from
+    `first_offset` to `last_offset`.  `kind` is that of the queue where it has no files.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Gap:
 class Census:
     """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
 
-    `held` is the queue offset behind the last record that its queue's entry points at, by queue; `first_found` that of
+    `held` is the queue offset after the last record that its queue's entry points at, by queue; `first_found` that of
     the first record without an entry, whether it can be true or not.
     """
 
@@ -53,7 +53,7 @@ class Census:
     def add(
         self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
     ) -> None:
-        """Counts one stretch.  `ends` are the queue offsets behind the last good entry of each queue; `gap_ok` tells
+        """Counts one stretch.  `ends` are the queue offsets after the last good entry of each queue; `gap_ok` tells
         that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))

@@ -1,4 +1,4 @@
-"""What exists in one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
+"""The contents of one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
 torn.
 
 Everything here follows RocketMQ's own start-up (store-format: recovery), on paper only: nothing is written.
@@ -44,7 +44,7 @@ class QueueExtent:
     `entry_end`.
 
     `gap` is the range of queue offsets of which some or all are found only by walking the log from the store's
-    `walk_from`.
+    `walk_from`.  `mean_size` is that of its entries' records in bytes where the survey has read all of them, else 0.
     """
 
     files: QueueFiles
@@ -54,6 +54,7 @@ class QueueExtent:
     entry_end: int
     gap: tuple[int, int] | None
     gap_bytes: int = 0
+    mean_size: float = 0.0
 
     @property
     def key(self) -> QueueKey:
@@ -66,7 +67,10 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True)
 class StoreExtent:
-    """One store directory at the moment of opening."""
+    """One store directory at the moment of opening.
+
+    `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
+    """
 
     path: str
     broker_name: str
@@ -85,6 +89,7 @@ class StoreExtent:
     extra_logs: tuple[str, ...] = ()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
     access: Access = "auto"
+    is_partial: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -102,7 +107,7 @@ class StoreExtent:
         return self.access != "pread"
 
     def opened_by(self, access: Access) -> "StoreExtent":
-        """The same store for who reads it in another way; auto: as it was opened."""
+        """The same store, to be read in another way; auto: as it was opened."""
         return self if access in ("auto", self.access) else replace(self, access=access)
 
     def view(self, access: Access) -> LogView:
@@ -115,7 +120,7 @@ class StoreExtent:
     def split(
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
     ) -> Split:
-        """What a task has to know to read some queue offsets of this store."""
+        """All that a task has to know to read some queue offsets of this store."""
         topics = {span.topic for span in spans}
         return Split(
             self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from, self.is_live,
@@ -165,7 +170,7 @@ def log_directories(root: str) -> list[str]:
 def find_log_files(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
     """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them.
 
-    A file that is still empty is left out where it is being made: behind all others.
+    A file that is still empty is left out where it is being made: after all others.
     """
     by_start: dict[int, StoredFile] = {}
     for directory in [*log_directories(root), *extra]:

@@ -39,9 +39,9 @@ class Footprint:
         return bool(self.owner[2])
 
     def changed(self, found: StoreExtent) -> str | None:
-        """What happened to the store since, other than growth, when this is what was found; None for nothing.
+        """The change of the store since, other than growth, when `found` was found there; None for none.
 
-        The queues of a store that nobody has open are not looked at again: who writes to it opens it.  Raises
+        The queues of a store that nobody has open are not looked at again: a writer opens it first.  Raises
         NotAStore, DataLost.
         """
         now = Footprint.of(self.root, self.extra_logs)

@@ -29,7 +29,7 @@ def require_log(store: StoreExtent) -> None:
 
 
 def _witness(store: StoreExtent) -> str | None:
-    """What tells that there were messages."""
+    """The evidence that there were messages; None if there is none."""
     for key, queue in store.queues.items():
         if _has_entries(queue.files):
             return f"the queue {key[0]}/{key[1]} has entries"

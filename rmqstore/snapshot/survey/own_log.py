@@ -23,15 +23,17 @@ _RECORD_SIZE_MAX = 2**31 - 1
 
 
 def require_own_log(store: StoreExtent) -> None:
-    """Raises NotAStore for a store whose entries and records contradict each other throughout."""
-    if not store.log_files or store.queue_layout != "file":
+    """Raises NotAStore for a store whose entries and records contradict each other throughout.  Of one that is only
+    known in part the log's first record and its entry agree.
+    """
+    if not store.log_files or store.queue_layout != "file" or store.is_partial:
         return
     try:
         with store.view("pread") as view:
             astray = _astray(store, view)
             if len(astray) < _LEAST or not _begins_unknown(store, view):
                 return
-    except DataLost:  # a file went meanwhile: who reads it says so
+    except DataLost:  # a file went meanwhile: a read of it says so
         return
     queue, slot, offset = astray[0]
     directory = store.log_files[0].path.rpartition("/")[0]

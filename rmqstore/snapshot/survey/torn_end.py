@@ -2,19 +2,18 @@
 
 Nobody was promised what a crash cut off: it is the end of the data.  But a record that was on the disk, as the
 checkpoint says, is a message that is lost.  A queue entry alone proves nothing: RocketMQ's recovery cuts the log and
-the queues without erasing what stands behind.
+the queues without erasing what follows.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_files import SIMPLE, QueueFiles, first_behind, holds_message
+from rmqstore.directory.queue_files import SIMPLE, first_behind, holds_message
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.names import QueueKey
+from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 # As far as storeTimestamp reaches in a record that came from an IPv6 host.
 _HEAD_SIZE = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
@@ -22,7 +21,7 @@ _BLOCK_SLOTS = 4096
 
 
 class LastWords(NamedTuple):
-    """What the last writer of a store left: whether it went in good order, nobody having come since, and its
+    """The traces of a store's last writer: whether it went in good order, nobody having come since, and its
     checkpoint.
     """
 
@@ -31,30 +30,34 @@ class LastWords(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What queue entries say of the place where a log ends: whether one points there, and how far those of plain queues
-    reach that count (None if none of these points there).
+    """The word of queue entries on the place where a log ends: whether one points there, and how far those of plain
+    queues reach that count (None if none of these points there).
     """
 
     is_there: bool
     reach: int | None
 
 
-def claim_of(queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], view: LogView, offset: int) -> Claim:
-    """The claim of `queues`, whose entries count up to slot `ends`, on `offset` of the log.  Raises DataLost."""
+def claim_of(entries: QueueEntries, view: LogView, offset: int) -> Claim:
+    """The claim of queue entries, as far as they count, on `offset` of the log.  Raises DataLost."""
     number = view.file_number(offset)
     if number is None or offset >= view.end:
         return Claim(False, None)
-    is_there, has_plain, reach = False, False, offset
-    for key, queue in queues.items():
-        end = ends[key] if queue.kind == SIMPLE else queue.written_end()  # of a batch queue its records decide
-        first = first_behind(queue, queue.first_slot(), end, offset)
-        entries = queue.read(first, min(first + _BLOCK_SLOTS, end)) if first < end else None
-        if entries is None or not holds_message(queue.kind, entries)[0]:
+    end = view.readable_end(number)
+    small = entries.small
+    is_there = has_plain = bool((small.offsets == offset).any())
+    reaches = (small.offsets + small.sizes)[small.offsets >= offset]
+    reach = int(reaches[reaches <= end].max(initial=offset))
+    for key, queue in entries.others.items():
+        last = entries.ends[key] if queue.kind == SIMPLE else queue.written_end()  # of a batch queue its records decide
+        first = first_behind(queue, queue.first_slot(), last, offset)
+        block = queue.read(first, min(first + _BLOCK_SLOTS, last)) if first < last else None
+        if block is None or not holds_message(queue.kind, block)[0]:
             continue
-        places, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+        places, sizes = block["physical_offset"].astype(np.int64), block["size"].astype(np.int64)
         is_there |= int(places[0]) == offset
         has_plain |= int(places[0]) == offset and queue.kind == SIMPLE
-        fit = (places >= offset) & (places + sizes <= view.readable_end(number))
+        fit = (places >= offset) & (places + sizes <= end)
         if queue.kind == SIMPLE and fit.any():
             reach = max(reach, int((places + sizes)[fit].max()))
     return Claim(is_there, reach if has_plain else None)
@@ -63,7 +66,7 @@ def claim_of(queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int]
 def was_stored(
     view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim, *, is_whole: bool = False
 ) -> bool:
-    """Whether what stands at `offset`, behind the last sound record, was a record that was on the disk: a damage.
+    """Whether what stands at `offset`, after the last sound record, was a record that was on the disk: a damage.
 
     `newest_ms` is the store time of the last sound record.  `is_whole`: all but its CRC property is right, so that
     RocketMQ's recovery would have kept it.  Raises DataLost.
@@ -97,8 +100,8 @@ def _is_from_v6(head: bytes) -> bool:
 
 
 def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
-    """What may be the store time of the record that begins with `head`, by either size of its sender's host; nothing if
-    neither its magic nor its place say that one begins there.
+    """All that may be the store time of the record that begins with `head`, by either size of its sender's host;
+    nothing if neither its magic nor its place say that one begins there.
     """
     if len(head) < _HEAD_SIZE:
         return ()

@@ -23,7 +23,7 @@ _I64_MAX = 2**63 - 1
 
 
 def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, Any]:
-    """The columns of the table `delayed`: by level those behind its progress, of timers those not known as
+    """The columns of the table `delayed`: by level those past its progress, of timers those not known as
     delivered; `isDue` compares with `now_ms`.
     """
     levels, level_ms = _of_levels(store, access)

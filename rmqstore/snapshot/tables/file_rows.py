@@ -36,7 +36,7 @@ _Row = tuple[str, str, int | None, int, int, int | None, int | None]
 def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dict[str, Any]:
     """The columns of the table `files`; times in ms, None where a file holds none or where nobody asked.
 
-    Reads one record a file and a few entries; for the last message of a commitlog file also the records behind the
+    Reads one record a file and a few entries; for the last message of a commitlog file also the records after the
     newest that one of the biggest queues knows of.
     """
     timed = bool(wanted & {"firstTimestamp", "lastTimestamp"})
@@ -150,7 +150,7 @@ def _other_row(room: str, path: str, entry: DirectoryEntry) -> _Row:
 
 
 def _written_size(path: str, size: int) -> int:
-    """Bytes of a file made ahead up to the last one that is not 0; 0 for one that is gone."""
+    """Bytes of a file made ahead up to the last one that is not 0; 0 for a file that is gone."""
     try:
         with reading.OpenFile(path) as source:
             while size:

@@ -1,6 +1,6 @@
 """Tables beside the messages: what queues, topics, groups, files, transactions and delayed messages a store has.
 
-Each is small and exact, made anew from one snapshot.  With Spark: spark.read.format("rmqstore").option("table", NAME);
+Each is small and exact, made from one snapshot.  With Spark: spark.read.format("rmqstore").option("table", NAME);
 the queries below call the result after its name.  All times are instants (storeTimestamp of messages, in UTC).
 
 queues: one row a queue; `messages` is what maxOffset − minOffset says.  Reads two entries and two records a queue.
@@ -18,7 +18,7 @@ transactions: one row a transaction whose half message is still there; state is 
   discarded (given up after too many checks).  Offsets are queue offsets of the first half message and of the message
   that was committed.
     SELECT topic, transactionId, preparedTimestamp FROM transactions WHERE state = 'pending'
-delayed: one row a message that waits; kind is level (SCHEDULE_TOPIC_XXXX behind config/delayOffset.json) or timer (5.x,
+delayed: one row a message that waits; kind is level (SCHEDULE_TOPIC_XXXX past config/delayOffset.json) or timer (5.x,
   those of which config/timercheck does not say that they were delivered).  topic and queueId are where it goes.
     SELECT topic, count(*), min(deliverAt) FROM delayed GROUP BY topic
 """

@@ -93,7 +93,7 @@ def _op_times(store: StoreExtent, access: Access, half: pa.Table) -> Ints:
 
 def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.ChunkedArray) -> tuple[Ints, Ints]:
     """Queue offset and store time in us of the message that commits each half message; the highest number where there
-    is none.  Looks at the part of the log behind the oldest half message, in the topics that they name.
+    is none.  Looks at the part of the log after the oldest half message, in the topics that they name.
     """
     places = int64s(half["physicalOffset"], -1)
     wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic != names.HALF_TOPIC]

@@ -113,7 +113,7 @@ def _entry_findings(entry: DirectoryEntry, path: str, size: int | None, what: st
 
 
 def _empty_queue_findings(queue: QueueFiles, lock_held: bool) -> Iterator[Finding]:
-    """All-zero files.  Alone, or right behind a full file, RocketMQ reads a message out of one that is not there."""
+    """All-zero files.  Alone, or right after a full file, RocketMQ reads a message out of one that is not there."""
     end = queue.written_end() * queue.layout.size
     for number, file in enumerate(queue.files):
         if file.start < end or not reading.is_blank(file.path, 0, file.size):

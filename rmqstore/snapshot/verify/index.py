@@ -12,8 +12,8 @@ from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.verify.log_ordered import END, RisingRows, Rows
-from rmqstore.snapshot.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.log_ordered import END, LogOrderedRows, Rows
+from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
 _BLOCK = 64 * 1024
 
@@ -33,7 +33,7 @@ class IndexCheck:
         self.file_ends_ms = [file.header.end_timestamp_ms for file in usable]
 
     def file_findings(self) -> Iterator[Finding]:
-        """What is wrong with the files by themselves."""
+        """Findings about the files by themselves."""
         for number, file in enumerate(self._files):
             is_growing = self._store.is_live and number == len(self._files) - 1
             if file.slot_count:
@@ -43,7 +43,7 @@ class IndexCheck:
             elif not reading.is_blank(file.file.path, index.HEADER.size, file.file.size):
                 yield Finding(file.file.path, 0, "the header says that the file is empty, but it holds items")
 
-    def check(self, stretch: StretchReading) -> None:
+    def check(self, stretch: StretchFacts) -> None:
         """Compares the keys of a stretch with the items that point into it; equal items count once."""
         offsets, hashes = stretch.index_keys()
         self._keyed_count += len(offsets)
@@ -65,7 +65,7 @@ class IndexCheck:
             self._missing(offsets[missing])
 
     def findings(self) -> Iterator[Finding]:
-        """What the comparison found."""
+        """Findings of the comparison with the log."""
         for items in self._items:
             numbers, _, _ = items.rows.take_until(END)
             self._at_items(items, numbers, "the item points at no record")
@@ -77,7 +77,7 @@ class IndexCheck:
             yield Finding(reading.join(self._store.path, "index"), 0, reason, DAMAGE if existed else NOTE)
         yield from self._tally.findings()
 
-    def _strangers(self, items: "_Items", numbers: Ints, places: Ints, strange: Mask, stretch: StretchReading) -> None:
+    def _strangers(self, items: "_Items", numbers: Ints, places: Ints, strange: Mask, stretch: StretchFacts) -> None:
         if not strange.any():
             return
         numbers, places = numbers[strange], places[strange]
@@ -120,7 +120,7 @@ class _Items:
     def __init__(self, file: IndexFile, log_end: int) -> None:
         self.file = file
         last = min(file.header.index_count, file.item_count)
-        self.rows = RisingRows(
+        self.rows = LogOrderedRows(
             self.read, (1, last), lambda rows: np.zeros(len(rows), bool),
             log_end=log_end, strictly=False, block=_BLOCK,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables that rise by physical offset (queue entries, index items), read forward in blocks beside a walk of the log."""
+"""Rows sorted by physical offset (queue entries, index items), read block by block in step with a walk of the log."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Rows = npt.NDArray[np.void]
 END = int(np.iinfo(np.int64).max)
 
 
-class RisingRows:
+class LogOrderedRows:
     """Rows [first, last) of a table with a field physical_offset, handed out in order up to a log offset.
 
     `read` gives rows of a range as a structured array.  `is_filler` marks rows that mean nothing and are passed over.
@@ -37,7 +37,7 @@ class RisingRows:
         self.irregular: list[int] = []
 
     def next_offset(self) -> int:
-        """The physical offset of the next row; END behind the last."""
+        """The physical offset of the next row; END after the last."""
         while self._at == len(self._offsets):
             if not self._load():
                 return END
@@ -69,14 +69,14 @@ class RisingRows:
         self._first = stop
         real = ~self._is_filler(rows)
         offsets = rows["physical_offset"].astype(np.int64)
-        good = real & self._rises(offsets, real)
+        good = real & self._in_order(offsets, real)
         self.irregular += numbers[real & ~good].tolist()
         self._numbers, self._offsets, self._rows, self._at = numbers[good], offsets[good], rows[good], 0
         if good.any():
             self._highest = int(self._offsets[-1])
         return True
 
-    def _rises(self, offsets: Ints, real: Mask) -> Mask:
+    def _in_order(self, offsets: Ints, real: Mask) -> Mask:
         """Where a row fits between its neighbours.  A single row that juts out above the next is itself wrong."""
         good = (offsets >= 0) & (offsets < self._log_end) & real
         places = np.flatnonzero(good)

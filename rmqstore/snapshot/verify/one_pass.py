@@ -18,7 +18,7 @@ from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.verify.files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
 from rmqstore.snapshot.verify.index import IndexCheck
 from rmqstore.snapshot.verify.queues import QueueCheck
-from rmqstore.snapshot.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
 
 def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
     yield from config_findings(store)
 
 
-def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
+def _readings(store: StoreExtent) -> Iterator[StretchFacts | Finding]:
     """The log from its first file to its end, every CRC checked."""
     start, end = store.log_start, store.log_end
     low, after_break = start, False
@@ -65,11 +65,11 @@ def _readings(store: StoreExtent) -> Iterator[StretchReading | Finding]:
                     )
                 continue
             high = int(item.offsets[-1] + item.located.total_size[-1])
-            yield StretchReading(item, low, high, after_break)
+            yield StretchFacts(item, low, high, after_break)
             low, after_break = high, False
 
 
-def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Finding]:
+def _record_findings(store: StoreExtent, reading: StretchFacts) -> Iterator[Finding]:
     stretch = reading.stretch
     said_elsewhere = -1 if store.tail is None else store.tail.offset
     for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
@@ -80,12 +80,12 @@ def _record_findings(store: StoreExtent, reading: StretchReading) -> Iterator[Fi
         yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
 
 
-def _newest(reading: StretchReading) -> int:
+def _newest(reading: StretchFacts) -> int:
     """The latest store time of the sound records of a stretch; 0 if there is none."""
     return int(reading.located.store_timestamp().max(initial=0))
 
 
-def _last_dispatched(reading: StretchReading) -> int | None:
+def _last_dispatched(reading: StretchFacts) -> int | None:
     """Store time of the last sound record of a stretch that belongs to a queue; None if none does."""
     times = reading.located.store_timestamp()[is_dispatched(reading.located.flags)]
     return int(times[-1]) if len(times) else None

@@ -19,8 +19,8 @@ from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.verify.log_ordered import END, RisingRows, Rows
-from rmqstore.snapshot.verify.stretch_facts import StretchReading
+from rmqstore.snapshot.verify.log_ordered import END, LogOrderedRows, Rows
+from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
 _BLOCK_MAX = 4096
 _BLOCKS_ROWS = 4_000_000  # rows in the blocks of all queues together
@@ -44,7 +44,7 @@ class QueueCheck:
         self._following: dict[QueueKey, int] = {}
         self._missing_count = 0
 
-    def check(self, stretch: StretchReading) -> None:
+    def check(self, stretch: StretchFacts) -> None:
         """Compares one stretch with the entries that point into it."""
         if self._store.queue_layout != "file":
             return
@@ -60,7 +60,7 @@ class QueueCheck:
             self._following.clear()
 
     def findings(self) -> Iterator[Finding]:
-        """What was found, each kind once a queue."""
+        """The findings, each kind once a queue."""
         for key, queue in self._queues.items():
             numbers, _, _ = queue.rows.take_until(END)
             self._at_entries(queue, numbers, "the entry points at no record")
@@ -72,7 +72,7 @@ class QueueCheck:
         else:
             yield from self._tally.findings()
 
-    def _check_queue(self, key: QueueKey, runs: list[QueueRun], stretch: StretchReading) -> None:
+    def _check_queue(self, key: QueueKey, runs: list[QueueRun], stretch: StretchFacts) -> None:
         queue = self._queues.get(key)
         numbers, offsets, entries = np.zeros(0, np.int64), np.zeros(0, np.int64), None
         if queue is not None:
@@ -92,7 +92,7 @@ class QueueCheck:
             self._unmatched(queue, (numbers[unmatched], offsets[unmatched], entries[unmatched]), stretch)
 
     def _compare(
-        self, queue: "_Entries", run: QueueRun, has: Mask, held: tuple[Ints, Rows], stretch: StretchReading
+        self, queue: "_Entries", run: QueueRun, has: Mask, held: tuple[Ints, Rows], stretch: StretchFacts
     ) -> None:
         """Entries beside the records that they point at: the same queue offset, size and tags code."""
         rows = run.rows[has]
@@ -110,9 +110,9 @@ class QueueCheck:
         self._compare_content(queue, numbers, entries, rows, stretch)
 
     def _compare_content(
-        self, queue: "_Entries", numbers: Ints, entries: Rows, rows: npt.NDArray[np.intp], stretch: StretchReading
+        self, queue: "_Entries", numbers: Ints, entries: Rows, rows: npt.NDArray[np.intp], stretch: StretchFacts
     ) -> None:
-        """What entries repeat of the records (`rows` of the stretch) that they point at."""
+        """Holds the fields that entries repeat against the records (`rows` of the stretch) that they point at."""
         located = stretch.stretch.located
         other = entries["size"] != located.total_size[rows]
         self._at_entries(queue, numbers[other], "the size in the entry is not the record's")
@@ -126,7 +126,7 @@ class QueueCheck:
             self._at_entries(queue, numbers[late], "the time in the entry is not the record's")
 
     def _records_without_entry(
-        self, run: QueueRun, missing: Mask, stretch: StretchReading, queue: "_Entries | None"
+        self, run: QueueRun, missing: Mask, stretch: StretchFacts, queue: "_Entries | None"
     ) -> None:
         first = self._following.get(run.key)
         ends = run.queue_offsets + run.counts
@@ -148,13 +148,13 @@ class QueueCheck:
             self._add_missing(run, missing & ~behind, *self._passed_over(run.key, int(offsets[missing][0]), queue))
 
     def _undispatched(self) -> tuple[str, str]:
-        """What it means that the newest records have no entries."""
+        """The meaning of newest records without entries."""
         if self._store.is_live:
             return "messages are not dispatched to their queue yet", NOTE
         return "messages have no queue entry, and without the file abort RocketMQ does not look for them", DAMAGE
 
     def _passed_over(self, key: QueueKey, offset: int, queue: "_Entries | None") -> tuple[str, str]:
-        """What it means that a record has no entry although later ones have."""
+        """The meaning of a record without an entry although later ones have theirs."""
         topic = key[0]
         if self._known_topics and topic not in self._known_topics and topic not in self._topics_with_files:
             return "messages of a topic that was deleted", NOTE
@@ -179,7 +179,7 @@ class QueueCheck:
     def _directory(self) -> str:
         return reading.join(self._store.path, "consumequeue")
 
-    def _unmatched(self, queue: "_Entries", held: tuple[Ints, Ints, Rows], stretch: StretchReading) -> None:
+    def _unmatched(self, queue: "_Entries", held: tuple[Ints, Ints, Rows], stretch: StretchFacts) -> None:
         """Entries that none of the queue's own records answers: of a light queue, or wrong."""
         numbers, offsets, entries = held
         lost = stretch.leads_to_damage(offsets)
@@ -195,7 +195,7 @@ class QueueCheck:
         self._at_entries(queue, numbers, "the entry points at a record that does not belong to this queue")
 
     def _behind_the_log(self, files: QueueFiles, end: int) -> None:
-        """Entries behind the last one that counts: cut off by a recovery, or of commitlog files that are gone."""
+        """Entries after the last one that counts: cut off by a recovery, or of commitlog files that are gone."""
         written = files.written_end()
         if not self._store.log_files or written <= end:
             return
@@ -226,7 +226,7 @@ class _Entries:
         self.kind = extent.files.kind
         self.first = extent.entry_start
         files = extent.files
-        self.rows = RisingRows(
+        self.rows = LogOrderedRows(
             files.read, (extent.entry_start, extent.entry_end), is_pre_blank,
             log_end=log_end, strictly=True, block=block,
         )  # fmt: skip
@@ -254,7 +254,7 @@ def entry_place(files: QueueFiles, number: int) -> tuple[str, int]:
     return files.directory, place
 
 
-def _is_dispatched_to(stretch: StretchReading, places: npt.NDArray[np.intp], topic: str, numbers: Ints) -> Mask:
+def _is_dispatched_to(stretch: StretchFacts, places: npt.NDArray[np.intp], topic: str, numbers: Ints) -> Mask:
     """Which records name the light queue `topic` with that queue offset in INNER_MULTI_DISPATCH; bool[n]."""
     queues = pc.split_pattern(stretch.property_values(b"INNER_MULTI_DISPATCH", places).fill_null(b""), b",")
     offsets = pc.split_pattern(stretch.property_values(b"INNER_MULTI_QUEUE_OFFSET", places).fill_null(b""), b",")

@@ -1,4 +1,4 @@
-"""One stretch of a verified log with what its checks share: the sound records, their properties and hashes."""
+"""One stretch of a verified log with the facts that its checks share: sound records, their properties and hashes."""
 
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 
 
-class StretchReading:
+class StretchFacts:
     """A stretch that covers log offsets [low, high); `after_break` tells that records before its first one are lost.
 
     Vectors called *sound* have one element for each sound record; `place_of[row]` is a row's element, -1 for a

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.snapshot.verify.log_ordered import END, RisingRows
+from rmqstore.snapshot.verify.log_ordered import END, LogOrderedRows
 
 LOG_END = 10_000
 
 
-def rising(offsets: list[int], block: int, strictly: bool = True) -> RisingRows:
+def rising(offsets: list[int], block: int, strictly: bool = True) -> LogOrderedRows:
     rows = np.zeros(len(offsets), QUEUE_ENTRY.dtype)
     rows["physical_offset"] = offsets
-    return RisingRows(
+    return LogOrderedRows(
         lambda first, last: rows[first:last], (0, len(rows)), lambda part: np.zeros(len(part), bool),
         log_end=LOG_END, strictly=strictly, block=block,
     )  # fmt: skip

@@ -1,0 +1,272 @@
+"""Where the log ends, what is damaged before it, and which messages no queue knows, found by a walk of its end.
+
+Offsets of the log, as they usually lie; a walk begins where entries say that a record does:
+
+    |- expired -|---- not looked at ----|------- walked once more ------|---- in no queue yet ----|- zeros, leftovers -
+                ^           ^           ^                               ^                         ^
+              view.start  start       check_from                    covered                    log_end
+                                                                  (walk_from)
+
+start       where RocketMQ's recovery would begin, or earlier: no entry that points before it is looked at.
+covered     up to here the entries of all queues account for every byte.  It becomes `walk_from`: messages without an
+            entry are looked for from here on.  It may lie past log_end, where entries claim what the log has not.
+check_from  a record boundary at least 1 MiB before `covered`, `start` at the least: a power cut tears the newest pages,
+            dispatched or not.  Where nothing sound follows it the look back becomes longer.
+known_end   the highest place that an entry points at; zeros before it are no end of the log.  Mostly that of the last
+            record before `covered`; beyond log_end where records are lost, or were cut off.
+log_end     the end of the last sound record.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.directory.coverage import Coverage
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.queue_ends import batch_end, lost_unit
+from rmqstore.directory.queue_files import BATCH
+from rmqstore.directory.walk import Break, WalkLimits, walk
+from rmqstore.formats import message
+from rmqstore.formats.names import QueueKey
+from rmqstore.records.gather import binary_array
+from rmqstore.records.soundness import TEXT, Reason
+from rmqstore.records.stretch import Stretch
+from rmqstore.snapshot.survey.census import Census
+from rmqstore.snapshot.survey.extents import Damage
+from rmqstore.snapshot.survey.queue_entries import QueueEntries, in_order
+from rmqstore.snapshot.survey.torn_end import LastWords, claim_of, was_stored
+
+# The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
+_LOOK_BACK_SIZE = 1024 * 1024
+_EMPTY_FILE = "the commitlog file that begins here is empty, and others follow it"
+_NO_RECORD = "not one sound record is in the log, and queue entries tell of some"
+# The largest message that a broker takes by default: as much may be left blank at the end of a file.
+_REST_MAX = 4 * 1024 * 1024
+_LOST_UNIT = "no sound record stands here, where the first unit of a batch queue leads"
+_NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
+
+
+class LogEnd(NamedTuple):
+    """The result of a walk from some place on.
+
+    `chain_end` is the place after the last sound record if something stands there, `tail` the same if that is not just
+    zeros; `damage` has sound records after it.  `newest_ms` is the store time of the last sound record.
+    """
+
+    log_end: int
+    newest_ms: int
+    chain_end: Damage | None
+    tail: Damage | None
+    damage: tuple[Damage, ...]
+    census: Census
+
+
+class Found(NamedTuple):
+    """A search's result; the offsets are those of the module's line."""
+
+    walk_from: int
+    known_end: int
+    end: LogEnd
+
+
+_NOTHING = LogEnd(0, 0, None, None, (), Census())
+
+
+def search(view: LogView, start: int, entries: QueueEntries) -> Found:
+    """Looks at the log from `start` on, or from further back where queues end before the first message that was found
+    of them.  Raises DataLost.
+    """
+    if not view.files:
+        return Found(0, 0, _NOTHING)
+    found = _search_from(view, start, entries)
+    earlier = _start_of_lags(view, start, entries, found.end.census.first_found)
+    return _search_from(view, earlier, entries) if earlier < start else found
+
+
+def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWords) -> Found:
+    """The search's result with what stands at the end called a damage if it was stored; the log then goes on as far as
+    queue entries lead.  Raises DataLost.
+    """
+    walk_from, known_end, end = found
+    damage = [*end.damage, *_lost_files(view, entries, found)]
+    if words.is_clean:
+        damage += _lost_units(view, entries, end.log_end)
+    place, log_end = end.chain_end, end.log_end
+    if place is None:
+        if words.is_clean and words.checkpoint is not None and known_end >= log_end > 0:
+            damage.append(damage_at(view, log_end, _NO_FILE))
+            walk_from = min(walk_from, log_end)
+    elif end.tail is not None or known_end >= place.offset:
+        claim = claim_of(entries, view, place.offset)
+        is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
+        if was_stored(view, place.offset, end.newest_ms, words, claim, is_whole=is_whole):
+            damage.append(place)
+            if claim.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
+                log_end = walk_from = claim.reach
+    return Found(walk_from, known_end, end._replace(damage=tuple(damage), log_end=log_end))
+
+
+def damage_at(view: LogView, offset: int, reason: str, topic: str | None = None) -> Damage:
+    """A damage at an offset of the log, with its file."""
+    number = view.file_number(offset)
+    if number is None:
+        return Damage("commitlog", offset, reason, offset, topic)
+    file = view.files[number]
+    return Damage(file.path, offset - file.start, reason, offset, topic)
+
+
+def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
+    known_end, coverage = _coverage(view, start, entries)
+    look_back = _LOOK_BACK_SIZE
+    covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
+    walk_from = covered
+    while True:
+        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)
+        if end.log_end > check_from or check_from <= start:
+            break
+        look_back *= 8  # nothing sound in the last stretch: the tear reaches further back
+        covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
+    if covered > end.log_end > check_from:
+        # Entries that claim more than the log holds may do so because their sizes are damaged.
+        walk_from = check_from
+        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)
+    return Found(min(walk_from, end.log_end), known_end, end)
+
+
+def _start_of_lags(view: LogView, start: int, entries: QueueEntries, first_found: Mapping[QueueKey, int]) -> int:
+    """Where the search has to begin for queues whose entries end before the first message that was found of them: at
+    the file of the last entry, for what follows it may be there.  `start` where none does.
+
+    RocketMQ's recovery does not look there: it gives such messages the queue offsets that are free.
+    """
+    earliest = start
+    for key, low in first_found.items() if start > view.start else ():
+        queue, end = entries.queues.get(key), entries.ends.get(key, 0)
+        reached = batch_end(queue, end, view) if queue is not None and queue.kind == BATCH else end
+        if low > reached:
+            known = queue.read(end - 1, end)["physical_offset"][0] if queue is not None and reached else 0
+            number = view.file_number(max(int(known), view.deleted_before.get(key[0], 0)))
+            earliest = min(earliest, view.start if number is None else view.files[number].start)
+    return earliest
+
+
+def _coverage(view: LogView, start: int, entries: QueueEntries) -> tuple[int, Coverage]:
+    """The known end, and what the queues know of the log from `start` on.  Entries of light queues point at records of
+    others, and cover nothing.
+    """
+    known_end = 0
+    coverage = Coverage([file for file in view.files if file.start >= start])
+    for block in entries.pointing_from(start):
+        known_end = max(known_end, int(block.offsets[-1]))
+        if not block.is_light:
+            good = in_order(block)
+            coverage.add(good.offsets, good.sizes)
+    return known_end, coverage
+
+
+def _is_blank(view: LogView, offset: int) -> bool:
+    if view.file_number(offset) is None:
+        return True
+    page, position = view.window(offset, message.BLANK.size)
+    return isinstance(message.read_record(memoryview(page), position), message.Blank)
+
+
+def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> LogEnd:
+    """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn tail."""
+    log_end, newest_ms, census = start, 0, Census()
+    damage: list[Damage] = []
+    pending: list[Damage] = []
+    for item in walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known.known_end)):
+        if isinstance(item, Break):
+            pending.append(damage_at(view, item.offset, item.reason))
+            continue
+        last = item.last_sound
+        if last >= 0:
+            damage += pending
+            pending = []
+        for row in np.flatnonzero(item.reasons != Reason.SOUND).tolist():
+            (damage if row < last else pending).append(_damage_of(view, item, row))
+        if last >= 0:
+            log_end = int(item.offsets[last] + item.located.total_size[last])
+            newest_ms = int(item.located.store_timestamp()[last])
+            _count(item, (known.walk_from, log_end), census, entries, gap_ok=bool(damage))
+    _leave_out_claimed(census, entries, known.known_end)
+    damage += [damage_at(view, offset, reason) for offset, reason in census.misplaced]
+    chain_end = pending[0] if pending else None
+    tail = chain_end if chain_end is not None and chain_end.reason != message.NO_DATA else None
+    return LogEnd(log_end, newest_ms, chain_end, tail, tuple(damage), census)
+
+
+def _count(
+    stretch: Stretch, within: tuple[int, int], census: Census, entries: QueueEntries, *, gap_ok: bool
+) -> None:  # fmt: skip
+    """Adds the records of a stretch that begin in [low, high) of the log to the census."""
+    low, high = within
+    if int(stretch.offsets[-1]) >= low:
+        inside = (stretch.offsets >= low) & (stretch.offsets < high)
+        part = stretch if inside.all() else stretch.take(inside)
+        census.add(part, entries.queues, entries.plain_ends, gap_ok)
+
+
+def _leave_out_claimed(census: Census, entries: QueueEntries, known_end: int) -> None:
+    """A record that stands alone in its queue, and that an entry of another queue points at, is that queue's: what it
+    says of its own queue is damaged.  Entries of light queues point at records of others, and tell nothing.
+    """
+    lone = census.lone_records(known_end)
+    if not lone:
+        return
+    places = np.array(sorted(lone), np.int64)
+    claimed = np.zeros(len(places), bool)
+    for block in entries.pointing_from(int(places[0])):
+        if not block.is_light:
+            at = np.minimum(places.searchsorted(block.offsets), len(places) - 1)
+            claimed[at[places[at] == block.offsets]] = True
+    for place in places[claimed].tolist():
+        key = lone[place]
+        kind = entries.queues[key].kind if key in entries.queues else census.gaps[key].kind
+        if kind != BATCH:  # there the record's own numbers tell, it has them twice
+            census.leave_out(key)
+
+
+def _damage_of(view: LogView, stretch: Stretch, row: int) -> Damage:
+    reason = Reason(int(stretch.reasons[row]))
+    topic = None
+    if reason is not Reason.NOT_WHOLE:
+        located = stretch.located
+        name = binary_array(located.page, located.topic_at[row : row + 1], located.topic_size[row : row + 1])
+        topic = name[0].as_py().decode("utf-8", "replace")
+    return damage_at(view, int(stretch.offsets[row]), TEXT[reason], topic)
+
+
+def _lost_files(view: LogView, entries: QueueEntries, found: Found) -> Iterable[Damage]:
+    """A damage for each empty file that others follow, or one if entries lead to the log's beginning and past it, and
+    not one sound record is there.
+    """
+    files, end = view.files, found.end
+    lost = [Damage(file.path, 0, _EMPTY_FILE, file.start) for file in files if not file.size]
+    if files and end.log_end <= view.start and not end.damage and _is_missed(view, entries, found.known_end):
+        lost.append(damage_at(view, view.start, _NO_RECORD))
+    return [replace(damage, is_reached=False) for damage in lost]
+
+
+def _is_missed(view: LogView, entries: QueueEntries, known_end: int) -> bool:
+    """Whether queue entries tell of records in a log that has none: where it begins or later, or so far before it that
+    more is missing than the rest of a file that has expired.
+    """
+    if known_end > view.start:
+        return True
+    reach = entries.reach()
+    missing = 0 if reach is None else view.start - reach
+    return missing > min(_REST_MAX, view.files[0].size // 2)
+
+
+def _lost_units(view: LogView, entries: QueueEntries, log_end: int) -> Iterable[Damage]:
+    """A damage where a batch queue's first unit leads to a place before the end at which no record stands that could be
+    its own, nor another's: whoever closed the store has written one there.
+    """
+    for key, queue in entries.others.items():
+        place = lost_unit(queue, entries.ends[key], view) if queue.kind == BATCH else None
+        if place is not None and place < log_end:
+            yield replace(damage_at(view, place, _LOST_UNIT, key[0]), is_reached=False)
