@@ -1,6 +1,6 @@
 """What a store did since it was opened, and how fast: counters and latencies as one frozen value.
 
-Java: StoreStatsService (store-format 15.1).  Nothing of it is on the disk.  `stats_text` has it as Prometheus text.
+Java: StoreStatsService.  Nothing of it is on the disk.  `stats_text` has it as Prometheus text.
 """
 
 import threading

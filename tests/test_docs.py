@@ -32,6 +32,14 @@ def test_every_accepted_difference_from_rocketmq_is_documented() -> None:
     assert rows == [row(one) for one in ACCEPTED]
 
 
+def test_the_stories_of_recovery_have_a_test_each_and_each_test_its_story() -> None:
+    page = (PROJECT / "docs/recovery.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d, ()]+) \| ", page, re.MULTILINE)
+    told = {number for row in rows for number in re.findall(r"\d+", re.sub(r"\(.*?\)", "", row))}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests/regressions").glob("*.py"))
+    assert told == set(re.findall(r"^def test_rocketmq_(\d+)_", tests, re.MULTILINE))
+
+
 def test_the_page_of_options_says_what_the_code_takes() -> None:
     """`make options` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()

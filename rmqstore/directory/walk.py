@@ -178,7 +178,7 @@ def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
-    recovery cut off and left in the file must not come back (store-format: truncation does not erase).
+    recovery cut off and left in the file must not come back (docs/recovery.md).
     """
     offset += 1
     while offset < limits.stop:

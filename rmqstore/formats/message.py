@@ -1,4 +1,4 @@
-"""One message record of the commitlog (store-format: message versions 1 and 2, blank records): the scalar codec.
+"""One message record of the commitlog (docs/formats.md: versions 1 and 2, blank records): the scalar codec.
 
 It is the specification that the vector codec, `message_columns`, is tested against.
 """

@@ -52,7 +52,7 @@ PLANTS: tuple[Plant, ...] = (
         "rmqstore/formats/index_table.py",
         "        if previous >= number or put_ms < begin_ms:\n",
         "        if previous == number or put_ms < begin_ms:\n",
-        "tests/formats/test_index_table.py::test_f17_a_ring_of_items_ends_at_once",
+        "tests/formats/test_index_table.py::test_a_ring_of_items_ends_at_once",
         finding=r"== \[5, 4\]",
     ),
     plant(

@@ -1,6 +1,6 @@
 """Reading a store back: by queue offset, by place, by key and by time, with RocketMQ's answers.
 
-Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffsetInQueueByTime (store-format 11, 4.5).
+Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffsetInQueueByTime.
 """
 
 from collections.abc import Sequence

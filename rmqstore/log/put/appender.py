@@ -1,6 +1,6 @@
 """Putting messages into the commitlog: checks, encoding, the order under the put lock, waiting for the disk.
 
-The order of operations and the statuses are RocketMQ's (store-format: put path, statuses).
+The order of operations and the statuses are RocketMQ's.
 
 Budget of one `put` of 100 bytes on one thread, ASYNC, without workers beside it, in µs: encoding 2.1, pwrite 1.6 (the
 bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place, clocks and stamp 1.3, checks and the
@@ -468,7 +468,7 @@ def _add_amounts(totals: MutableMapping[str, tuple[int, int]], more: Mapping[str
 
 
 def waits_for_disk(message: Message) -> bool:
-    """Whether a put of the message waits for the disk (store-format: waitStoreMsgOK)."""
+    """Whether a put of the message waits for the disk (Java: isWaitStoreMsgOK)."""
     if not message.wait_store_ok:
         return False
     wanted = message.properties.get(properties.WAIT)

@@ -1,7 +1,7 @@
 """What exists in one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
 torn.
 
-Everything here follows RocketMQ's own start-up (store-format: recovery), on paper only: nothing is written.
+Everything here follows RocketMQ's own start-up (docs/recovery.md), on paper only: nothing is written.
 """
 
 import re

@@ -30,7 +30,7 @@ HOST = "127.0.0.1:10911"
 FORM = RecordForm(encode_host(HOST))
 V6_FORM = RecordForm(encode_host("[2001:db8::1]:10911"))
 NOW_MS = 1_700_000_000_000
-# store-format 2.11.
+# The example of docs/formats.md.
 VECTOR = bytes.fromhex(
     "00000068 DAA320A7 3610A686 00000000 00000000 0000000000000000 0000000000000000 00000000"
     "0000018BCFE56800 7F00000100002A9F 0000018BCFE56800 7F00000100002A9F 00000000 0000000000000000"
@@ -180,7 +180,7 @@ def test_a_property_without_a_name_is_refused() -> None:
     ids=lambda topic: ascii(topic)[:20],
 )
 def test_topics_that_are_no_names_are_refused(topic: str) -> None:
-    """REL T-33 and H1: no topic may become a path."""
+    """RocketMQ #1637: no topic may become a path."""
     assert refused(Message(topic, b"")) is PutStatus.MESSAGE_ILLEGAL
 
 
@@ -228,7 +228,7 @@ def property_of(size: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [32766, 32767, 32768, 65535, 65536])
 def test_properties_beyond_i16_are_refused(size: int) -> None:
-    """REL T-26: a short that overflows is how a queue's offsets began to drift."""
+    """RocketMQ #6570: a short that overflows is how a queue's offsets began to drift."""
     message = Message("T", b"x", properties=property_of(size))
     if size <= PROPERTIES_SIZE_MAX:
         record = read_record(bytes(framed(message).data), 0)
