@@ -22,7 +22,6 @@ Fields = TypeVar("Fields")
 Check = Callable[[str, Any], Any]
 
 _TEXTS = "text, or several texts"
-_MS = "milliseconds since the epoch, an integer"
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -147,7 +146,7 @@ def _any_of(checks: Sequence[Check], may_be_none: bool, field: str, value: Any) 
 
 
 def _texts(field: str, value: Any) -> str | tuple[str, ...]:
-    """Several texts, or one, which may mean several to who asked."""
+    """Several texts, or one, which the caller may read as several."""
     if isinstance(value, str):
         return arguments.text(field, value)
     return arguments.texts(field, value, _TEXTS)

@@ -1,4 +1,4 @@
-"""Every error that rmqstore raises, by who can act on it.
+"""Every error that rmqstore raises, ordered by the one who can act on it.
 
 `Rejected` is for the caller (change the request), `NotNow` for the caller later (retry), `Corrupt` and
 `DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields,

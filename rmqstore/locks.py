@@ -28,7 +28,7 @@ class Bell:
 
 
 def let_go(locks: Iterable["threading.RLock"]) -> None:
-    """Gives back those of the locks that this thread has; for who is leaving by an exception, and needs none.
+    """Gives back those of the locks that this thread has; for a caller that an exception takes away.
 
     `with` gives a lock back whatever interrupts its body.  This is for an exception just where `with` ends: only a
     debugger, or another trace function, can raise one there.

@@ -96,7 +96,7 @@ class Rates:
     over_60_s: float | None = None
     over_600_s: float | None = None
 
-    def as_tuple(self) -> tuple[float | None, float | None, float | None]:
+    def as_tuple(self) -> tuple[float | None, ...]:
         """The three in that order."""
         return self.over_10_s, self.over_60_s, self.over_600_s
 

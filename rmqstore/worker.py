@@ -55,11 +55,6 @@ class Worker:
             with suppress(RuntimeError):  # its start was interrupted: it never comes, or ends before its first step
                 self._thread.join()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread lives."""
-        return self._thread is not None and self._thread.is_alive()
-
     def _run(self) -> None:
         try:
             while not self._stopping:

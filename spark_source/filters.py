@@ -6,14 +6,14 @@ then decides row by row.  What is doubtful in any way helps nothing and goes bac
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import datasource as spark
 
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
+from spark_source.option_values import EPOCH
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMED = ("topic", "brokerName")
 _NUMBERED = {
     "queueId": "queue_id",
@@ -153,6 +153,6 @@ def _whole(value: Any) -> tuple[int, int] | None:
     if isinstance(value, int):
         return value, value
     if isinstance(value, datetime) and value.tzinfo is not None:
-        ms = (value - _EPOCH) // timedelta(milliseconds=1)
+        ms = (value - EPOCH) // timedelta(milliseconds=1)
         return ms, ms + 1
     return None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.snapshot import open_snapshot
@@ -50,8 +51,8 @@ PARSERS: dict[str, Parser] = {
     "batchRows": values.count(1, BATCH_ROWS_MAX),
     "batchBytes": values.byte_size(BATCH_BYTES_MAX),
     "minPartitions": values.count(0, PARTITIONS_MAX),
-    "maxRecordsPerPartition": values.count(1, values.INT64_MAX),
-    "maxBytesPerPartition": values.byte_size(values.INT64_MAX),
+    "maxRecordsPerPartition": values.count(1, I64_MAX),
+    "maxBytesPerPartition": values.byte_size(I64_MAX),
     "mergePartitions": values.flag,
     "pushdown": values.one_of("off", "true", "auto"),
     "table": values.one_of("messages"),  # the others are spark_source.tables
@@ -59,10 +60,10 @@ PARSERS: dict[str, Parser] = {
 
 # What only a stream can honour; those of the Kafka source have its names.
 STREAM_PARSERS: dict[str, Parser] = {
-    "maxOffsetsPerTrigger": values.count(1, values.INT64_MAX),
-    "minOffsetsPerTrigger": values.count(1, values.INT64_MAX),
+    "maxOffsetsPerTrigger": values.count(1, I64_MAX),
+    "minOffsetsPerTrigger": values.count(1, I64_MAX),
     "maxTriggerDelay": values.duration,
-    "maxBytesPerTrigger": values.byte_size(values.INT64_MAX),
+    "maxBytesPerTrigger": values.byte_size(I64_MAX),
     "progressFile": values.local_path,
     "progressGroup": values.group_name,
 }

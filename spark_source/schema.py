@@ -26,8 +26,8 @@ from rmqstore.snapshot.columns import COLUMNS, near_names
 
 Conversion = Callable[[pa.Array], pa.Array]
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-_MAP = pa.map_(pa.string(), pa.string())
+_TIMESTAMP = COLUMNS["storeTimestamp"].type
+_MAP = COLUMNS["properties"].type
 
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore import StoreConfig
+from rmqstore.arguments import I64_MAX
+from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import near_names
 from spark_source import option_values as values
@@ -29,7 +30,7 @@ PARSERS: dict[str, Parser] = {
     "brokerConf": values.local_path,
     "storeHost": _name,
     "writerId": _name,
-    "batchId": values.count(0, values.INT64_MAX),
+    "batchId": values.count(0, I64_MAX),
 }
 # What Spark itself adds to the options of a stream.
 _OF_SPARK = frozenset(("checkpointlocation", "queryname"))

@@ -63,7 +63,8 @@ def shared_bytes(waiting: Sequence[Waiting], limit: int, turn: int) -> list[int]
     """How many messages each queue may take so that all together have at most `limit` bytes.
 
     The queue whose turn it is takes one message in any case, alone if that is bigger than the limit: nothing waits for
-    ever.  The rest is shared by the bytes that wait, and what that leaves goes to who can use it, from `turn` on.
+    ever.  The rest is shared by the bytes that wait, and what is left then goes to queues that can use it, from `turn`
+    on.
     """
     order = [number for number in _rotated(len(waiting), turn) if waiting[number].count]
     cursors = [_Cursor(queue) for queue in waiting]

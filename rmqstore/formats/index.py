@@ -4,7 +4,6 @@ A file is the header, S slots, N items (item 0 is never used).  A slot holds the
 an item the number of the one before.  S and N are not stored: see `infer_sizes`.  Java: IndexFile, IndexHeader.
 """
 
-import struct
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,7 +39,6 @@ _CANDIDATE_COUNT_MAX = 256
 # Of the items looked at, so many must agree: damage spoils some, a wrong S spoils nearly all.
 _AGREEMENT_MIN = 0.5
 
-_OFFSET = struct.Struct(">q")
 _Words = npt.NDArray[np.uint32]
 
 
@@ -210,7 +208,7 @@ def _candidates(data: Pages, header: IndexHeader) -> list[int]:
 
     def stands(offset: int, item: int) -> npt.NDArray[np.bool_]:
         """Where that item has this physical offset, for each S."""
-        high, low = np.frombuffer(_OFFSET.pack(offset), np.uint32)
+        high, low = np.frombuffer(offset.to_bytes(8, "big", signed=True), np.uint32)
         at = ITEM.offset["physical_offset"] // word_size
         places: npt.NDArray[np.bool_] = (column(item, at) == high) & (column(item, at + 1) == low)
         return places

@@ -27,11 +27,10 @@ PIECE_HEAD = Layout(
     ("body_size", "i4"),  # the body follows
 )
 assert PIECE_HEAD.size == 20
-PROPERTIES_SIZE = Layout(("properties_size", "i2"))  # the properties follow
 
 COUNT_MAX = 2**15 - 1  # messages of a batch that a unit can say
-PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size  # of a message without body and properties
-_COUNT, _BASE = _NAMES = (INNER_COUNT.encode(), INNER_BASE.encode())
+PIECE_SIZE_MIN = PIECE_HEAD.size + message.PROPERTIES_SIZE.size  # of a message without body and properties
+_NAMES = (INNER_COUNT.encode(), INNER_BASE.encode())
 _BOTH = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 
@@ -126,8 +125,8 @@ def read_pieces(body: bytes) -> list[Piece]:
         if not 0 <= body_size <= total_size - PIECE_SIZE_MIN:
             raise Corrupt("", position, f"body of {body_size} bytes in a batched message of {total_size}")
         body_at = position + PIECE_HEAD.size
-        (properties_size,) = PROPERTIES_SIZE.struct.unpack_from(body, body_at + body_size)
-        properties_at = body_at + body_size + PROPERTIES_SIZE.size
+        (properties_size,) = message.PROPERTIES_SIZE.struct.unpack_from(body, body_at + body_size)
+        properties_at = body_at + body_size + message.PROPERTIES_SIZE.size
         if properties_at + properties_size != end:
             raise Corrupt("", position, f"sizes {body_size}, {properties_size} in a batched message of {total_size}")
         pieces.append(Piece(flag, body[body_at : body_at + body_size], body[properties_at:end]))
@@ -183,5 +182,5 @@ def encode_pieces(pieces: list[Piece]) -> bytes:
     for piece in pieces:
         total_size = PIECE_SIZE_MIN + len(piece.body) + len(piece.properties)
         batch += PIECE_HEAD.struct.pack(total_size, 0, 0, piece.flag, len(piece.body)) + piece.body
-        batch += PROPERTIES_SIZE.struct.pack(len(piece.properties)) + piece.properties
+        batch += message.PROPERTIES_SIZE.struct.pack(len(piece.properties)) + piece.properties
     return bytes(batch)

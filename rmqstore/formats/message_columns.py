@@ -6,6 +6,7 @@ the page: one gather per field, no copy of whole records.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -232,9 +233,17 @@ def compare_bytes(page: Bytes, positions: Places, wanted: bytes) -> Mask:
     return same
 
 
-def _words(wanted: bytes) -> Iterator[tuple[int, str, np.unsignedinteger]]:
-    """`wanted` in words of one size: where each begins, its numpy kind and its value."""
+class _Word(NamedTuple):
+    """A number that stands for some bytes: where they begin, its numpy kind and its value."""
+
+    step: int
+    kind: str
+    value: np.unsignedinteger
+
+
+def _words(wanted: bytes) -> Iterator[_Word]:
+    """`wanted` in words of one size, which overlap where its length asks for it."""
     width = max(size for size in (1, 2, 4, 8) if size <= len(wanted))
     kind = f"<u{width}"
     for step in sorted({*range(0, len(wanted) - width, width), len(wanted) - width}):
-        yield step, kind, np.frombuffer(wanted, kind, 1, step)[0]
+        yield _Word(step, kind, np.frombuffer(wanted, kind, 1, step)[0])

@@ -51,7 +51,7 @@ class Pieces:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def with_same_names(self) -> "Pieces":
-        """The same with `same_names`: a look at all names, for who asks for more than a few of them."""
+        """The same with `same_names`: a look at all names, which pays where more than a few are asked for."""
         if self.same_names is not None:
             return self
         names: list[bytes] = []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import crc32
@@ -29,7 +30,6 @@ JSON_SIZE_MAX = 128 * 1024 * 1024
 _VERSION = 1
 _WRITER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _BATCH = re.compile(r"batch-([0-9]{1,19})", re.ASCII)
-_I64_MAX = 2**63 - 1
 # A block is made of at most 1 GiB of records, each of at least 91 bytes.
 BLOCK_DATA_MAX = 2**30
 _QUEUES_SIZE_MAX = 256 * 1024 * 1024
@@ -98,7 +98,7 @@ class StagedPart:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if type(value) is not int or not 0 <= value <= _I64_MAX:
+            if type(value) is not int or not 0 <= value <= I64_MAX:
                 raise ValueError(f"{each.name} of a staged part is {value!r}")
 
     @property
@@ -189,7 +189,7 @@ def _load(data: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
         raise ValueError(f"not a document of version {_VERSION}")
     for name, kind in kinds.items():
         value = document.get(name)
-        if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= _I64_MAX):
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= I64_MAX):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     if not is_writer_id(document["writer"]):
         raise ValueError("a writer of a wrong name")

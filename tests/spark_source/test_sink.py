@@ -19,8 +19,8 @@ from rmqstore.sink import StagedPart
 from spark_source import sink
 from spark_source.sink_columns import SinkColumns
 from spark_source.sink_options import parse_sink_options
+from tests.spark_source.advice import advice_in, advice_of
 from tests.spark_source.sink_kills import PLAN, STEPS, TOPIC, bodies, check_stream, lines, query_of
-from tests.spark_source.test_failures import advice_in, advice_of
 
 pytestmark = pytest.mark.spark
 

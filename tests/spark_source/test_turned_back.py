@@ -15,7 +15,7 @@ from spark_source import stream_reader, turned_back
 from spark_source.stream_offsets import BEHIND, SINCE
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.snapshot.small_store import FIRST_MS
-from tests.spark_source.test_stream_reader import BROKER, Stream, expected, places
+from tests.spark_source.streams import BROKER, Stream, expected, places
 
 NOW_MS = FIRST_MS + 1_000_000_000
 

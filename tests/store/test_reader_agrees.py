@@ -20,7 +20,7 @@ from rmqstore.formats import names
 from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
-from tests.store.test_odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
+from tests.store.odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
 
 DELAYED = Message(names.SCHEDULE_TOPIC, b"later", queue_id=2, properties={"DELAY": "+3"})
 LISTED = Message("plain", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,plain,%LMQ%b,x"})

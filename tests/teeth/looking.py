@@ -1,4 +1,4 @@
-"""Faults of who only looks: what is believed of a file, and where a stream goes on."""
+"""Faults of readers: what is believed of a file, and where a stream goes on."""
 
 from tests.teeth.plant import Plant, plant
 

@@ -20,7 +20,7 @@ from rmqstore.log.encode.property_values import REPLACED_BY_DELAY
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log.put.deferred_put import claims_to_be_batch
 from rmqstore.message import Message, PutStatus
-from tests.log.encode.test_record_frame import MESSAGES
+from tests.log.encode.framing import MESSAGES
 
 FORM = RecordForm(encode_host("127.0.0.1:10911"))
 FORMS = [

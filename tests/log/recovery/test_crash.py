@@ -17,8 +17,19 @@ from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
-from tests.log.recovering import ROOT, Recovered, derived, image, lay_log, rebuilt, recover, settled
-from tests.log.recovery.test_planner import all_there, keyed_store, killed
+from tests.log.recovering import (
+    ROOT,
+    Recovered,
+    all_there,
+    derived,
+    image,
+    keyed_store,
+    killed,
+    lay_log,
+    rebuilt,
+    recover,
+    settled,
+)
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 LOG = join(ROOT, "commitlog")

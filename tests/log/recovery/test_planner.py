@@ -20,9 +20,11 @@ from tests.crash.disks import MemoryDisk
 from tests.log.recovering import (
     QUEUE_FILE_SIZE,
     ROOT,
-    Recovered,
+    all_there,
     derived,
     image,
+    keyed_store,
+    killed,
     lay,
     lay_log,
     lay_queue,
@@ -36,34 +38,11 @@ from tests.snapshot.small_store import FIRST_MS, QUEUE_FILE_ENTRIES, SmallStore,
 DAY_MS = 86_400_000
 
 
-def keyed_store(count: int = 60, **sizes: int) -> SmallStore:
-    """Messages with two keys each, in two queues."""
-    store = SmallStore(**sizes)
-    for number in range(count):
-        names = {"TAGS": "A", "KEYS": f"key{number} all", "UNIQ_KEY": f"U{number}"}
-        store.add("T", number % 2, body=b"body %d" % number, properties=names)
-    return store
-
-
-def all_there(found: Recovered, store: SmallStore, count: int | None = None) -> None:
-    """Every message is in its queue, and found by its key."""
-    offsets = store.offsets[:count]
-    for queue_id in (0, 1):
-        assert found.entries("T", queue_id) == list(enumerate(offsets[queue_id::2]))
-    for number, offset in enumerate(offsets):
-        assert found.found("T", f"U{number}") == [offset]
-
-
 def with_checkpoint(disk: MemoryDisk, **changes: int) -> MemoryDisk:
     path = join(ROOT, "checkpoint")
     fields = read_checkpoint(disk.image()[path])
     values = {name: getattr(fields, name) for name in fields.__slots__} | changes
     disk.put_file(path, encode_checkpoint(Checkpoint(**values)))
-    return disk
-
-
-def killed(disk: MemoryDisk) -> MemoryDisk:
-    disk.put_file(join(ROOT, "abort"), b"")
     return disk
 
 

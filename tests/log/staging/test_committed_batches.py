@@ -27,7 +27,7 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, BatchInDoubt, append_once, discard, overwrite_once, settle_store, stage_part
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
-from tests.crash.test_batch_commits import unaware
+from tests.crash.unaware import unaware
 
 ROOT = "/store"
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9, preallocate=False)
