@@ -1,11 +1,12 @@
-"""Time, passed in: the wall clock for what is stored, the monotonic one for waiting; the two cannot be confused."""
+"""Time, passed in: the wall clock for times that are stored, the monotonic one for waiting; the two cannot be
+confused."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine asks about time."""
+    """The engine's source of time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, UTC: the time that records and files carry.  May step back."""

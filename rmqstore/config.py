@@ -1,4 +1,4 @@
-"""How a store is to be: read once, checked whole, handed out in parts.  Accepts a broker's own configuration file."""
+"""The configuration of a store: read once, checked as a whole.  Accepts a broker's own configuration file."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

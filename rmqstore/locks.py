@@ -10,7 +10,8 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wakes one thread that waits, or will: a ring is kept until it is heard, several are one.  Any thread rings."""
+    """Wakes one thread that waits, or will wait: a ring is kept until it is heard, and several count as one.  Any
+    thread may ring."""
 
     def __init__(self) -> None:
         self._silence = threading.Lock()  # free: it was rung

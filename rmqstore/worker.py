@@ -33,7 +33,7 @@ class Worker:
     def step_once(self) -> None:
         """One step in the caller's thread, instead of `start`; nothing once a step has failed.
 
-        What ends the program, or a test's power cut, passes through.
+        An exception that ends the program, or a test's power cut, passes through.
         """
         if self.failure is not None:
             return

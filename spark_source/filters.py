@@ -1,7 +1,7 @@
 """Spark's filters as conditions that rule out whole ranges, tags and keys before anything is read.
 
-A filter that the ranges answer wholly is taken; every other one, also one that merely helped, goes back to Spark, which
-then decides row by row.  What is doubtful in any way helps nothing and goes back.
+A filter that the ranges answer wholly is taken; every other one, even if it helped, goes back to Spark, which then
+decides row by row.  A filter that is doubtful in any way is not used, and goes back.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _EXACT = ("topic", "brokerName", "queueId", "queueOffset")
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What filters ask for.  `tags` and `keys` are those of which a row must have one; None where any will do."""
+    """The conditions of filters.  `tags` and `keys` are those of which a row must have one; None where any will do."""
 
     conditions: RowConditions = field(default_factory=RowConditions)
     tags: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""What each option of `format("rmqstore")` is for, and what it is when it is not given: docs/options.md is made of it.
+"""The purpose of each option of `format("rmqstore")`, and its default: docs/options.md is made of it.
 
 The names are those of the tables of parsers, held to them by a test.  A default is text that the option itself takes,
 and empty where there is none.

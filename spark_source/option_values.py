@@ -154,7 +154,7 @@ def stores_of(given: Mapping[str, Any]) -> Stores:
 
 
 def contradicting_stores(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the names of those options together."""
+    """The mistakes in how those options are combined."""
     where = [name for name in STORE_OPTIONS if name in given]
     mistakes = []
     if not where:

@@ -58,7 +58,7 @@ PARSERS: dict[str, Parser] = {
     "table": values.one_of("messages"),  # the others are spark_source.tables
 }
 
-# What only a stream can honour; those of the Kafka source have its names.
+# Options that only a stream can honour; those of the Kafka source have its names.
 STREAM_PARSERS: dict[str, Parser] = {
     "maxOffsetsPerTrigger": values.count(1, I64_MAX),
     "minOffsetsPerTrigger": values.count(1, I64_MAX),
@@ -69,7 +69,7 @@ STREAM_PARSERS: dict[str, Parser] = {
 }
 STREAM_ONLY = {name.lower(): name for name in STREAM_PARSERS}
 
-# What only a batch read can honour, and what a stream has instead.
+# Options that only a batch read can honour, and what a stream has instead.
 BATCH_ONLY = {
     name.lower(): (name, instead)
     for name, instead in {
@@ -81,7 +81,7 @@ BATCH_ONLY = {
     }.items()
 }
 
-# What the same thing is called by Kafka's source, by rocketmq-spark and by RocketMQ's clients.
+# Names of the same things in Kafka's source, in rocketmq-spark and in RocketMQ's clients.
 _CALLED_HERE = {
     "topic": "subscribe",
     "topics": "subscribe",
@@ -96,7 +96,7 @@ _CALLED_HERE = {
     "kafka.bootstrap.servers": "path",
 }
 
-# What Spark itself adds to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
+# Spark itself adds these to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
 _CATALOG_PROPERTIES = ("owner", "provider")
 
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -141,7 +141,7 @@ _LIMIT_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRead:
-    """One `load()`, understood: which stores, which rows (arguments of `Snapshot.select`), how made, how cut."""
+    """One `load()`, parsed: which stores, which rows (arguments of `Snapshot.select`), how rows are made and cut."""
 
     stores: values.Stores
     selection: dict[str, Any]
@@ -168,8 +168,8 @@ class BatchRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRead:
-    """One stream, understood: what a batch read of the same rows would be, how much a trigger takes, and where progress
-    is exported to (in whose name): no file where `progress_file` is None.
+    """One stream, parsed: the batch read of the same rows, how much a trigger takes, and where progress is exported and
+    for which group; `progress_file` None: nowhere.
     """
 
     rows: BatchRead
@@ -207,7 +207,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamRead:
 
 
 def parse_for_schema(options: Mapping[str, str]) -> BatchRead:
-    """What decides about the schema, where it is not known yet whether a batch read or a stream is meant.
+    """The options that decide the schema, while it is not known yet whether a batch read or a stream is meant.
 
     Raises Rejected for options that neither of them takes.
     """
@@ -231,7 +231,7 @@ def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: 
 
 
 def _unknown(key: str) -> str:
-    """What to say about an option that a batch read does not have."""
+    """The mistake that an option is which a batch read does not have."""
     folded = key.lower()
     if folded in STREAM_ONLY:
         return (
@@ -241,7 +241,7 @@ def _unknown(key: str) -> str:
 
 
 def _unknown_here(key: str) -> str:
-    """What to say about an option that a stream does not have."""
+    """The mistake that an option is which a stream does not have."""
     if key.lower() in BATCH_ONLY:
         name, instead = BATCH_ONLY[key.lower()]
         return f"{name} is for batch reads and this is a stream: {instead}"

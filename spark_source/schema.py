@@ -1,4 +1,5 @@
-"""Arrow to Spark, the only direction: the schema that a read shows, and the Arrow schema that its batches must have.
+"""Arrow to Spark, which is the only direction: the schema that a read shows, and the Arrow schema that its batches must
+have.
 
 Spark 4.2 and later refuse a batch whose names, order, types or nullability differ from the schema of the read; earlier
 ones take the columns by position and swap values in silence.  So batches are shaped by the Spark schema that comes in.
@@ -69,7 +70,7 @@ _ALSO: dict[tuple[pa.DataType, type[DataType]], tuple[pa.DataType, Conversion]] 
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """What a batch must look like for Spark: `arrow` the exact schema, `conversions` by column where a type differs."""
+    """The shape that Spark wants of a batch: `arrow` the exact schema, `conversions` by column where a type differs."""
 
     arrow: pa.Schema
     conversions: dict[int, Conversion]

@@ -1,4 +1,5 @@
-"""The columns of a DataFrame that is written: which there may be, of which types, and as what they go on."""
+"""The columns of a DataFrame that is written: which ones there may be, their types, and the types that the store
+gets."""
 
 import time
 from dataclasses import dataclass

@@ -32,16 +32,14 @@ PARSERS: dict[str, Parser] = {
     "writerId": _name,
     "batchId": values.count(0, I64_MAX),
 }
-# What Spark itself adds to the options of a stream.
+# Spark itself adds these to the options of a stream.
 _OF_SPARK = frozenset(("checkpointlocation", "queryname"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRequest:
-    """One write, understood.
-
-    `topic`: of all rows, else the column says it.  `config`: how a new store is made, and how records are.  `writer_id`
-    and `batch_id`: the name under which the rows are added once, however often they come.
+    """One write, parsed.  `topic`: that of all rows, else the column says it.  `config`: how a new store is made, and
+    how records are.  `writer_id` and `batch_id`: the name under which the rows are added once, however often they come.
     """
 
     path: str
@@ -75,7 +73,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkRe
 
 
 def _unknown(key: str) -> str | None:
-    """What to say about an option that a write does not have."""
+    """The mistake that an option is which a write does not have."""
     if key.lower() in _OF_SPARK:
         return None
     near = ", ".join(near_names(key, PARSERS))

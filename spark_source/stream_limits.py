@@ -1,4 +1,4 @@
-"""How much one trigger takes: rows or bytes shared out by what waits in each queue, none left out for long."""
+"""The share of each queue in one trigger: rows or bytes by the backlog of each, and none left out for long."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one queue: `count` messages of about `size` bytes in all.
+    """The backlog of one queue: `count` messages of about `size` bytes in all.
 
     `sizes(n)` brings the bytes that each of the first n of them takes, in order, as blocks of int64.
     """

@@ -80,7 +80,7 @@ def begins_of(start: Mapping[str, Any], end: Mapping[str, Any], *, is_first: boo
 
 
 def note_in(shaped: Mapping[str, Any], name: str) -> Offsets:
-    """What a note of offset JSON says; nothing if it is not there.  Raises Rejected for another shape."""
+    """The content of a note of offset JSON; empty if it is not there.  Raises Rejected for another shape."""
     return offsets_in(_table(shaped.get(name, {}), name))
 
 

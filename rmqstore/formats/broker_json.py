@@ -142,7 +142,7 @@ def _quote_keys(text: str) -> str:
 
 
 def _refuse_depth(between: str, strings: Sequence[str]) -> None:
-    """Raises Corrupt for brackets nested too deep in what stands between the strings of a text."""
+    """Raises Corrupt for brackets nested too deep outside of the strings of a text."""
     marks = np.frombuffer(between.encode("latin-1", "replace"), np.uint8)
     places = np.flatnonzero(_STEPS[marks])
     depths = np.cumsum(_STEPS[marks[places]], dtype=np.int64)

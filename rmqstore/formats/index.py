@@ -43,7 +43,7 @@ _Words = npt.NDArray[np.uint32]
 
 
 class Pages(Protocol):
-    """A file that is looked at in parts: a slice of it brings those bytes, a mapping's without a copy."""
+    """A file that is read in parts: a slice reads those bytes; of a mapping it is no copy."""
 
     def __len__(self) -> int: ...
 
@@ -249,7 +249,8 @@ def _agreement(data: Pages, slot_count: int) -> float:
 def _rows(
     data: Pages, dtype: np.dtype[Any], start: int, count: int, numbers: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
-    """Those of `count` values from byte `start` on; of a file that is no memory only they are read."""
+    """The values of these numbers, of `count` that begin at byte `start`; only they are read, unless the file is in
+    memory."""
     if isinstance(data, bytes | memoryview):
         return _array(data, dtype, count, start)[numbers]
     size = dtype.itemsize

@@ -51,11 +51,11 @@ def put_items(view: View, slot_count: int, item_count: int, hashes: Ints, offset
 
     `view` is the whole file, writable, at least `file_size(slot_count, item_count)` bytes; the three int64[n] are the
     key hashes (0 … 2**31 - 1, `java_hash.index_hash`), the commitlog offsets and the store times of the items in the
-    order of the log.  A wrong count or slot that a damaged file holds is met as Java meets it.
+    order of the log.  A wrong count or slot that a damaged file holds is treated as Java treats it.
 
-    Who reads the mapping meanwhile always finds a searchable file: items are written before the count that makes them
-    known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for a
-    view that is too short and for a hash below 0.
+    Whoever reads the mapping meanwhile always finds a searchable file: items are written before the count that makes
+    them known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for
+    a view that is too short and for a hash below 0.
     """
     page = np.frombuffer(view, np.uint8)
     if len(page) < file_size(slot_count, item_count):
@@ -220,7 +220,7 @@ def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.in
 
 
 def _of_few_sizes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.int32] | None:
-    """`text_hashes` of those of each size by themselves; None where that is no gain, as there are many sizes."""
+    """`text_hashes`, one size at a time; None where there are too many sizes for that to pay."""
     if int(sizes.max()) > _GROUPED_WIDTH_MAX:
         return None
     present = np.flatnonzero(np.bincount(np.maximum(sizes, 0)))

@@ -106,7 +106,7 @@ def host_sizes(sys_flag: int) -> tuple[int, int]:
 
 
 def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | Torn:
-    """What stands at `position` of `buffer`.  Checks lengths, not CRCs; never raises for any bytes.
+    """The record, blank or torn place at `position` of `buffer`.  Checks lengths, not CRCs; never raises for any bytes.
 
     `buffer` ends where readable data ends: a record that reaches over its end is Torn.
     """

@@ -21,7 +21,7 @@ CHECKPOINT_FILE = "checkpoint"
 _ROOT_FILE = re.compile(
     r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"
 )
-# What config/ may hold, up to the first dot.
+# The names in config/, up to the first dot.
 _CONFIG_FILES = frozenset(
     (
         "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
@@ -29,7 +29,7 @@ _CONFIG_FILES = frozenset(
         "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics",
     )
 )  # fmt: skip
-# What a wrong path is answered with: the next step.
+# The next step, for the answer to a wrong path.
 ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds commitlog/"
 LOG_WANTED = "give the directory that holds commitlog/"
 

@@ -19,7 +19,7 @@ assert EXTENSION_HEAD.size == 20
 # A unit size of -1 says that the rest of the file is empty; 0 is unwritten space.
 END_OF_FILE = -1
 
-# What stays free behind the last unit of a file: room for END_OF_FILE (Java: END_BLANK_DATA_LENGTH).
+# Bytes that stay free after the last unit of a file: room for END_OF_FILE (Java: END_BLANK_DATA_LENGTH).
 BLANK_SIZE = 4
 UNIT_SIZE_MAX = 2**15 - 1
 
