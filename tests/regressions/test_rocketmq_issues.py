@@ -239,12 +239,12 @@ def test_rocketmq_3257_foreign_files_are_named_and_left_alone():
     load = written(disk, 3)
     load.close()
     foreign = [f"{ROOT}/commitlog/notes.txt", f"{ROOT}/consumequeue/orders/0/core.123", f"{ROOT}/index/x.bak",
-               f"{ROOT}/commitlog/lost+found/a"]  # fmt: skip
+               f"{ROOT}/consumequeue/orders/0/.tmp", f"{ROOT}/commitlog/lost+found/a"]  # fmt: skip
     for path in foreign:
         disk.put_file(path, b"mine")
     store = open_again(disk, SYNC)
     check(store, load.ledger)
-    assert any("notes.txt" in warning for warning in store.warnings)
+    assert f"{foreign[0]}: not a commitlog file, left as it is" in store.warnings
     store.put(Message("orders", b"more"))
     store.close()
     image = disk.image()
@@ -266,6 +266,7 @@ def test_rocketmq_9728_a_last_queue_file_without_an_entry_is_no_obstacle(size: i
     store = open_again(disk, SYNC)
     assert store.bounds("orders", 0) == (0, 10)
     assert store.bounds("nothing", 0) == (0, 0)
+    assert not disk.exists(f"{ROOT}/consumequeue/nothing")
     assert store.put(Message("orders", b"more")).queue_offset == 10
     store.flush()
     assert store.get("orders", 0, 10).messages[0].body == b"more"

@@ -95,20 +95,6 @@ def test_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> None:
         assert image(after) == mended(), at
 
 
-def test_a_recovery_killed_again_and_again_comes_to_its_end() -> None:
-    disk = broken().crash("kept")
-    for _ in range(operation_count()):
-        cut = CrashAt(disk, operation_count() // 2)
-        try:
-            recover(cut)
-        except PowerCut:
-            disk = disk.crash("killed")
-        else:
-            break
-    recover(disk)
-    assert image(disk) == mended()
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_a_power_cut_tears_what_was_not_synced(seed: int) -> None:
     """Records are written one by one, dispatched and synced now and then; any part of the rest is lost.
