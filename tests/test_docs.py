@@ -40,6 +40,14 @@ def test_the_stories_of_recovery_have_a_test_each_and_each_test_its_story() -> N
     assert told == set(re.findall(r"^def test_rocketmq_(\d+)_", tests, re.MULTILINE))
 
 
+def test_every_path_on_the_house_page_exists() -> None:
+    page = (PROJECT / "rmqstore/README.md").read_text(encoding="utf-8")
+    table = page[page.index("## Where does a change go?") :]
+    paths = [path for path in re.findall(r"`([\w./]+(?:\.py|\.md|/))`", table) if path != "config/"]
+    assert len(set(paths)) > 60
+    assert [path for path in paths if not any((top / path).exists() for top in (PROJECT, PROJECT / "rmqstore"))] == []
+
+
 def test_the_page_of_options_says_what_the_code_takes() -> None:
     """`make options` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()

@@ -159,7 +159,7 @@ def _claimed_size(page: Bytes, position: int) -> int | None:
     if len(page) - position < message.BLANK.size:
         return None
     size, magic = message.BLANK.struct.unpack_from(page, position)
-    if magic not in (message.MAGIC_V1, message.MAGIC_V2) or size < message.RECORD_SIZE_MIN:
+    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
         return None
     return int(size)
 

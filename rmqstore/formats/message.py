@@ -13,6 +13,7 @@ NO_DATA = "no data"  # the reason of a Torn place that was never written
 MAGIC_V1 = -626843481  # DA A3 20 A7
 MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
 MAGIC_BLANK = -875286124  # CB D4 31 94
+MESSAGE_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 # totalSize … bornTimestamp: the part that stands at the same place in every record.
 HEAD = Layout(
@@ -116,7 +117,7 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
     total_size, magic = BLANK.struct.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return Blank(position, total_size)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    if magic not in MESSAGE_MAGICS:
         return Torn(position, NO_DATA if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
     if not RECORD_SIZE_MIN <= total_size <= room:
         return Torn(position, f"record size {total_size} with {room} bytes left")
