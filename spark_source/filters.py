@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import datasource as spark
 
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
-from spark_source.option_values import EPOCH
+from spark_source.options.values import EPOCH
 
 _NAMED = ("topic", "brokerName")
 _NUMBERED = {

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import COLUMNS, near_names
-from spark_source.option_table import in_one_line
+from spark_source.options.table import in_one_line
 
 _INTEGERS: tuple[type[DataType], ...] = (IntegerType, ShortType, ByteType, LongType)
 

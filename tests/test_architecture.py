@@ -438,7 +438,6 @@ _OLD = "from before the budget: it may only shrink"
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.formats/": (32, "one format a file; a wing for a few of them would hide where a format stands"),
     "rmqstore/": (16, "what users import, and what all rooms import: no room of theirs has a name"),
-    "spark_source/": (20, _OLD),
     "rmqstore.broker/": (15, _OLD),
     "rmqstore.directory/": (17, _OLD),
     "rmqstore.log.recovery/": (15, _OLD),
@@ -768,15 +767,15 @@ CALLED_FROM_OUTSIDE = {
     "spark_source.pushdown_reader:PushdownReader.pushFilters",
     "spark_source.source:RmqStoreDataSource.streamReader",
     "spark_source.source:RmqStoreDataSource.streamWriter",
-    "spark_source.stream_reader:StreamReader.getDefaultReadLimit",
-    "spark_source.stream_reader:StreamReader.initialOffset",
-    "spark_source.stream_reader:StreamReader.latestOffset",
-    "spark_source.stream_reader:StreamReader.partitions",
-    "spark_source.stream_reader:StreamReader.prepareForTriggerAvailableNow",
-    "spark_source.stream_reader:StreamReader.reportLatestOffset",
+    "spark_source.stream.reader:StreamReader.getDefaultReadLimit",
+    "spark_source.stream.reader:StreamReader.initialOffset",
+    "spark_source.stream.reader:StreamReader.latestOffset",
+    "spark_source.stream.reader:StreamReader.partitions",
+    "spark_source.stream.reader:StreamReader.prepareForTriggerAvailableNow",
+    "spark_source.stream.reader:StreamReader.reportLatestOffset",
     "spark_source.tables:TableReader.partitions",
     "spark_source.worker_errors:RefusedStream.latestOffset",
-    "spark_source.option_texts:WRITE",  # the page of options is made of it
+    "spark_source.options.texts:WRITE",  # the page of options is made of it
     "rmqstore.formats.sys_flag:MULTI_TAGS",  # all bits of the flag stand there
     "rmqstore.formats.sys_flag:PREPARED",
 }

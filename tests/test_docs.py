@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Snapshot
-from spark_source import options, sink_options, tables
-from spark_source.option_texts import READ, WRITE
+from spark_source import tables
+from spark_source.options import reads as options
+from spark_source.options import writes as sink_options
+from spark_source.options.texts import READ, WRITE
 from tests.conformance.odd_differences import ACCEPTED, row
 from tests.option_page import PAGE, page
 

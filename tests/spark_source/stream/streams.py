@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_source.options import parse_stream_options
+from spark_source.options.reads import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
-from spark_source.stream_reader import StreamReader
+from spark_source.stream.reader import StreamReader
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 BROKER = "default"

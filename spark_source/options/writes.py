@@ -8,8 +8,8 @@ from rmqstore.arguments import I64_MAX
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import near_names
-from spark_source import option_values as values
-from spark_source.option_table import Parser, in_one_line, parsed_options
+from spark_source.options import values
+from spark_source.options.table import Parser, in_one_line, parsed_options
 
 QUEUES_DEFAULT = 4
 QUEUES_MAX = 65536

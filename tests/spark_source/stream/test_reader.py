@@ -13,12 +13,12 @@ from rmqstore.directory import config_files
 from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownTopic
 from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream.ends import StreamEnds
-from spark_source import stream_reader
 from spark_source.schema import spark_schema
 from spark_source.source import RmqStoreDataSource
-from spark_source.stream_reader import StreamReader
+from spark_source.stream import reader as stream_reader
+from spark_source.stream.reader import StreamReader
 from tests.snapshot.growing_store import GrowingStore, made_anew
-from tests.spark_source.streams import BROKER, COLUMNS, Clock, Stream, expected, places
+from tests.spark_source.stream.streams import BROKER, COLUMNS, Clock, Stream, expected, places
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from typing import Any
 from rmqstore.snapshot.lookup.by_time import offset_at
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from spark_source.stream_batches import Queues
-from spark_source.stream_offsets import BEHIND, SINCE, Offsets, note_in
+from spark_source.stream.batches import Queues
+from spark_source.stream.offsets import BEHIND, SINCE, Offsets, note_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
 from rmqstore.snapshot.stream.lag import lag_behind
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
-from spark_source.options import StreamRead
+from spark_source.options.reads import StreamRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
-from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
-from spark_source.stream_offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
-from spark_source.turned_back import Searches, TurnedBack
+from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
+from spark_source.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.stream.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
-from spark_source import option_values as values
-from spark_source.option_table import Parser, in_one_line, parsed_options
-from spark_source.stream_limits import TriggerLimits
+from spark_source.options import values
+from spark_source.options.table import Parser, in_one_line, parsed_options
+from spark_source.stream.limits import TriggerLimits
 
 # Spark holds a column of one batch in a 2 GiB vector, so that a batch has to stay well below.
 BATCH_BYTES_MAX = 1 << 30
