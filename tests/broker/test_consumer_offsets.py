@@ -16,7 +16,6 @@ from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.golden.cases import BROKER_CASES
 
-
 PATH = "/store/config/consumerOffset.json"
 LIGHT = "/store/config/lmqConsumerOffset.json"
 
