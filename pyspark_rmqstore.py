@@ -1,4 +1,4 @@
-"""What Spark imports by itself: any installed module named pyspark_* with a `DefaultSource`.
+"""Imported by Spark itself, as any installed module named pyspark_* with a `DefaultSource`.
 
 Kept to one import, because a module of this kind that fails to import hides every other source of its kind from Spark.
 """

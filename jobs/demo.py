@@ -48,7 +48,7 @@ def messages_per_queue(messages: DataFrame) -> DataFrame:
 
 
 def backlog(offsets: DataFrame, queues: DataFrame) -> DataFrame:
-    """What each consumer group has consumed and what waits for it: group, topic, consumed, waiting, waiting_by_queue.
+    """How much each consumer group has consumed, and what waits: group, topic, consumed, waiting, waiting_by_queue.
 
     `offsets` as Snapshot.consumer_offsets() has them, `queues` as Snapshot.queues().  A queue in which a group has not
     said how far it is counts from its first message; messages that the broker has deleted wait for nobody.

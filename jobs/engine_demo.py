@@ -37,7 +37,7 @@ def arrivals(messages: DataFrame, acknowledged: DataFrame) -> DataFrame:
 
     `messages` with topic and physicalOffset; `acknowledged` with topic, messages and offset, one row an answer.  The
     writer had one answer before it asked again: `found` counts the messages up to the last one that was answered,
-    `unanswered` those behind, which were stored, but the writer died before it could hear of it.
+    `unanswered` those after them, which were stored, but the writer died before it could hear of it.
     """
     newest = acknowledged.agg(f.max("offset").alias("newest"))
     place = messages.crossJoin(newest).groupBy("topic")
@@ -75,7 +75,7 @@ def write_and_kill(store: Path, example: Path, answer_count: int) -> list[Acknow
 
 
 def recover(store: Path, *options: str) -> str:
-    """What `rmqstore recover STORE` prints.  Raises ChildProcessError with its last line when it fails."""
+    """The output of `rmqstore recover STORE`.  Raises ChildProcessError with its last line when it fails."""
     command = [sys.executable, "-c", "from rmqstore.cli import main; main()", "recover", str(store), *options]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)  # noqa: S603  our own
     if done.returncode != 0:

@@ -1,8 +1,8 @@
-"""Arguments and fields looked at by their annotations: one rule for every public call, and none to be forgotten.
+"""Arguments and fields checked by their annotations: one rule for every public call, so that none is forgotten.
 
 Known are str, int, bool, float, words (Literal), several texts (Sequence[str]), tuples and tables of texts, mappings,
-classes and protocols, several things of a class, functions, and None beside any of them.  What is annotated otherwise
-(paths, offsets in their many shapes, rows of Arrow data) is for the called function to judge.
+classes and protocols, several things of a class, functions, and None beside any of them.  Other annotations (paths,
+offsets in their many shapes, rows of Arrow data) are left to the called function.
 """
 
 import functools
@@ -22,14 +22,13 @@ Fields = TypeVar("Fields")
 Check = Callable[[str, Any], Any]
 
 _TEXTS = "text, or several texts"
-_MS = "milliseconds since the epoch, an integer"
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, to whose arguments `check_of` their annotations is done before it runs.  It raises WrongType and
+    """The function with a check of its arguments, by their annotations, before it runs.  It raises WrongType and
     Rejected, which name the argument, with nothing done.
 
-    Takes 0.5 us a call or so: what every put goes through looks at its arguments in its own way.
+    Takes about 0.5 us a call: the functions that every put goes through check their arguments in their own way.
     """
     names = tuple(signature(function).parameters)
 
@@ -65,7 +64,7 @@ def plain_fields(value: Fields) -> Fields:
 
 
 def plain_values(value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Of the fields of a dataclass those that have to be made plain, and what is wrong with the values of others.
+    """The fields of a dataclass that have to be made plain, and the mistakes in the values of others.
 
     Raises WrongType.
     """
@@ -92,7 +91,7 @@ def _field_checks(kind: type[Any]) -> dict[str, Check]:
 
 
 def check_of(name: str, hint: Any) -> Check | None:
-    """What a value has to pass that is annotated so and has this name; None where nothing is known of that."""
+    """The check for a value of this annotation and name; None where there is none."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _union_check(name, inner)
@@ -120,7 +119,7 @@ def check_of(name: str, hint: Any) -> Check | None:
 
 
 def _union_check(name: str, kinds: Sequence[Any]) -> Check | None:
-    """One of several kinds.  Of those with words, mappings or paths among them the function itself knows more."""
+    """The check of a union; none for one with words, mappings or paths, of which the function itself knows more."""
     may_be_none = types.NoneType in kinds
     left = [kind for kind in kinds if kind is not types.NoneType]
     if len(left) > 1 and not all(kind in (str, int) or get_args(kind) == (str,) for kind in left):
@@ -147,7 +146,7 @@ def _any_of(checks: Sequence[Check], may_be_none: bool, field: str, value: Any) 
 
 
 def _texts(field: str, value: Any) -> str | tuple[str, ...]:
-    """Several texts, or one, which may mean several to who asked."""
+    """Several texts, or one, which the caller may read as several."""
     if isinstance(value, str):
         return arguments.text(field, value)
     return arguments.texts(field, value, _TEXTS)
@@ -190,7 +189,7 @@ def _instance(kind: type[Any], field: str, value: Any) -> Any:
 
 
 def _protocol(kind: type[Any], field: str, value: Any) -> Any:
-    """Something with all methods of a protocol; a class of such things is none itself."""
+    """An object with all methods of a protocol; the class of such objects is not one."""
     wanted = [name for name in vars(kind) if not name.startswith("_")] or ["__call__"]
     lacking = wanted if isinstance(value, type) else [name for name in wanted if not hasattr(value, name)]
     if lacking:

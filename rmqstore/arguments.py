@@ -1,4 +1,4 @@
-"""What callers pass: taken as it is where its type is exactly right, made plain where it means the same (NumPy's
+"""Arguments of callers: taken as it is where its type is exactly right, made plain where it means the same (NumPy's
 integers, subclasses of str, bytearrays), and refused in one line that names the field where it does not.
 
 Callers on a busy path ask `type(value) is int` themselves, and come here only when it is not.
@@ -50,7 +50,7 @@ def integer(field: str, value: Any, low: int = -I64_MAX - 1, high: int = I64_MAX
 
 
 def seconds(field: str, value: Any) -> float:
-    """A span of time, to wait for.  Raises WrongType, and Rejected for what no timer takes."""
+    """A span of time to wait.  Raises WrongType, and Rejected for one that no timer takes."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(field, value, "seconds, a number")
     if not 0 <= value <= _SECONDS_TO_WAIT_MAX:
@@ -143,7 +143,7 @@ def texts(field: str, value: Any, wanted: str, each_of: Callable[[str, Any, str]
 def text_table(
     field: str, value: Any, each_of: Callable[[str, Any], str] = text, *, may_lack: bool = False
 ) -> dict[str, Any]:
-    """Texts by name; where a value may lack, None is an absent one.  Raises as `texts`."""
+    """Texts by name; where a value may be absent, None is one that is.  Raises as `texts`."""
     if not isinstance(value, Mapping):
         raise wrong_type(field, value, "a mapping from names to texts")
     return {

@@ -1,4 +1,5 @@
-"""Time, passed in: the wall clock for what is stored, the monotonic one for waiting; the two cannot be confused."""
+"""Time, passed in: the wall clock for times that are stored, the monotonic one for waiting; the two cannot be
+confused."""
 
 import time
 from datetime import UTC, datetime
@@ -6,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine asks about time."""
+    """The engine's source of time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, UTC: the time that records and files carry.  May step back."""

@@ -1,4 +1,4 @@
-"""How a store is to be: read once, checked whole, handed out in parts.  Accepts a broker's own configuration file."""
+"""The configuration of a store: read once, checked as a whole.  Accepts a broker's own configuration file."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,6 @@ from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
 MIB = 1024 * 1024
-# Room for everything of a record but its body (RocketMQ: maxMessageSize + 64 KiB).
-RECORD_EXTRA_MAX = 64 * 1024
 
 Flush = Literal["SYNC", "ASYNC"]
 OnMiddleDamage = Literal["refuse", "cut"]

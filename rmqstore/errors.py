@@ -1,4 +1,4 @@
-"""Every error that rmqstore raises, by who can act on it.
+"""Every error that rmqstore raises, ordered by the one who can act on it.
 
 `Rejected` is for the caller (change the request), `NotNow` for the caller later (retry), `Corrupt` and
 `DataLost` for an operator (look at the file), `DurabilityLost` for nobody (reopen the store). All carry their fields,
@@ -26,7 +26,7 @@ _ADVICE = {
 
 
 def next_step(error: OSError) -> str:
-    """What whoever met an error of the system can do about it."""
+    """The next step after an error of the system."""
     return _ADVICE.get(error.errno or 0, "try again")
 
 
@@ -40,7 +40,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def in_one_line(text: str) -> str:
-    """The text in one line of UTF-8, with the middle left out where it is too long for anybody to read."""
+    """The text in one line of UTF-8, with the middle left out where it is too long to be read."""
     line = _SURROGATES.sub("\ufffd", _STEERING.sub(" ", text))
     return _without_middle(
         _LONG_WORD.sub(lambda word: _without_middle(word[0], WORD_SIZE_MAX // 5), line), LINE_SIZE_MAX
@@ -55,7 +55,7 @@ def _without_middle(text: str, size: int) -> str:
 
 
 class PutAnswer(Protocol):
-    """What is asked of the answer to a put (message.PutResult)."""
+    """The part of a put's answer (message.PutResult) that its error needs."""
 
     @property
     def status(self) -> Enum:
@@ -63,7 +63,7 @@ class PutAnswer(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why, in words."""
+        """The reason, in words."""
 
     @property
     def physical_offset(self) -> int:
@@ -92,7 +92,7 @@ class StoreError(Exception):
         return in_one_line(self._line())
 
     def _line(self) -> str:
-        """What happened, and what to do next."""
+        """One line: the event, and the next step."""
         return super().__str__()
 
 
@@ -178,7 +178,7 @@ class StoreInUse(NotNow):
 
 
 class StoreChanging(NotNow):
-    """A store that never stood still for one look at it: it is being recovered, cleaned or replaced."""
+    """A store that kept changing while it was looked at: it is being recovered, cleaned or replaced."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -209,7 +209,7 @@ class Corrupt(StoreError):
 
 
 class StoreDamaged(Corrupt):
-    """Damage that a store meets which is open for writing, or about to be opened: nothing is left out there."""
+    """Damage met by a store that is open for writing, or about to be opened, where nothing can be left out."""
 
     def _line(self) -> str:
         return (
@@ -219,9 +219,7 @@ class StoreDamaged(Corrupt):
 
 
 class TooLarge(Corrupt):
-    """A file of JSON with more in it than is read: it may be sound, so nothing takes its place, and nothing is made of
-    it.
-    """
+    """A JSON file that is larger than is read.  It may be sound, so it is neither replaced nor used."""
 
     def _line(self) -> str:
         return f"{self.path}: {self.reason}; take out of it what nobody needs, or move it away to go on without"
@@ -262,7 +260,7 @@ class DataLost(StoreError):
 class DurabilityLost(StoreError):
     """A write could not be made durable: the store takes no more messages until it is opened again.
 
-    What was acknowledged before is safe; whether the message of this call is, nobody knows.  Reads go on.
+    Messages acknowledged before are safe; whether the message of this call is, nobody knows.  Reads go on.
     """
 
     def __init__(self, reason: str) -> None:
@@ -274,8 +272,8 @@ class DurabilityLost(StoreError):
 
 
 class PutFailed(StoreError):
-    """What `PutResult.raise_for_status` raises: a put that was not answered PUT_OK.  `result` says why, and whether the
-    message is stored all the same (FLUSH_DISK_TIMEOUT): who puts that again has it twice.
+    """Raised by `PutResult.raise_for_status`: a put that was not answered PUT_OK.  `result` says why, and whether the
+    message is stored all the same (FLUSH_DISK_TIMEOUT): putting that again makes it two.
     """
 
     def __init__(self, result: "PutAnswer") -> None:

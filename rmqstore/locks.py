@@ -10,7 +10,8 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wakes one thread that waits, or will: a ring is kept until it is heard, several are one.  Any thread rings."""
+    """Wakes one thread that waits, or will wait: a ring is kept until it is heard, and several count as one.  Any
+    thread may ring."""
 
     def __init__(self) -> None:
         self._silence = threading.Lock()  # free: it was rung
@@ -28,7 +29,7 @@ class Bell:
 
 
 def let_go(locks: Iterable["threading.RLock"]) -> None:
-    """Gives back those of the locks that this thread has; for who is leaving by an exception, and needs none.
+    """Gives back those of the locks that this thread has; for a caller that an exception takes away.
 
     `with` gives a lock back whatever interrupts its body.  This is for an exception just where `with` ends: only a
     debugger, or another trace function, can raise one there.

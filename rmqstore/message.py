@@ -1,4 +1,4 @@
-"""What goes into a store and what comes back: messages, results, and RocketMQ's words for their outcome."""
+"""Messages that go into a store and come back, results, and RocketMQ's words for their outcome."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class Message:
         return f"Message({', '.join(fields)})"
 
 
-# Of the fields behind the body: what is not said of a message that has it.
+# Defaults of the fields that follow the body: `repr` leaves out a field that has its default.
 _DEFAULTS: Mapping[str, object] = {
     "tags": None, "keys": (), "properties": {}, "queue_id": 0, "flag": 0, "sys_flag": 0, "born_timestamp_ms": None,
     "born_host": None, "reconsume_times": 0, "prepared_transaction_offset": 0, "wait_store_ok": True,
@@ -62,7 +62,7 @@ def _short(body: object) -> str:
 
 
 class PutStatus(enum.Enum):
-    """What became of a put (Java: PutMessageStatus)."""
+    """The outcome of a put (Java: PutMessageStatus)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored, the sync is not confirmed in time
@@ -128,7 +128,7 @@ class PutResult(NamedTuple):
 
 
 class GetStatus(enum.Enum):
-    """What a read of a queue came to (Java: GetMessageStatus)."""
+    """The outcome of a read of a queue (Java: GetMessageStatus)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # the filter let none of the scanned pass

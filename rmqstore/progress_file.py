@@ -1,4 +1,4 @@
-"""How far a reader has come, written where lag tools look for it: a file in the shape of config/consumerOffset.json.
+"""The progress of a reader, written for lag tools: a file in the shape of config/consumerOffset.json.
 
 It never lies inside of a store: a broker would take it for the progress of its own consumers.
 """
@@ -19,7 +19,7 @@ class ProgressFile:
     """One file, or with several brokers one each, `<path>.<broker>`: the shape has no room for a broker's name."""
 
     def __init__(self, path: str, group: str, stores: Sequence[str]) -> None:
-        """`group`: in whose name; `stores`: directories in which the file must not lie.
+        """`group`: the consumer group whose progress it is; `stores`: directories in which the file must not lie.
 
         Raises Rejected for a path inside of a store, or in a directory that does not exist.
         """

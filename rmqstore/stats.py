@@ -1,6 +1,6 @@
-"""What a store did since it was opened, and how fast: counters and latencies as one frozen value.
+"""The work of a store since it was opened, and its speed: counters and latencies as one frozen value.
 
-Java: StoreStatsService (store-format 15.1).  Nothing of it is on the disk.  `stats_text` has it as Prometheus text.
+Java: StoreStatsService.  Nothing of it is on the disk.  `stats_text` has it as Prometheus text.
 """
 
 import threading
@@ -75,7 +75,7 @@ class LatencyHistogram:
         return [sum(self.counts[: bisect_left(BOUNDS_MS, bound) + 1]) for bound in bounds_ms]
 
     def since(self, before: "LatencyHistogram") -> "LatencyHistogram":
-        """What came after an earlier state of the same counts."""
+        """The growth since an earlier state of the same counts."""
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
         return LatencyHistogram(counts, self.total_s - before.total_s)
 
@@ -90,20 +90,20 @@ class TopicPuts:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Things per second over the last 10, 60 and 600 s; None until so much time was sampled (Java: CallSnapshot)."""
+    """Counts per second over the last 10, 60 and 600 s; None until so much time was sampled (Java: CallSnapshot)."""
 
     over_10_s: float | None = None
     over_60_s: float | None = None
     over_600_s: float | None = None
 
-    def as_tuple(self) -> tuple[float | None, float | None, float | None]:
+    def as_tuple(self) -> tuple[float | None, ...]:
         """The three in that order."""
         return self.over_10_s, self.over_60_s, self.over_600_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGauges:
-    """What a store is like at a moment, beside what was counted: the parts of the store know it.
+    """The state of a store at a moment, beside the counts; the parts of the store know it.
 
     `log_disks` and `queue_disk` are used shares of a disk, 0 … 1, by path; `delay` is by level how far it is delivered
     and where its queue ends; `earliest_ms` the oldest message's store time, -1 without.
@@ -158,7 +158,7 @@ class StoreStatistics:
     def runtime_info(self, *, transferred_key: str = "getTransferredTps") -> dict[str, str]:
         """The same as a broker answers it: Apache's keys, as far as they are about the store, and texts.
 
-        4.9.x spells one key `getTransferedTps`.  Unlike Java's, no messages are 0 of them, not 1.
+        4.9.x spells one key `getTransferedTps`.  Where there are no messages it says 0, unlike Java, which says 1.
         """
         times, minute, gauges = self.put_times, self.put_minute, self.gauges
         found, missed = self.found_rates.as_tuple(), self.missed_rates.as_tuple()
@@ -197,8 +197,8 @@ class StoreStatistics:
 
 
 class _Tally:
-    """What one thread did.  Only that thread changes it, so `+=` needs no lock, with the GIL or without; whoever sums
-    reads whole numbers, though a put's count and its bytes perhaps not of the same moment.
+    """The counts of one thread.  Only that thread changes them, so `+=` needs no lock, with the GIL or without.
+    Whoever sums reads whole numbers, though the count and the bytes of a put may be of different moments.
     """
 
     __slots__ = (
@@ -262,7 +262,7 @@ class Statistics:
         self._local = threading.local()
         self._lock = threading.Lock()  # guards all below
         self._tallies: list[tuple[weakref.ref[_Life], _Tally]] = []
-        self._ended = _Tally()  # of threads that are no more
+        self._ended = _Tally()  # of threads that have ended
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES_MAX)
         self._period_began_s = clock.monotonic_s()
         self._period_start = LatencyHistogram()
@@ -378,7 +378,7 @@ class Statistics:
         tally.put_max_s = max(tally.put_max_s, seconds)
 
     def _total(self) -> _Tally:
-        """What all threads counted; those that ended leave theirs.  Under the lock."""
+        """The counts of all threads, also of those that have ended.  Under the lock."""
         for pair in [pair for pair in self._tallies if pair[0]() is None]:
             self._tallies.remove(pair)
             self._ended.add(pair[1])

@@ -21,7 +21,7 @@ _Family = tuple[str, str, tuple[str, ...], Mapping[Any, float]]
 
 
 class StatisticsCollector:
-    """What a registry of `prometheus_client` asks; `labels` go to every sample, such as the name of the store."""
+    """A collector for a registry of `prometheus_client`; `labels` go to every sample, such as the name of the store."""
 
     def __init__(self, source: Callable[[], StoreStatistics], labels: Mapping[str, str] | None = None) -> None:
         self._source = source

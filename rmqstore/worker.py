@@ -33,7 +33,7 @@ class Worker:
     def step_once(self) -> None:
         """One step in the caller's thread, instead of `start`; nothing once a step has failed.
 
-        What ends the program, or a test's power cut, passes through.
+        An exception that ends the program, or a test's power cut, passes through.
         """
         if self.failure is not None:
             return
@@ -54,11 +54,6 @@ class Worker:
         if self._thread is not None and self._thread is not threading.current_thread():
             with suppress(RuntimeError):  # its start was interrupted: it never comes, or ends before its first step
                 self._thread.join()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread lives."""
-        return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
         try:

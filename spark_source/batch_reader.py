@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqstore.errors import NotAStore
 from rmqstore.snapshot import Split, open_selected, read_split
-from spark_source.options import BatchRead
+from spark_source.options.reads import BatchRead
 from spark_source.partitions import StorePartition, split_in
 from spark_source.schema import BatchShape
 from spark_source.worker_errors import errors_in_one_line

@@ -1,19 +1,19 @@
 """Spark's filters as conditions that rule out whole ranges, tags and keys before anything is read.
 
-A filter that the ranges answer wholly is taken; every other one, also one that merely helped, goes back to Spark, which
-then decides row by row.  What is doubtful in any way helps nothing and goes back.
+A filter that the ranges answer wholly is taken; every other one, even if it helped, goes back to Spark, which then
+decides row by row.  A filter that is doubtful in any way is not used, and goes back.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import datasource as spark
 
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
+from spark_source.options.values import EPOCH
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMED = ("topic", "brokerName")
 _NUMBERED = {
     "queueId": "queue_id",
@@ -27,7 +27,7 @@ _EXACT = ("topic", "brokerName", "queueId", "queueOffset")
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What filters ask for.  `tags` and `keys` are those of which a row must have one; None where any will do."""
+    """The conditions of filters.  `tags` and `keys` are those of which a row must have one; None where any will do."""
 
     conditions: RowConditions = field(default_factory=RowConditions)
     tags: frozenset[str] | None = None
@@ -153,6 +153,6 @@ def _whole(value: Any) -> tuple[int, int] | None:
     if isinstance(value, int):
         return value, value
     if isinstance(value, datetime) and value.tzinfo is not None:
-        ms = (value - _EPOCH) // timedelta(milliseconds=1)
+        ms = (value - EPOCH) // timedelta(milliseconds=1)
         return ms, ms + 1
     return None

@@ -1,4 +1,5 @@
-"""Arrow to Spark, the only direction: the schema that a read shows, and the Arrow schema that its batches must have.
+"""Arrow to Spark, which is the only direction: the schema that a read shows, and the Arrow schema that its batches must
+have.
 
 Spark 4.2 and later refuse a batch whose names, order, types or nullability differ from the schema of the read; earlier
 ones take the columns by position and swap values in silence.  So batches are shaped by the Spark schema that comes in.
@@ -26,8 +27,8 @@ from rmqstore.snapshot.columns import COLUMNS, near_names
 
 Conversion = Callable[[pa.Array], pa.Array]
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-_MAP = pa.map_(pa.string(), pa.string())
+_TIMESTAMP = COLUMNS["storeTimestamp"].type
+_MAP = COLUMNS["properties"].type
 
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -69,7 +70,7 @@ _ALSO: dict[tuple[pa.DataType, type[DataType]], tuple[pa.DataType, Conversion]] 
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """What a batch must look like for Spark: `arrow` the exact schema, `conversions` by column where a type differs."""
+    """The shape that Spark wants of a batch: `arrow` the exact schema, `conversions` by column where a type differs."""
 
     arrow: pa.Schema
     conversions: dict[int, Conversion]

@@ -2,7 +2,7 @@
 
 A stream's batch is known by the query's id and its number, which Spark keeps in the checkpoint; a task reads both from
 its local properties, since Spark makes a new writer for every batch, and another one for its commit.  A batch write is
-known by a name of its own, or by what the user calls it (options writerId, batchId), for use in foreachBatch.
+known by a name of its own, or by the one that the user gives it (options writerId, batchId), for use in foreachBatch.
 """
 
 import logging
@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from rmqstore.errors import Rejected
 from rmqstore.sink import Batch, StagedPart, append_once, discard, last_batch, overwrite_once, require_free, stage_part
+from spark_source.options.writes import SinkRequest
 from spark_source.sink_columns import SinkColumns, sink_columns
-from spark_source.sink_options import SinkRequest
 from spark_source.worker_errors import errors_in_one_line
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -34,7 +34,7 @@ log = logging.getLogger("rmqstore.sink")
 
 @dataclass(frozen=True)
 class PartMessage(WriterCommitMessage):
-    """What a task tells the driver: the part that it staged, and for which batch."""
+    """A task's word to the driver: the part that it staged, and for which batch."""
 
     writer_id: str
     batch_id: int
@@ -42,7 +42,7 @@ class PartMessage(WriterCommitMessage):
 
 
 class StoreSink:
-    """What one write does to its store, whoever calls it."""
+    """One write to a store, whoever calls it."""
 
     def __init__(self, request: SinkRequest, columns: SinkColumns, overwrite: bool) -> None:
         self._request = request
@@ -53,7 +53,7 @@ class StoreSink:
     def stage(self, writer_id: str, batch_id: int, batches: Iterator[pa.RecordBatch]) -> PartMessage:
         """Makes the rows of one task ready.  Raises Rejected, OSError; nothing is left behind then."""
         request, task = self._request, TaskContext.get()
-        # Not Spark's number of the attempt: a driver that starts again counts them anew.
+        # Not Spark's number of the attempt: a driver that starts again counts from 0.
         attempt = uuid.uuid4().int >> 66
         partition = task.partitionId() if task is not None else 0
         staging = stage_part(
@@ -104,7 +104,7 @@ class StoreSink:
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth the calls which each one costs."""
+    """The same rows in batches large enough to be worth a call each."""
     held: list[pa.RecordBatch] = []
     row_count = size = 0
     for batch in batches:
@@ -118,7 +118,7 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows of all; in several batches only where Arrow cannot hold as many bytes in one column."""
+    """All rows in one batch; in several only where Arrow cannot hold so many bytes in one column."""
     return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 

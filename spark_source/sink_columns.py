@@ -1,4 +1,5 @@
-"""The columns of a DataFrame that is written: which there may be, of which types, and as what they go on."""
+"""The columns of a DataFrame that is written: which ones there may be, their types, and the types that the store
+gets."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
 
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import COLUMNS, near_names
-from spark_source.option_table import in_one_line
+from spark_source.options.table import in_one_line
 
 _INTEGERS: tuple[type[DataType], ...] = (IntegerType, ShortType, ByteType, LongType)
 

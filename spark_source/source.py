@@ -42,7 +42,7 @@ class RmqStoreDataSource(DataSource):
         Raises Rejected for options that neither a batch read nor a stream takes, NotAStore, UnsupportedLayout.
         """
         from rmqstore.snapshot import require_stores
-        from spark_source.options import parse_for_schema
+        from spark_source.options.reads import parse_for_schema
         from spark_source.schema import spark_schema
         from spark_source.tables import parse_table, spark_table_schema
 
@@ -61,7 +61,7 @@ class RmqStoreDataSource(DataSource):
         """
         from rmqstore.snapshot import require_stores
         from spark_source.batch_reader import BatchReader
-        from spark_source.options import parse_options
+        from spark_source.options.reads import parse_options
         from spark_source.pushdown_reader import PushdownReader, pushes_filters
         from spark_source.schema import shape_for
         from spark_source.tables import TableReader, parse_table
@@ -85,9 +85,9 @@ class RmqStoreDataSource(DataSource):
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from rmqstore.snapshot import require_stores
-        from spark_source.options import parse_stream_options
+        from spark_source.options.reads import parse_stream_options
         from spark_source.schema import shape_for
-        from spark_source.stream_reader import StreamReader
+        from spark_source.stream.reader import StreamReader
 
         read = parse_stream_options(self.options)
         require_stores(read.rows.stores)
@@ -100,8 +100,8 @@ class RmqStoreDataSource(DataSource):
 
         Raises Rejected for all that is wrong with options and columns, StoreInUse.
         """
+        from spark_source.options.writes import parse_sink_options
         from spark_source.sink import BatchSink, open_sink
-        from spark_source.sink_options import parse_sink_options
 
         request = parse_sink_options(self.options, is_stream=False)
         return BatchSink(open_sink(request, schema, overwrite), request.writer_id, request.batch_id)
@@ -109,8 +109,8 @@ class RmqStoreDataSource(DataSource):
     @errors_in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
         """A writer of one micro-batch of a stream, `overwrite` in output mode complete.  Raises as `writer`."""
+        from spark_source.options.writes import parse_sink_options
         from spark_source.sink import StreamSink, open_sink
-        from spark_source.sink_options import parse_sink_options
 
         request = parse_sink_options(self.options, is_stream=True)
         return StreamSink(open_sink(request, schema, overwrite))

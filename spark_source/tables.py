@@ -23,8 +23,8 @@ from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.columns import near_names
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.tables.tables import SCHEMAS, TableName, table_schema
-from spark_source import option_values as values
-from spark_source.option_table import parsed_options
+from spark_source.options import values
+from spark_source.options.table import parsed_options
 from spark_source.worker_errors import errors_in_one_line
 
 MESSAGES = "messages"

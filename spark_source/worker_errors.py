@@ -16,7 +16,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Around what Spark calls, as a decorator or in `with`: a StoreError that passes is the worker's last word.
+    """For functions that Spark calls, as a decorator or in `with`: a StoreError that leaves them is the worker's last
+    word.
 
     Changes nothing in a process that is not a worker of Spark.  A worker that met an error tells it and ends: what is
     set here is set for that one error.
@@ -58,7 +59,7 @@ class RefusedStream(DataSourceStreamReader):
         """Raises the error."""
         self._refuse()
 
-    # What Spark asks, all of it; Any because each has a signature of its own.
+    # All that Spark calls; Any because each has a signature of its own.
     initialOffset: Any = _refuse  # noqa: N815
     getDefaultReadLimit: Any = _refuse  # noqa: N815
     reportLatestOffset: Any = _refuse  # noqa: N815

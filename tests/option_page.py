@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from rmqstore.cli import main
-from spark_source import options, sink_options, tables
-from spark_source.option_texts import READ, WRITE, OptionText
-from spark_source.options import BATCH_ONLY, STREAM_PARSERS
+from spark_source import tables
+from spark_source.options import reads as options
+from spark_source.options import writes as sink_options
+from spark_source.options.reads import BATCH_ONLY, STREAM_PARSERS
+from spark_source.options.texts import READ, WRITE, OptionText
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 _HEAD = """# All options

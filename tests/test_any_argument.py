@@ -29,7 +29,7 @@ from rmqstore import (
 from rmqstore.arguments import shown
 from rmqstore.store import Store
 from tests.snapshot.small_store import small_store
-from tests.store.test_store import opened
+from tests.store.opened import opened
 
 LONG = "x" * 40_000
 # Made anew for each call, as an iterator is wrong only once.

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Snapshot
-from spark_source import options, sink_options, tables
-from spark_source.option_texts import READ, WRITE
+from spark_source import tables
+from spark_source.options import reads as options
+from spark_source.options import writes as sink_options
+from spark_source.options.texts import READ, WRITE
 from tests.conformance.odd_differences import ACCEPTED, row
 from tests.option_page import PAGE, page
 
@@ -30,6 +32,22 @@ def test_every_accepted_difference_from_rocketmq_is_documented() -> None:
     page = (PROJECT / "docs/differences.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| asked")]
     assert rows == [row(one) for one in ACCEPTED]
+
+
+def test_the_stories_of_recovery_have_a_test_each_and_each_test_its_story() -> None:
+    page = (PROJECT / "docs/recovery.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d, ()]+) \| ", page, re.MULTILINE)
+    told = {number for row in rows for number in re.findall(r"\d+", re.sub(r"\(.*?\)", "", row))}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests/regressions").glob("*.py"))
+    assert told == set(re.findall(r"^def test_rocketmq_(\d+)_", tests, re.MULTILINE))
+
+
+def test_every_path_on_the_house_page_exists() -> None:
+    page = (PROJECT / "rmqstore/README.md").read_text(encoding="utf-8")
+    table = page[page.index("## Where does a change go?") :]
+    paths = [path for path in re.findall(r"`([\w./]+(?:\.py|\.md|/))`", table) if path != "config/"]
+    assert len(set(paths)) > 60
+    assert [path for path in paths if not any((top / path).exists() for top in (PROJECT, PROJECT / "rmqstore"))] == []
 
 
 def test_the_page_of_options_says_what_the_code_takes() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import rmqstore
 
-_SHOW = "import sys, rmqstore, spark_source.batch_reader, spark_source.stream_reader; print(*sys.modules)"
+_SHOW = "import sys, rmqstore, spark_source.batch_reader, spark_source.stream.reader; print(*sys.modules)"
 
 
 def test_readers_import_neither_the_engine_nor_pandas():

@@ -17,7 +17,7 @@ def test_steps_run_until_stopped_and_wake_calls_early() -> None:
     worker.wake()
     assert steps.acquire(timeout=10)
     worker.stop()
-    assert not worker.is_running
+    assert "rmqstore-test" not in {thread.name for thread in threading.enumerate()}
     assert worker.failure is None
 
 

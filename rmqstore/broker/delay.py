@@ -1,4 +1,4 @@
-"""Delay levels: a message with DELAY waits in SCHEDULE_TOPIC_XXXX, in the queue of its level (store-format 6.5).
+"""Delay levels: a message with DELAY waits in SCHEDULE_TOPIC_XXXX, in the queue of its level.
 
 Java: HookUtils.handleScheduleMessage (4.9: CommitLog.asyncPutMessage) and ScheduleMessageService.messageTimeUp.  Timer
 messages of 5.x (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, which ask for any time) are read and shown like all

@@ -1,6 +1,6 @@
 """Messages that a consumer could not deal with: back to it after a while, and to the dead letters after too many times.
 
-Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ (store-format 6.8).
+Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The messages of which a transaction consists: half, copies of it, committed, given up, and op; pure forms, no state.
 
-Java: TransactionalMessageBridge, EndTransactionProcessor, DefaultTransactionalMessageCheckListener (store-format 6.6).
+Java: TransactionalMessageBridge, EndTransactionProcessor, DefaultTransactionalMessageCheckListener (docs/formats.md).
 """
 
 import enum

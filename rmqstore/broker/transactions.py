@@ -1,6 +1,6 @@
 """Transactions: messages that nobody gets before their producer commits them, and nobody if it does not.
 
-Java: TransactionalMessageServiceImpl, EndTransactionProcessor (store-format 6.6).  Stricter than Java in what a
+Java: TransactionalMessageServiceImpl, EndTransactionProcessor.  Stricter than Java in what a
 transaction is: all copies that checks made of a half message are one, so a fate once acknowledged cannot be changed
 through another copy; and op messages are written at once, never collected.
 """

@@ -8,20 +8,18 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
+from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.log.offline_clean import clean_offline, plan_offline
 from rmqstore.log.retention.plan import RetentionPolicy
-
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
     """The milliseconds of an age as `72h`."""
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    if found is None:
+    if re.fullmatch(r"[0-9]{1,9}[smhd]", text) is None:
         raise click.BadParameter(f"{text!r} is no number with s, m, h or d, such as 72h")
-    return int(found[1]) * _UNIT_MS[found[2]]
+    return parse_levels(text)[0]
 
 
 @click.command()

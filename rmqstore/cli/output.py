@@ -1,4 +1,4 @@
-"""What the commands share: arguments, errors on one line, plain tables, JSON, and text that a terminal can bear."""
+"""Shared by the commands: arguments, errors on one line, plain tables, JSON, and text that a terminal can bear."""
 
 import base64
 import datetime
@@ -28,7 +28,7 @@ _DEBUG = "rmqstore.debug"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # Of these, those that JSON leaves as they are.
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-# What errors advise for Spark, and what it comes to here.
+# Advice that errors give for Spark, and the same for the command line.
 _OPTIONS_SAID = (
     (
         "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all",
@@ -77,7 +77,7 @@ def _is_of_output(error: OSError) -> bool:
 
 
 def _output_failed(error: OSError) -> OutputFailed:
-    # What is left in the buffer would fail again where the interpreter ends, and change the exit status.
+    # The rest of the buffer would fail again when the interpreter ends, and change the exit status.
     sys.stdout = io.StringIO()
     return OutputFailed(error.strerror or str(error))
 
@@ -133,7 +133,7 @@ def one_line(error: Exception) -> str:
 
 
 def open_stores(stores: Sequence[str], opened: Callable[[Paths], Snapshot] = open_snapshot) -> Snapshot:
-    """The snapshot of the STORE arguments, by `opened`: paths, or NAME=PATH for each; a path behind a NAME=PATH is a
+    """The snapshot of the STORE arguments, by `opened`: paths, or NAME=PATH for each; a path after a NAME=PATH is a
     directory of its commitlog.  Raises as open_snapshot.
     """
     if not _NAMED.fullmatch(stores[0]):
@@ -244,7 +244,7 @@ def body_fields(body: bytes | None) -> dict[str, str | None]:
 def body_text(body: bytes | None, line_end: str, size_max: int | None = None) -> str:
     """A body for reading: its text, its lines joined by `line_end`, or its size and first bytes when it is no text.
 
-    At most `size_max` characters of it; what is behind them costs nothing.
+    At most `size_max` characters of it; the rest costs nothing.
     """
     if body is None:
         return ""

@@ -161,7 +161,7 @@ def _lost(queue: QueueFiles, file: StoredFile, wanted: tuple[int, int], error: O
 
 
 def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Where an entry is written; a BatchCQ unit also needs a base offset and a count (store-format: valid unit)."""
+    """Where an entry is written; a BatchCQ unit also needs a base offset and a count (docs/formats.md)."""
     valid = is_valid(entries)
     if kind == BATCH:
         valid &= (entries["base_queue_offset"] >= 0) & (entries["message_count"] > 0)

@@ -168,7 +168,7 @@ def _heads(disk: ReadableDisk, directory: str) -> list[bytes]:
 
 def _is_log_head(head: bytes) -> bool:
     """Whether a record, or the blank that fills up a file, begins so."""
-    magics = (message.MAGIC_V1, message.MAGIC_V2, message.MAGIC_BLANK)
+    magics = (*message.MESSAGE_MAGICS, message.MAGIC_BLANK)
     return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
 
 

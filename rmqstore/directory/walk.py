@@ -159,7 +159,7 @@ def _claimed_size(page: Bytes, position: int) -> int | None:
     if len(page) - position < message.BLANK.size:
         return None
     size, magic = message.BLANK.struct.unpack_from(page, position)
-    if magic not in (message.MAGIC_V1, message.MAGIC_V2) or size < message.RECORD_SIZE_MIN:
+    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
         return None
     return int(size)
 
@@ -178,7 +178,7 @@ def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
-    recovery cut off and left in the file must not come back (store-format: truncation does not erase).
+    recovery cut off and left in the file must not come back (docs/recovery.md).
     """
     offset += 1
     while offset < limits.stop:

@@ -1,7 +1,7 @@
-"""Property blocks of which every byte but those of the values is the same: one program's messages, with values of the
-same sizes.
+"""Property blocks that differ only inside their values: same names, same order, values of equal length, as one program
+writes them.
 
-One look at all bytes says that they are so; then what was found in the first block is where it is in all of them.
+One look at all bytes tells; then the places found in the first block hold for all of them.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ def one_size(offsets: Places) -> int:
 
 
 def are_alike(blocks: Bytes, size: int, values: Slices) -> bool:
-    """Whether all blocks of `size` bytes, laid end to end, are the first one but for what its `values` (place and size
-    in the block) hold; and in those, marks stand at the same places.
+    """Whether all blocks of `size` bytes, laid end to end, equal the first one outside of its `values` (place and size
+    in the block), and have their marks at the same places inside of them.
     """
     caps = np.full(size, 0xFF, np.uint8)
     for start, value_size in values:

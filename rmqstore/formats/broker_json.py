@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.arguments import I32_MAX, I64_MAX
 from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.formats.java_text import java_text
 
@@ -34,8 +35,6 @@ _STEPS[[ord("{"), ord("[")]] = 1
 _STEPS[[ord("}"), ord("]")]] = -1
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
-_I32_MAX = 2**31 - 1
-_I64_MAX = 2**63 - 1
 _I64 = range(-(2**63), 2**63)
 
 # Bits of TopicConfig.perm (Java: PermName).
@@ -54,7 +53,7 @@ class DataVersion:
 
     def next(self, now_ms: int) -> "DataVersion":
         """The version after one more change."""
-        return DataVersion((self.counter + 1) & _I64_MAX, now_ms, self.state_version)
+        return DataVersion((self.counter + 1) & I64_MAX, now_ms, self.state_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def _quote_keys(text: str) -> str:
 
 
 def _refuse_depth(between: str, strings: Sequence[str]) -> None:
-    """Raises Corrupt for brackets nested too deep in what stands between the strings of a text."""
+    """Raises Corrupt for brackets nested too deep outside of the strings of a text."""
     marks = np.frombuffer(between.encode("latin-1", "replace"), np.uint8)
     places = np.flatnonzero(_STEPS[marks])
     depths = np.cumsum(_STEPS[marks[places]], dtype=np.int64)
@@ -269,7 +268,7 @@ def _numbers(table: dict[str, Any]) -> dict[int, int]:
     """An object of integers keyed by queue ids or levels."""
     numbers = {}
     for key, value in table.items():
-        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= _I32_MAX):
+        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= I32_MAX):
             raise Corrupt("", 0, f"{key!r} is no queue id")
         numbers[int(key)] = _integer(value, key)
     return numbers
@@ -288,7 +287,7 @@ def _number(entry: dict[str, Any], name: str, default: int) -> int:
 
 def _count(entry: dict[str, Any], name: str, default: int) -> int:
     value = _number(entry, name, default)
-    if not 0 <= value <= _I32_MAX:
+    if not 0 <= value <= I32_MAX:
         raise Corrupt("", 0, f"{name} is {value}")
     return value
 

@@ -33,11 +33,6 @@ class Checkpoint:
         """Messages stored until then are in the commitlog and in the consume queues for sure (0: nothing is sure)."""
         return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - _MARGIN_MS)
 
-    @property
-    def min_timestamp_index_ms(self) -> int:
-        """The same with the index files."""
-        return min(self.min_timestamp_ms, self.index_timestamp_ms)
-
 
 def read_checkpoint(data: bytes | memoryview) -> Checkpoint:
     """The checkpoint that a file holds; bytes beyond its end count as zero, as Java's mapping makes them."""

@@ -22,7 +22,7 @@ class BodyError(ValueError):
 def decompress(body: bytes | memoryview, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """The body as its producer sent it; a body without the bit COMPRESSED comes back as it is.
 
-    Never makes more than `size_max` bytes (one more is tried).  As in Java's client, bytes behind a zlib stream are
+    Never makes more than `size_max` bytes (one more is tried).  As in Java's client, bytes after a zlib stream are
     ignored, LZ4 and Zstandard frames may follow each other and nothing else may.  Raises BodyError for an unknown
     compression, damage, a cut stream and a body beyond `size_max`.
     """

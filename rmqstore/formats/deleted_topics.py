@@ -21,7 +21,7 @@ _LOG_END, _IS_PENDING = "logEnd", "isPending"
 class DeletedTopic:
     """Records of a topic that stand before `log_end` in the log are in none of its queues.
 
-    `is_pending`: the deletion was decided and not done with, so that queues, table and offsets may still have it.
+    `is_pending`: the deletion was decided and is not finished, so queues, table and offsets may still have it.
     """
 
     log_end: int
@@ -55,10 +55,11 @@ def deleted_topics_text(topics: DeletedTopics) -> str:
 
 
 def honoured(noted: DeletedTopic, queues: Sequence[tuple[int, int]]) -> tuple[int, list[bool]]:
-    """Before which offset of the log a topic has no messages, and which of its queues are left of the deletion.
+    """Returns the offset of the log before which a topic has no messages, and of each of its queues whether the
+    deletion left it over.
 
-    `queues` are the places in the log of the first and the last message that each of them has.  A broker that recovers
-    the store dispatches again what it finds: what it brought back into the queues is there.
+    `queues` are the offsets of the first and the last message of each.  A broker that recovers the store dispatches
+    again what it finds: messages that it brought back into the queues are there.
     """
     leaving = [noted.is_pending and last < noted.log_end for _, last in queues]
     firsts = [first for (first, _), goes in zip(queues, leaving, strict=True) if not goes]

@@ -1,4 +1,4 @@
-"""DLedger's log, as far as it takes to know one: the head of an entry in a node's `data` files.  Java: DLedgerEntry."""
+"""DLedger's log, just enough to recognize one: the head of an entry in a node's `data` files.  Java: DLedgerEntry."""
 
 import struct
 

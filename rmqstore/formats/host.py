@@ -17,8 +17,8 @@ _TEXT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>-?[
 def decode_host(buffer: bytes | memoryview, position: int, size: int) -> str:
     """The host of `size` 8 or 20 bytes at `position`: `203.0.113.9:10911` or `[2001:db8::1]:10911`.
 
-    IPv6 reads as RFC 5952 wants it.  The port is shown as stored, also where no socket has such a one.  Raises
-    ValueError for another size or a buffer that ends before.
+    IPv6 reads as RFC 5952 wants it.  The port is shown as stored, even if no socket can have it.  Raises ValueError for
+    another size or a buffer that ends before.
     """
     host = bytes(buffer[position : position + size])
     if len(host) != size or size not in (SIZE_V4, SIZE_V6):

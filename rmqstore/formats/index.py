@@ -4,7 +4,6 @@ A file is the header, S slots, N items (item 0 is never used).  A slot holds the
 an item the number of the one before.  S and N are not stored: see `infer_sizes`.  Java: IndexFile, IndexHeader.
 """
 
-import struct
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,12 +39,11 @@ _CANDIDATE_COUNT_MAX = 256
 # Of the items looked at, so many must agree: damage spoils some, a wrong S spoils nearly all.
 _AGREEMENT_MIN = 0.5
 
-_OFFSET = struct.Struct(">q")
 _Words = npt.NDArray[np.uint32]
 
 
 class Pages(Protocol):
-    """A file that is looked at in parts: a slice of it brings those bytes, a mapping's without a copy."""
+    """A file that is read in parts: a slice reads those bytes; of a mapping it is no copy."""
 
     def __len__(self) -> int: ...
 
@@ -210,7 +208,7 @@ def _candidates(data: Pages, header: IndexHeader) -> list[int]:
 
     def stands(offset: int, item: int) -> npt.NDArray[np.bool_]:
         """Where that item has this physical offset, for each S."""
-        high, low = np.frombuffer(_OFFSET.pack(offset), np.uint32)
+        high, low = np.frombuffer(offset.to_bytes(8, "big", signed=True), np.uint32)
         at = ITEM.offset["physical_offset"] // word_size
         places: npt.NDArray[np.bool_] = (column(item, at) == high) & (column(item, at + 1) == low)
         return places
@@ -251,7 +249,8 @@ def _agreement(data: Pages, slot_count: int) -> float:
 def _rows(
     data: Pages, dtype: np.dtype[Any], start: int, count: int, numbers: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
-    """Those of `count` values from byte `start` on; of a file that is no memory only they are read."""
+    """The values of these numbers, of `count` that begin at byte `start`; only they are read, unless the file is in
+    memory."""
     if isinstance(data, bytes | memoryview):
         return _array(data, dtype, count, start)[numbers]
     size = dtype.itemsize

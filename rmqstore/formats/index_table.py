@@ -5,10 +5,12 @@ layout, the scalar reader, and what a file is.
 """
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.arguments import I32_MAX
 from rmqstore.formats.index import (
     HEADER,
     ITEM,
@@ -25,7 +27,6 @@ from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Bytes, Ints, Places, gather_bytes
 from rmqstore.formats.properties import KEY_SEPARATOR
 
-_I32_MAX = 2**31 - 1
 _MASK = 0xFFFFFFFF
 _SEPARATOR = ord(KEY_SEPARATOR)
 # Texts of few bytes in all are hashed as one padded matrix: twenty numpy calls, whatever their length.
@@ -50,11 +51,11 @@ def put_items(view: View, slot_count: int, item_count: int, hashes: Ints, offset
 
     `view` is the whole file, writable, at least `file_size(slot_count, item_count)` bytes; the three int64[n] are the
     key hashes (0 … 2**31 - 1, `java_hash.index_hash`), the commitlog offsets and the store times of the items in the
-    order of the log.  A wrong count or slot that a damaged file holds is met as Java meets it.
+    order of the log.  A wrong count or slot that a damaged file holds is treated as Java treats it.
 
-    Who reads the mapping meanwhile always finds a searchable file: items are written before the count that makes them
-    known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for a
-    view that is too short and for a hash below 0.
+    Whoever reads the mapping meanwhile always finds a searchable file: items are written before the count that makes
+    them known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for
+    a view that is too short and for a hash below 0.
     """
     page = np.frombuffer(view, np.uint8)
     if len(page) < file_size(slot_count, item_count):
@@ -68,26 +69,34 @@ def put_items(view: View, slot_count: int, item_count: int, hashes: Ints, offset
     if int(hashes.min()) < 0:
         raise ValueError("a key hash is never negative")
     slots = np.frombuffer(page, SLOT.dtype, slot_count, HEADER.size)["newest_item"]
-    touched, newest, previous, new_count = _link(slots, hashes % slot_count, count)
+    chains = _link(slots, hashes % slot_count, count)
 
     items = np.frombuffer(page, ITEM.dtype, taken, file_size(slot_count, count))
     items["key_hash"] = hashes
     items["physical_offset"] = offsets
     items["delay_s"] = _delays(store_ms, int(header["begin_timestamp_ms"][0]), count)
-    items["previous_item"] = previous
+    items["previous_item"] = chains.previous
     if count <= 1:
         header["begin_timestamp_ms"], header["begin_offset"] = store_ms[0], offsets[0]
-    header["used_slot_count"] += new_count
+    header["used_slot_count"] += chains.new_count
     header["index_count"] = count + taken
-    slots[touched] = newest
+    slots[chains.touched] = chains.newest
     header["end_timestamp_ms"], header["end_offset"] = store_ms[-1], offsets[-1]
     return taken
 
 
-def _link(slots: npt.NDArray[np.int32], wanted: Ints, count: int) -> tuple[Ints, Ints, Ints, int]:
-    """How new items hang in their chains: the slots touched, the newest item of each, the previous item of every new
-    item (int64[n]), and how many puts found an empty slot.
-    """
+class _Chains(NamedTuple):
+    """How n new items hang in their chains: the slots touched, the newest item of each of these, the previous item of
+    every new one, int64[n], and how many found an empty slot."""
+
+    touched: Ints
+    newest: Ints
+    previous: Ints
+    new_count: int
+
+
+def _link(slots: npt.NDArray[np.int32], wanted: Ints, count: int) -> _Chains:
+    """The chains of items that want these slots, in their order; `count` is the number of the first."""
     taken = len(wanted)
     order = wanted << _ROW_BITS | np.arange(taken)
     order.sort()
@@ -106,7 +115,7 @@ def _link(slots: npt.NDArray[np.int32], wanted: Ints, count: int) -> tuple[Ints,
     previous = np.empty(taken, np.int64)
     previous[rows] = before
     lasts = np.append(firsts[1:], taken) - 1
-    return touched, numbers[lasts], previous, int(np.count_nonzero(stored == 0))
+    return _Chains(touched, numbers[lasts], previous, int(np.count_nonzero(stored == 0)))
 
 
 def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
@@ -117,7 +126,7 @@ def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
     if count <= 1:
         first_ms = int(store_ms[0])
         delays[1:] = (store_ms[1:] - first_ms) // 1000 if first_ms > 0 else 0
-    return delays.clip(0, _I32_MAX, out=delays)
+    return delays.clip(0, I32_MAX, out=delays)
 
 
 def is_whole(data: Pages, slot_count: int) -> bool:
@@ -135,10 +144,10 @@ def is_whole(data: Pages, slot_count: int) -> bool:
         hashes, places = rows["key_hash"].astype(np.int64), rows["physical_offset"].astype(np.int64)
         if int(hashes.min()) < 0 or int(rows["delay_s"].min()) < 0 or int(places[0]) < place:
             return False
-        touched, newest, previous, _ = _link(slots, hashes % slot_count, first)
-        if not np.array_equal(previous, rows["previous_item"]) or (places[1:] < places[:-1]).any():
+        chains = _link(slots, hashes % slot_count, first)
+        if not np.array_equal(chains.previous, rows["previous_item"]) or (places[1:] < places[:-1]).any():
             return False
-        slots[touched] = newest
+        slots[chains.touched] = chains.newest
         place = int(places[-1])
     return count > 1 and np.array_equal(slots, read_slots(data, slot_count))
 
@@ -211,7 +220,7 @@ def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.in
 
 
 def _of_few_sizes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.int32] | None:
-    """`text_hashes` of those of each size by themselves; None where that is no gain, as there are many sizes."""
+    """`text_hashes`, one size at a time; None where there are too many sizes for that to pay."""
     if int(sizes.max()) > _GROUPED_WIDTH_MAX:
         return None
     present = np.flatnonzero(np.bincount(np.maximum(sizes, 0)))
@@ -254,7 +263,7 @@ def key_hashes(prefix_hashes: Ints, data: Bytes, starts: Places, sizes: Places) 
 def index_hashes(of_texts: npt.NDArray[np.int32]) -> Ints:
     """The key hashes that string hashes int32[n] make: `java_hash.index_hash`, int64[n]."""
     hashes = np.abs(of_texts.astype(np.int64))
-    hashes[hashes > _I32_MAX] = 0
+    hashes[hashes > I32_MAX] = 0
     return hashes
 
 
@@ -274,22 +283,30 @@ def merged(total: int, first_places: Ints, first: Places, second_places: Ints, s
     return values
 
 
-def split_keys(data: Bytes, starts: Places, sizes: Places) -> tuple[Ints, Ints, Ints]:
-    """The pieces between single spaces of n values that lie in ascending order in `data` (size -1: absent): start, size
-    and value number of each that is not empty.
+class KeyPieces(NamedTuple):
+    """Where the single keys begin, how long they are, and which value each is of: int64[pieces] three times."""
+
+    starts: Ints
+    sizes: Ints
+    rows: Ints
+
+
+def split_keys(data: Bytes, starts: Places, sizes: Places) -> KeyPieces:
+    """The pieces between single spaces, but for empty ones, of n values that lie in ascending order in `data` (size -1:
+    absent).
     """
     rows = np.flatnonzero(sizes > 0)
     low: Ints = starts[rows].astype(np.int64)
     high = low + sizes[rows]
     if not len(rows):
-        return low, high, rows
+        return KeyPieces(low, high, rows)
     spaces = np.flatnonzero(data == _SEPARATOR)
     if len(spaces):
         values = np.searchsorted(low, spaces, side="right") - 1
         inside = (values >= 0) & (spaces < high[values])
         spaces, values = spaces[inside], values[inside]
     if not len(spaces):
-        return low, high - low, rows
+        return KeyPieces(low, high - low, rows)
     # Values do not overlap, so the k-th begin in order belongs to the k-th end in order.
     before = np.arange(len(rows)) + np.searchsorted(spaces, low)
     after = np.arange(len(spaces)) + values + 1
@@ -298,4 +315,4 @@ def split_keys(data: Bytes, starts: Places, sizes: Places) -> tuple[Ints, Ints, 
     begins = merged(total, before, low, after, spaces + 1)
     ends = merged(total, after - 1, spaces, np.append(before[1:], total) - 1, high)
     kept = ends > begins
-    return begins[kept], (ends - begins)[kept], owners[kept]
+    return KeyPieces(begins[kept], (ends - begins)[kept], owners[kept])

@@ -1,7 +1,7 @@
-"""The body of a batch: its messages one behind the other.  An inner batch (5.x) is stored like that as one record.
+"""The body of a batch: its messages one after the other.  An inner batch (5.x) is stored so, as one record.
 
-Whether a record goes into a batch queue or a plain one its topic decides (broker_json.TopicConfig.has_batch_queues);
-what stands here is which numbers it has in a batch queue, and who may say that it is a batch.  Java:
+Whether a record goes into a batch queue or a plain one, its topic decides (broker_json.TopicConfig.has_batch_queues).
+Here: the numbers that a record has in a batch queue, and which records may say that they are batches.  Java:
 MessageDecoder.encodeMessage and decodeMessage, CommitLog.setBatchSizeIfNeeded, HookUtils.checkInnerBatch.
 """
 
@@ -27,11 +27,10 @@ PIECE_HEAD = Layout(
     ("body_size", "i4"),  # the body follows
 )
 assert PIECE_HEAD.size == 20
-PROPERTIES_SIZE = Layout(("properties_size", "i2"))  # the properties follow
 
 COUNT_MAX = 2**15 - 1  # messages of a batch that a unit can say
-PIECE_SIZE_MIN = PIECE_HEAD.size + PROPERTIES_SIZE.size  # of a message without body and properties
-_COUNT, _BASE = _NAMES = (INNER_COUNT.encode(), INNER_BASE.encode())
+PIECE_SIZE_MIN = PIECE_HEAD.size + message.PROPERTIES_SIZE.size  # of a message without body and properties
+_NAMES = (INNER_COUNT.encode(), INNER_BASE.encode())
 _BOTH = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 
@@ -82,7 +81,7 @@ def record_numbers(located: Located) -> RecordNumbers:
 
 
 def inner_batch_rows(located: Located, numbers: RecordNumbers) -> Mask:
-    """Which records say by all that they have that they are inner batches, whatever their queue is: bool[n].
+    """Which records say that they are inner batches in every way in which they can, whatever their queue: bool[n].
 
     INNER_BASE is written only where a batch queue gives the numbers.  4.9 and putMessages store the bits without it in
     plain queues: there they mean nothing.
@@ -98,7 +97,7 @@ def without_batch_flags(flags: sys_flag.Flags) -> sys_flag.Flags:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One message of a batch: what it has of its own.  `properties` is a block as in a record."""
+    """One message of a batch: the parts of it that are its own.  `properties` is a block as in a record."""
 
     flag: int
     body: bytes
@@ -126,8 +125,8 @@ def read_pieces(body: bytes) -> list[Piece]:
         if not 0 <= body_size <= total_size - PIECE_SIZE_MIN:
             raise Corrupt("", position, f"body of {body_size} bytes in a batched message of {total_size}")
         body_at = position + PIECE_HEAD.size
-        (properties_size,) = PROPERTIES_SIZE.struct.unpack_from(body, body_at + body_size)
-        properties_at = body_at + body_size + PROPERTIES_SIZE.size
+        (properties_size,) = message.PROPERTIES_SIZE.struct.unpack_from(body, body_at + body_size)
+        properties_at = body_at + body_size + message.PROPERTIES_SIZE.size
         if properties_at + properties_size != end:
             raise Corrupt("", position, f"sizes {body_size}, {properties_size} in a batched message of {total_size}")
         pieces.append(Piece(flag, body[body_at : body_at + body_size], body[properties_at:end]))
@@ -145,9 +144,9 @@ def counted_pieces(body: bytes, count: int) -> list[Piece] | None:
 
 
 def numbers_said(record: message.Record, base: int, count: int) -> tuple[int, int] | None:
-    """The queue offset and the number of messages of a record in a batch queue, each as two of three voices have it:
-    the unit's (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  A record
-    that says nothing of messages inside is one.  None where no two agree.
+    """The queue offset and the number of messages of a record in a batch queue, each where two of three sources agree:
+    the unit (`base`, `count`), the record's property, and its queueOffset field or the pieces of its body.  A record
+    that says nothing of messages inside counts as one.  None where no two agree.
     """
     said = parse_properties(record.properties)
     base_said = _said_twice([record.queue_offset, base, _number(said.get(INNER_BASE, "").encode())])
@@ -173,7 +172,7 @@ def _piece_count(record: message.Record) -> int | None:
 
 
 def _said_twice(numbers: list[int | None]) -> int | None:
-    """What at least two of three say."""
+    """The number that at least two of three say; None where no two agree."""
     return next((number for number in numbers if number is not None and numbers.count(number) > 1), None)
 
 
@@ -183,5 +182,5 @@ def encode_pieces(pieces: list[Piece]) -> bytes:
     for piece in pieces:
         total_size = PIECE_SIZE_MIN + len(piece.body) + len(piece.properties)
         batch += PIECE_HEAD.struct.pack(total_size, 0, 0, piece.flag, len(piece.body)) + piece.body
-        batch += PROPERTIES_SIZE.struct.pack(len(piece.properties)) + piece.properties
+        batch += message.PROPERTIES_SIZE.struct.pack(len(piece.properties)) + piece.properties
     return bytes(batch)

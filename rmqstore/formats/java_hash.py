@@ -1,4 +1,4 @@
-"""Java's String.hashCode, which tags codes and index keys are made of.
+"""Java's String.hashCode, from which tags codes and index keys are made.
 
 h = Σ c(i)·31^(n-1-i) over the UTF-16 code units, modulo 2**32, read as a signed 32-bit integer.
 """

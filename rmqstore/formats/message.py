@@ -1,4 +1,4 @@
-"""One message record of the commitlog (store-format: message versions 1 and 2, blank records): the scalar codec.
+"""One message record of the commitlog (docs/formats.md: versions 1 and 2, blank records): the scalar codec.
 
 It is the specification that the vector codec, `message_columns`, is tested against.
 """
@@ -13,6 +13,7 @@ NO_DATA = "no data"  # the reason of a Torn place that was never written
 MAGIC_V1 = -626843481  # DA A3 20 A7
 MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
 MAGIC_BLANK = -875286124  # CB D4 31 94
+MESSAGE_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 # totalSize … bornTimestamp: the part that stands at the same place in every record.
 HEAD = Layout(
@@ -106,7 +107,7 @@ def host_sizes(sys_flag: int) -> tuple[int, int]:
 
 
 def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | Torn:
-    """What stands at `position` of `buffer`.  Checks lengths, not CRCs; never raises for any bytes.
+    """The record, blank or torn place at `position` of `buffer`.  Checks lengths, not CRCs; never raises for any bytes.
 
     `buffer` ends where readable data ends: a record that reaches over its end is Torn.
     """
@@ -116,7 +117,7 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
     total_size, magic = BLANK.struct.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return Blank(position, total_size)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    if magic not in MESSAGE_MAGICS:
         return Torn(position, NO_DATA if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
     if not RECORD_SIZE_MIN <= total_size <= room:
         return Torn(position, f"record size {total_size} with {room} bytes left")

@@ -6,6 +6,7 @@ the page: one gather per field, no copy of whole records.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ def gather(page: Bytes, positions: Places, kind: str) -> npt.NDArray[np.signedin
 
 
 def _opaque(page: Bytes, positions: Places, size: int, shift: int = 0) -> npt.NDArray[np.void]:
-    """`size` bytes at `shift` bytes behind each position as V<size>[n] (copy).
+    """`size` bytes that begin `shift` bytes after each position as V<size>[n] (copy).
 
     numpy gathers opaque bytes twice as fast as unaligned numbers, and six times as fast as structures.
     """
@@ -104,10 +105,10 @@ class Located:
 def locate(page: Bytes, starts: Ints, end: int | None = None, topic: bytes = b"") -> Located:
     """Finds the parts of the records at `starts`; the vector twin of message.read_record.
 
-    `end` (default: the page's) is where readable data ends.  `topic` is the name that all records are expected to
-    have: where they do, one look reads what otherwise takes three, each of which may miss every cache.  `sound` tells
-    where a whole record with lengths that add up stands; CRCs and meaning are not looked at.  Any bytes are safe: sizes
-    are checked before they are followed.
+    `end` (default: the page's) is where readable data ends.  `topic` is the name that all records are expected to have:
+    where they do, one look reads what otherwise takes three, each of which may miss every cache.  `sound` tells where a
+    whole record with lengths that add up stands; CRCs and meaning are not checked.  Any bytes are safe: sizes are
+    checked before they are used.
     """
     end = len(page) if end is None else end
     starts = starts.astype(np.int64, copy=False)
@@ -185,7 +186,7 @@ def _shift_fronts(
     page: Bytes, starts: Ints, flags: npt.NDArray[np.int32], rows: npt.NDArray[np.intp],
     parts: tuple[npt.NDArray[np.void], Ints],
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """Reads what stands behind an IPv6 host from where it stands; returns bytes of both hosts and storeHost's place.
+    """Reads the fields that an IPv6 host moves; returns the sizes of both hosts and where storeHost begins.
 
     `rows` are those with an IPv6 host; of those that the page cuts the fields stay as they are, which sizes then
     refute.
@@ -232,9 +233,17 @@ def compare_bytes(page: Bytes, positions: Places, wanted: bytes) -> Mask:
     return same
 
 
-def _words(wanted: bytes) -> Iterator[tuple[int, str, np.unsignedinteger]]:
-    """`wanted` in words of one size: where each begins, its numpy kind and its value."""
+class _Word(NamedTuple):
+    """A number that stands for some bytes: where they begin, its numpy kind and its value."""
+
+    step: int
+    kind: str
+    value: np.unsignedinteger
+
+
+def _words(wanted: bytes) -> Iterator[_Word]:
+    """`wanted` in words of one size, which overlap where its length asks for it."""
     width = max(size for size in (1, 2, 4, 8) if size <= len(wanted))
     kind = f"<u{width}"
     for step in sorted({*range(0, len(wanted) - width, width), len(wanted) - width}):
-        yield step, kind, np.frombuffer(wanted, kind, 1, step)[0]
+        yield _Word(step, kind, np.frombuffer(wanted, kind, 1, step)[0])

@@ -1,4 +1,4 @@
-"""The types of a message's fields: what a put looks at only where they are not exactly those that it expects."""
+"""The types of a message's fields.  A put comes here only with a field whose type is not exactly the one it expects."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -41,9 +41,8 @@ def plain_message(message: Message) -> Message:
 
 
 def with_plain_numbers(message: Message) -> Message:
-    """The message with plain integers where something stands that means one; all else as it is, for a hook may make it
-    right.
-    """
+    """The message with plain integers where a value means one; all else stays as it is, since a hook may still put it
+    right."""
     fields: dict[str, Any] = {}
     for name in _INTEGERS:
         value = getattr(message, name)
@@ -56,8 +55,8 @@ def with_plain_numbers(message: Message) -> Message:
 
 
 def settled_keys(message: Message) -> Any:
-    """The keys of a message, and from now on in it, as they can be looked at more than once: an iterator brings them
-    only the first time, and the message may be put again, or why it was refused may be looked for.
+    """The keys of a message as a sequence, which replaces them in it: an iterator would give them only once, and the
+    message may be put again, or the reason of its refusal looked for.
     """
     if isinstance(message.keys, Iterator):
         message.keys = tuple(message.keys)

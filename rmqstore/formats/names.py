@@ -2,6 +2,8 @@
 
 import re
 
+from rmqstore.arguments import I32_MAX, I64_MAX
+
 # Topic and queue id.
 QueueKey = tuple[str, int]
 
@@ -19,7 +21,7 @@ CHECKPOINT_FILE = "checkpoint"
 _ROOT_FILE = re.compile(
     r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"
 )
-# What config/ may hold, up to the first dot.
+# The names in config/, up to the first dot.
 _CONFIG_FILES = frozenset(
     (
         "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
@@ -27,13 +29,11 @@ _CONFIG_FILES = frozenset(
         "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics",
     )
 )  # fmt: skip
-# What a wrong path is answered with: the next step.
+# The next step, for the answer to a wrong path.
 ROOT_WANTED = "give the broker's storePathRootDir, the directory that holds commitlog/"
 LOG_WANTED = "give the directory that holds commitlog/"
 
-_I64_MAX = 2**63 - 1
 _START_MAX = 2**62  # so that the end of a file fits 64 bits as well
-_I32_MAX = 2**31 - 1
 
 # Java: MixAll (prefixes) and TopicValidator (the rest), read in 5.3.
 RETRY_PREFIX = "%RETRY%"
@@ -82,7 +82,7 @@ def parse_start(name: str) -> int | None:
 
 def format_start(start: int) -> str:
     """The file name of a file that starts at byte `start`.  Raises ValueError outside 0 … 2**63 - 1."""
-    if not 0 <= start <= _I64_MAX:
+    if not 0 <= start <= I64_MAX:
         raise ValueError(f"a file cannot start at {start}")
     return f"{start:020d}"
 
@@ -100,7 +100,7 @@ def parse_queue_id(name: str) -> int | None:
     if not _QUEUE_ID.fullmatch(name):
         return None
     queue_id = int(name)
-    return queue_id if queue_id <= _I32_MAX else None
+    return queue_id if queue_id <= I32_MAX else None
 
 
 def is_root_file(name: str) -> bool:

@@ -7,6 +7,7 @@ all forms.
 import re
 from collections.abc import Mapping
 
+from rmqstore.arguments import I32_MAX
 from rmqstore.formats.java_text import java_text
 
 NAME_END = b"\x01"
@@ -23,26 +24,19 @@ REAL_QUEUE_ID = "REAL_QID"
 TRANSACTION_PREPARED = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
-REGION = "MSG_REGION"
-TRACE_ON = "TRACE_ON"
 UNIQUE_KEY = "UNIQ_KEY"
 INNER_COUNT = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 TRANSACTION_ID = "__transactionId__"
 CLUSTER = "CLUSTER"
-SHARDING_KEY = "__SHARDINGKEY"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 CRC32 = "__CRC32#"
-DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
-DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
-_I32_MAX = 2**31 - 1
 
 # KEYS holds several keys, a TAGS expression several tags.
 KEY_SEPARATOR = " "
@@ -89,7 +83,7 @@ def parse_int(text: str) -> int | None:
     if not _NUMBER.fullmatch(text):
         return None
     number = int(text)
-    return number if -_I32_MAX - 1 <= number <= _I32_MAX else None
+    return number if -I32_MAX - 1 <= number <= I32_MAX else None
 
 
 def split_keys(keys: str) -> list[str]:

@@ -51,7 +51,7 @@ class Pieces:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def with_same_names(self) -> "Pieces":
-        """The same with `same_names`: a look at all names, for who asks for more than a few of them."""
+        """The same with `same_names`: a look at all names, which pays where more than a few are asked for."""
         if self.same_names is not None:
             return self
         names: list[bytes] = []
@@ -110,10 +110,10 @@ class Pieces:
 
     def _values_of(self, hits: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
         """The values of some pieces, by block."""
-        places, behind = self.places, np.cumsum(self.counts)
-        if len(hits) == len(behind) and ((hits < behind) & (hits >= behind - self.counts)).all():
+        places, ends = self.places, np.cumsum(self.counts)
+        if len(hits) == len(ends) and ((hits < ends) & (hits >= ends - self.counts)).all():
             return places.value_start[hits].astype(np.int64), places.value_size[hits].astype(np.int64)  # one a block
-        rows = np.searchsorted(behind, hits, side="right")
+        rows = np.searchsorted(ends, hits, side="right")
         starts = np.zeros(len(self.counts), np.int64)
         sizes = np.full(len(self.counts), -1, np.int64)
         starts[rows] = places.value_start[hits]
@@ -238,9 +238,7 @@ def _same_width(nexts: Places, offsets: Places, name_sizes: Places) -> int:
 
 
 def _piece_nexts(data: Bytes, offsets: Places, value_ends: Places) -> Places:
-    """Where the next piece would begin after each piece, ascending: behind every 0x02, and the end of an unclosed
-    block.
-    """
+    """Where the next piece would begin after each, ascending: after every 0x02, and at the end of an unclosed block."""
     nexts = value_ends + 1
     block_ends = offsets[1:][np.diff(offsets) > 0]
     unclosed = block_ends[data[block_ends - 1] != VALUE_END]

@@ -1,54 +1,24 @@
 """Consume-queue entries: 20 bytes a message in consumequeue/<topic>/<queueId>/<first byte offset>."""
 
-import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats import names
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.queue_extension import is_extension_address
 
 QUEUE_ENTRY = Layout(
     ("physical_offset", "i8"),  # of the record in the commitlog
     ("size", "i4"),  # bytes of the whole record
-    ("tags_code", "i8"),  # see TagsCode
+    # Java's string hash of TAGS, 0 without tags; in SCHEDULE_TOPIC_XXXX the time of delivery in ms since the epoch; or
+    # the address of an extension unit, which has the code (queue_extension.is_extension_address).
+    ("tags_code", "i8"),
 )
 
 # Java: ConsumeQueue.fillPreBlank: the units before the first real one of a queue that begins above 0.
 PRE_BLANK_SIZE = 0x7FFFFFFF
 # Slots nearer than this are read together.
 _NEAR_SLOTS = 4096
-
-
-class TagsCodeKind(enum.Enum):
-    """What the third field of an entry holds."""
-
-    TAG_HASH = "hash"  # Java's string hash of TAGS, 0 without tags
-    DELIVERY_TIME = "delivery time"  # ms since the epoch, in SCHEDULE_TOPIC_XXXX
-    EXTENSION_ADDRESS = "extension address"  # of a unit in consumequeue_ext/
-
-
-@dataclass(frozen=True, slots=True)
-class TagsCode:
-    """A tags code with its meaning, so that no later code can mix them up."""
-
-    kind: TagsCodeKind
-    value: int
-
-
-def tags_code_of(topic: str, value: int) -> TagsCode:
-    """The meaning of an entry's third field in a queue of `topic`.
-
-    A delayed message without a delay level keeps the tag hash; hashes fit 32 bits, delivery times of our era do not.
-    """
-    if is_extension_address(value):
-        return TagsCode(TagsCodeKind.EXTENSION_ADDRESS, value)
-    if topic == names.SCHEDULE_TOPIC and value > 2**31 - 1:
-        return TagsCode(TagsCodeKind.DELIVERY_TIME, value)
-    return TagsCode(TagsCodeKind.TAG_HASH, value)
 
 
 def read_entries(data: bytes | memoryview) -> npt.NDArray[np.void]:

@@ -60,7 +60,7 @@ def chain(page: Bytes, position: int, places: Ints | None = None) -> Ints:
     """Starts of the whole records that follow each other from `position` on, by size and magic alone; int64[n].
 
     Ends before a record that the page cuts, a blank, or anything that is no record.  `places`, ascending, are where
-    records are said to begin: as far as that is so, nothing is searched, which spares looking at every byte.
+    records are said to begin: as far as that is right, nothing is searched, and not every byte is looked at.
     """
     if places is None or not len(told := _told(page, position, places)):
         return _searched(page, position)

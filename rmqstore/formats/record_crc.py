@@ -129,7 +129,7 @@ def _byte_table() -> _Words:
 
 
 def _word_table(registers: _Words) -> _Words:
-    """What four zero bytes make of each register."""
+    """The registers after four more zero bytes."""
     for _ in range(_WORD.size):
         registers = _BYTE_TABLE[registers & 0xFF] ^ (registers >> np.uint32(8))
     return registers

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import crc32
@@ -29,7 +30,6 @@ JSON_SIZE_MAX = 128 * 1024 * 1024
 _VERSION = 1
 _WRITER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _BATCH = re.compile(r"batch-([0-9]{1,19})", re.ASCII)
-_I64_MAX = 2**63 - 1
 # A block is made of at most 1 GiB of records, each of at least 91 bytes.
 BLOCK_DATA_MAX = 2**30
 _QUEUES_SIZE_MAX = 256 * 1024 * 1024
@@ -43,7 +43,7 @@ BLOCK = Layout(
     ("magic", "i4"), ("flags", "i4"), ("row_count", "i4"), ("queues_size", "i4"), ("item_count", "i4"),
     ("data_size", "i4"), ("front_crc", "i8"), ("data_crc", "i8"),
 )  # fmt: skip
-"""The head of a block: behind it the queues as JSON, then as columns a row's size, its queue's number and (by flags)
+"""The head of a block: after it the queues as JSON, then as columns a row's size, its queue's number and (by flags)
 its kind, its tags code and how many index items it has; the items' key hashes; then the records.  `front_crc`
 covers what stands between the head and the records, `data_crc` the records."""
 assert BLOCK.size == 40
@@ -52,8 +52,8 @@ _NUMBERS_SIZE, _KIND_SIZE, _ITEMS_SIZE, _HASH_SIZE = 8, 1, 8, 4
 
 
 class BlockItems(NamedTuple):
-    """What n rows have for dispatch: `codes` int64[n] of their tags, `rows` and `hashes` int64[m] of their index items,
-    rows ascending."""
+    """The part of n rows that dispatch needs: `codes` int64[n] of their tags, `rows` and `hashes` int64[m] of their
+    index items, rows ascending."""
 
     codes: Ints
     rows: Ints
@@ -61,7 +61,7 @@ class BlockItems(NamedTuple):
 
 
 def is_writer_id(text: str) -> bool:
-    """Whether a writer may be called so: it names a directory."""
+    """Whether this can be the name of a writer: it names a directory."""
     return _WRITER.fullmatch(text) is not None
 
 
@@ -71,13 +71,13 @@ def batch_name(batch_id: int) -> str:
 
 
 def parse_batch_name(name: str) -> int | None:
-    """The batch whose directory is called so; None for any other name."""
+    """The batch whose directory has this name; None for any other name."""
     match = _BATCH.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def part_name(partition: int, attempt: int) -> str:
-    """The file of what one attempt at one partition staged."""
+    """The name of the file that one attempt at a partition stages."""
     return f"part-{partition:05d}-{attempt}"
 
 
@@ -85,7 +85,7 @@ def part_name(partition: int, attempt: int) -> str:
 class StagedPart:
     """One finished staged file: whose it is, its rows, bytes of the file and of the records in it, and their CRC-32.
 
-    Raises ValueError for what cannot be: it also comes out of files and messages.
+    Raises ValueError for impossible values: it is also read from files and messages.
     """
 
     partition: int
@@ -98,7 +98,7 @@ class StagedPart:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if type(value) is not int or not 0 <= value <= _I64_MAX:
+            if type(value) is not int or not 0 <= value <= I64_MAX:
                 raise ValueError(f"{each.name} of a staged part is {value!r}")
 
     @property
@@ -111,8 +111,8 @@ class StagedPart:
 class BatchIntent:
     """A batch that is about to be appended at the end of the log, `start`: its parts in their order.
 
-    `has_crc`: its records end in the CRC property.  `is_lasting`: the writer may come again after any time, so what
-    it brought last is kept in mind.
+    `has_crc`: its records end in the CRC property.  `is_lasting`: the writer may come again at any time, so a record of
+    its last batch is kept.
     """
 
     writer_id: str
@@ -154,7 +154,7 @@ class BatchIntent:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """The last batch of a writer that is in the log; all before it are, too, or never will be."""
+    """The last batch of a writer that is in the log; every earlier one is as well, or never will be."""
 
     writer_id: str
     batch_id: int
@@ -189,7 +189,7 @@ def _load(data: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
         raise ValueError(f"not a document of version {_VERSION}")
     for name, kind in kinds.items():
         value = document.get(name)
-        if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= _I64_MAX):
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value <= I64_MAX):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     if not is_writer_id(document["writer"]):
         raise ValueError("a writer of a wrong name")
@@ -198,8 +198,8 @@ def _load(data: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockRows:
-    """What a block says about its n records beside their bytes: `sizes` int64[n], the distinct queues, `queue_numbers`
-    int64[n], `kinds` uint8[n] or None where all are 0; `items` None where the records have to be asked."""
+    """The n records of a block but for their bytes: `sizes` int64[n], the distinct queues, `queue_numbers` int64[n],
+    `kinds` uint8[n] or None where all are 0; `items` None where the records have to be asked."""
 
     sizes: Ints
     queues: list[tuple[str, int]]
@@ -211,7 +211,7 @@ class BlockRows:
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """A checked head of a block: what to read behind it, in bytes."""
+    """A checked head of a block: counts, and sizes in bytes of the parts that follow it."""
 
     row_count: int
     item_count: int
@@ -224,7 +224,7 @@ class BlockHead:
 
 
 def encode_block(rows: BlockRows, data: Bytes) -> bytes:
-    """Everything of a block that stands in front of its records, whose bytes are `data`."""
+    """The block up to its records, whose bytes are `data`."""
     queues = json.dumps([list(queue) for queue in rows.queues], separators=(",", ":")).encode()
     columns = [queues, rows.sizes.astype(">i4").tobytes(), rows.queue_numbers.astype(">i4").tobytes()]
     flags = _HAS_CRC if rows.has_crc else 0
@@ -266,7 +266,7 @@ def read_block_head(data: bytes, room: int) -> BlockHead:
 
 
 def decode_block(head: BlockHead, data: bytes) -> BlockRows:
-    """What stands between a head and the records.  Raises ValueError."""
+    """The part of a block between its head and its records.  Raises ValueError."""
     if len(data) != head.queues_size + head.rows_size or running_crc(data) != head.front_crc:
         raise ValueError("the CRC of a block is wrong")
     count = head.row_count
@@ -294,5 +294,5 @@ def _items(head: BlockHead, data: bytes, at: int) -> BlockItems:
 
 
 def running_crc(data: bytes | memoryview | Bytes, crc: int = 0) -> int:
-    """CRC-32 of `data` behind bytes whose CRC-32 is `crc`."""
+    """CRC-32 of bytes whose CRC-32 is `crc`, followed by `data`."""
     return int(crc32(memoryview(data), crc))

@@ -1,4 +1,4 @@
-"""A message as it was read back from a log: a view of its record that decodes what is asked for, when it is asked.
+"""A message as it was read back from a log: a view of its record that decodes a field when it is asked for.
 
 The one type of all single messages: of an open store's reads, of consumers, and of a snapshot's look-ups.
 """
@@ -70,7 +70,8 @@ class StoredMessage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a record stands where one should, so that its fields mean something; its body may be damaged yet."""
+        """Whether a record stands where one should, so that its fields mean something; its body may still be
+        damaged."""
         return self.record is not _UNREADABLE
 
     @property
@@ -84,7 +85,7 @@ class StoredMessage:
 
     @property
     def corrupt_reason(self) -> str | None:
-        """What is wrong with the record, or with its body; None for a sound one."""
+        """The reason why the record or its body is not sound; None for a sound one."""
         _ = self.body
         return self._reason
 

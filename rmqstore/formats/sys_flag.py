@@ -59,11 +59,6 @@ def without_compression(flags: Flags) -> Flags:
     return flags & ~(COMPRESSED | COMPRESSION_MASK)
 
 
-def is_dispatched(sys_flag: int) -> bool:
-    """True for records that enter a consume queue: of no transaction, or committed."""
-    return sys_flag & TRANSACTION_MASK in (NOT_TRANSACTIONAL, COMMIT)
-
-
 def is_inner_batch(sys_flag: int) -> bool:
     """True for a record whose body is a whole batch (5.x, queue type BatchCQ); `inner_batch.read_pieces` cuts it."""
     both = NEED_UNWRAP | INNER_BATCH

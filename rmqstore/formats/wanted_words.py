@@ -1,4 +1,4 @@
-"""What users write for tags and keys, wherever they write it, and slips that would silently bring no row or all.
+"""The tags and keys that users ask for, wherever they write them, and slips that would silently bring no row or all.
 
 An option of Spark, an argument of `scan` or `get` and one of the command line mean the same: one rule reads them.
 """

@@ -347,7 +347,7 @@ def _cut_size(data: bytes, room: int) -> int | None:
     if len(data) < message.BLANK.size:
         return None
     size, magic = message.BLANK.struct.unpack_from(data)
-    return size if magic in (message.MAGIC_V1, message.MAGIC_V2) and len(data) < size <= room else None
+    return size if magic in message.MESSAGE_MAGICS and len(data) < size <= room else None
 
 
 def _standing(

@@ -32,7 +32,7 @@ from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from rmqstore.snapshot.scan.record_check import RecordCheck
 from rmqstore.store import open_store
 from spark_source.batch_reader import BatchReader
-from spark_source.options import parse_options
+from spark_source.options.reads import parse_options
 from spark_source.partitions import split_in
 from spark_source.pushdown_reader import PushdownReader
 from spark_source.schema import shape_for, spark_schema

@@ -125,7 +125,7 @@ def test_lone_surrogates_do_not_keep_a_file_from_being_written() -> None:
 @pytest.mark.parametrize("main", [OLD, None, b"", *TORN])
 @pytest.mark.parametrize("loads", [True, False])
 def test_after_a_crash_at_any_moment_there_is_the_old_or_the_new(main, loads: bool) -> None:
-    """T-27; also from a scene that a broker left, where only the .bak is sound: that one is not given up."""
+    """RocketMQ #3401; also from a scene that a broker left, where only the .bak is sound: that one is not given up."""
     before = OLD if main is OLD else OLDER
 
     def save_twice(fs: FileSystem) -> None:

@@ -12,11 +12,9 @@ from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import consumer_offsets, parse
-from tests.broker.test_topics import disk_of, restless
+from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.golden.cases import BROKER_CASES
-
-__all__ = ["restless"]
 
 PATH = "/store/config/consumerOffset.json"
 LIGHT = "/store/config/lmqConsumerOffset.json"

@@ -12,8 +12,8 @@ from rmqstore.formats import names
 from rmqstore.formats.broker_json import SubscriptionGroup
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
+from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import Opened
-from tests.broker.test_transactions import differences, open_broker_store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json

@@ -10,7 +10,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
-from tests.broker.test_topics import disk_of
+from tests.broker.scenes import disk_of
 from tests.crash.disks import FailingDisk, MemoryDisk
 from tests.golden.cases import BROKER_CASES
 

@@ -419,7 +419,7 @@ def test_a_disk_that_fails_leaves_the_topic_there_or_gone(error: int, forever: b
 
 
 def test_a_store_that_is_closed_deletes_nothing():
-    """Also not for who had come as far as to ask: the directory may be somebody else's by then."""
+    """Also not for a caller that had come as far as to ask: the directory may be somebody else's by then."""
     disk = MemoryDisk()
     store = filled(disk)
     store.close()

@@ -3,9 +3,7 @@
 import errno
 import os
 import random
-import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,21 +16,12 @@ from rmqstore.formats import names
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
+from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
-from tests.formats.test_broker_json_text import config_files
 from tests.golden.cases import BROKER_CASES
 
 PATH = "/store/config/topics.json"
 ILLEGAL = PutStatus.MESSAGE_ILLEGAL
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads are switched as often as it goes."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
 
 
 def topics_on(fs: FileSystem, **settings) -> Topics:
@@ -223,13 +212,6 @@ def test_a_topic_that_no_broker_could_hold_is_refused(config: TopicConfig) -> No
     with pytest.raises(Rejected):
         topics_on(disk).put(config)
     assert disk.image() == {}
-
-
-def disk_of(case: str) -> MemoryDisk:
-    disk = MemoryDisk()
-    for name, content in config_files(case).items():
-        disk.put_file(f"/store/config/{name}", content)
-    return disk
 
 
 @pytest.mark.parametrize("case", BROKER_CASES)

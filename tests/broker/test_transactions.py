@@ -1,6 +1,5 @@
 """Preparing, committing, rolling back; finding open transactions again; stores of real brokers."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,16 +22,16 @@ from rmqstore.broker.transaction_messages import (
     prepared_of,
 )
 from rmqstore.broker.transaction_table import OpProgress
-from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
+from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk
-from tests.golden.cases import BROKER_CASES, FOLDERS, read_json, unpack
+from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 
 # What a broker adds on the way, which is no concern of a half message.
 ADDED_BY_BROKER = {"MSG_REGION", "TRACE_ON", "CLUSTER"}
@@ -302,12 +301,6 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         store.close()
 
 
-def open_broker_store(case: str, directory: Path) -> Opened:
-    path = unpack(case, directory)
-    last_ms = max(send["ackMs"] for send in read_json(FOLDERS[case], "sent"))
-    return Opened(RealFileSystem(), StoreConfig.broker(preallocate=False), clock=ManualClock(last_ms), path=str(path))
-
-
 def given_up_keys(opened: Opened) -> set[str]:
     return {message.properties["UNIQ_KEY"] for message in opened.messages(names.TRANSACTION_CHECK_TOPIC)}
 
@@ -341,22 +334,6 @@ def test_half_messages_are_the_broker_s(case: str, broker_store: Callable[[str],
         kept = {name: text for name, text in theirs.properties.items() if name not in ADDED_BY_BROKER}
         assert ours.properties == {"__transactionId__": theirs.properties["UNIQ_KEY"]} | kept
         assert (ours.topic, ours.queue_id, ours.sys_flag) == (names.HALF_TOPIC, 0, theirs.sys_flag)
-
-
-def differences(ours: Message, theirs: StoredMessage) -> list[str]:
-    """Where a message that we would put differs from the one that a broker put."""
-    pairs = {
-        "topic": (ours.topic, theirs.topic),
-        "queue id": (ours.queue_id, theirs.queue_id),
-        "body": (ours.body, theirs.stored_body),
-        "properties": (ours.properties, theirs.properties),
-        "flag": (ours.flag, theirs.flag),
-        "sysFlag": (ours.sys_flag, theirs.sys_flag),
-        "born": ((ours.born_timestamp_ms, ours.born_host), (theirs.born_timestamp_ms, theirs.born_host)),
-        "reconsumeTimes": (ours.reconsume_times, theirs.reconsume_times),
-        "half": (ours.prepared_transaction_offset, theirs.prepared_transaction_offset),
-    }
-    return [f"{name}: {json.dumps(str(pair))}" for name, pair in pairs.items() if pair[0] != pair[1]]
 
 
 @pytest.mark.parametrize("case", BROKER_CASES)

@@ -57,7 +57,7 @@ def killed_here(directory: Path, first: int, count: int) -> Acked:
 def compare_recoveries(oracle: Oracle, version: str, work: Path, acked: Acked) -> list[str]:
     """Recovers work/ours here and work/javas by Java, from the same files, then has Java open ours: where they differ.
 
-    Java is held to every message, queue and entry; with keys we may know more (store-format 4.4: it removes index files
+    Java is held to every message, queue and entry; with keys we may know more (it removes index files
     that are newer than its checkpoint, and builds them again from the log file on that it begins with).
     """
     _remove_unmade_files(work / "javas")

@@ -66,7 +66,7 @@ def comparable(javas: Json, version: str) -> Json:
 
 
 def lost_keys(found: Json) -> list[str]:
-    """Questions about all times whose answer is not every message with the key, once for each time it has it (T-22)."""
+    """Questions about all times whose answer is not every message with the key, once for each time it has it."""
     lines = []
     for answer in found["keyQueries"]:
         if answer["begin"] or answer["end"] < ROOMY:

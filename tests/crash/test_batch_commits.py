@@ -5,8 +5,8 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.unaware import unaware
 from tests.crash.workload import ROOT, SYNC, Ledger, Moments, check_rebuild
 
 pytestmark = pytest.mark.crash
@@ -73,17 +74,6 @@ def reopened(fs, config: StoreConfig) -> Store:
     """The store as any program finds it."""
     settle_store(ROOT, config, clock=later(), filesystem=fs)
     return open_store(ROOT, config, clock=later(), filesystem=fs, workers=False)
-
-
-@contextmanager
-def unaware(disk: MemoryDisk) -> Iterator[None]:
-    """As long as a broker has the store, which knows nothing of intents."""
-    for source, target in ((f"{ROOT}/sink", "/aside"), ("/aside", f"{ROOT}/sink")):
-        disk.rename(source, target)
-        disk.sync_directory(ROOT)
-        disk.sync_directory("/")
-        if target == "/aside":
-            yield
 
 
 def stored(store: Store) -> list[bytes]:

@@ -4,16 +4,13 @@
 """
 
 import errno
-import os
 import random
-from contextlib import suppress
 
 import pytest
 
 from rmqstore.config import StoreConfig
-from rmqstore.errors import DurabilityLost
-from rmqstore.message import Message
-from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
+from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
+from tests.crash.sweep import ROUNDS, moments_of, sweep_crashes, sweep_failures
 from tests.crash.workload import (
     ALONE,
     ASYNC,
@@ -32,45 +29,11 @@ from tests.crash.workload import (
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 # At least so many crashes and failures belong to a sweep: one that finds nothing to do proves nothing.
 CRASHES_MIN, FAILURES_MIN = 500, 8
 CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
 # What the clock does between two puts: a checkpoint answers for what is older than 3 s; clocks stand, and step back.
 CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("async", -1500)]
-
-
-def choices(rounds: int = 3 * ROUNDS) -> list[Choice]:
-    return ["lost", "kept", "killed", *(random.Random(seed) for seed in range(rounds))]
-
-
-def taken_all(config: StoreConfig, choice: Choice) -> bool:
-    """Whether all that was taken must be there, synced or not: the program ended, with nothing in its own memory."""
-    return choice == "killed" and not config.pool_buffers
-
-
-def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> Moments:
-    """What crashes at every operation of the workload leave."""
-    moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger)
-    load = Workload(moments, config, clock_step_ms)
-    run(load, actions())
-    assert not load.errors
-    assert moments.operations >= 60
-    return moments
-
-
-def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> int:
-    """Checks what a crash at any operation of the workload leaves, every third of them thoroughly.  Raises what is
-    wrong; returns how many crashes that were."""
-    taken = moments_of(config, clock_step_ms, rounds).taken
-    for number, (operation, choice, disk, ledger) in enumerate(taken):
-        try:
-            thorough = number % 3 == 0 or ROUNDS > 1
-            check_disk(disk, config, ledger, is_power_cut=not taken_all(config, choice), thorough=thorough)
-        except Exception as error:
-            error.add_note(f"crash before {operation}, {choice}")
-            raise
-    return len(taken)
 
 
 @pytest.mark.parametrize(("name", "clock_step_ms"), CLOCKS, ids=str)
@@ -84,45 +47,6 @@ def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
 def test_any_operation_fails(name: str, error: int | str, forever: bool):
     """No acknowledgement without the disk, no bare OSError, reads go on; and a crash afterwards is survived as any."""
     assert sweep_failures(CONFIGS[name], error, forever, 1 if name == "sync" else 4) > FAILURES_MIN
-
-
-def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1) -> int:
-    """Lets every `stride`-th operation of the workload fail.  Raises what is wrong; returns how many failed."""
-    watched = WatchedDisk(MemoryDisk(), keep_trace=True)
-    run(Workload(watched, config), actions())
-    assert watched.trace is not None
-    places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
-    for at in (failed := places[::stride]):
-        disk = MemoryDisk()
-        failing = FailingDisk(disk, at, error, forever)
-        load = Workload(failing, config)
-        try:
-            run(load, actions())
-            assert failing.failed is not None
-            check_still_readable(load)
-            for choice in ("killed", "lost", random.Random(at)):
-                check_disk(disk.crash(choice), config, load.ledger,
-                           is_power_cut=not taken_all(config, choice), thorough=False)  # fmt: skip
-        except Exception as problem:
-            problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
-            raise
-    return len(failed)
-
-
-def check_still_readable(load: Workload) -> None:
-    """A store that lost its disk says so, takes nothing, and reads on."""
-    store = load.store
-    if store is None:
-        return
-    health = store.health()
-    if not health.is_writable:
-        assert health.reasons
-        with suppress(DurabilityLost):
-            assert not store.put(Message("orders", b"more")).is_stored
-    for topic, queue_id in store.queues():
-        first, behind = store.bounds(topic, queue_id)
-        if behind > first:
-            assert store.get(topic, queue_id, first).messages
 
 
 def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledger]]:

@@ -32,7 +32,7 @@ from rmqstore.log.recovery import apply, log_end
 from rmqstore.log.recovery import planner as recovery
 from rmqstore.message import Message, PutStatus
 from tests.crash.disks import MemoryDisk
-from tests.crash.test_sweep import sweep_crashes, sweep_failures
+from tests.crash.sweep import sweep_crashes, sweep_failures
 from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
 
 pytestmark = pytest.mark.crash

@@ -161,7 +161,7 @@ class Workload:
         self._put(batch, lambda: store.put_columns(table), True)
 
     def delete_topic(self, topic: str) -> None:
-        """An error is no answer: the topic is there as a whole, or gone, also for who opens the store next."""
+        """An error is no answer: the topic is there as a whole, or gone, also for whoever opens the store next."""
         store = self._opened()
         number = self.ledger.delete(topic)
         try:

@@ -24,8 +24,8 @@ from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message
 from rmqstore.sink import Batch, append_once, overwrite_once, require_free, settle_store, stage_part
 from rmqstore.testing import ManualStore
+from spark_source.options.writes import parse_sink_options
 from spark_source.sink import open_sink
-from spark_source.sink_options import parse_sink_options
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut, WatchedDisk
 from tests.golden.rows import fingerprint
 from tests.snapshot.small_store import small_store

@@ -60,7 +60,7 @@ def test_reading_crosses_files_and_stops_at_the_end() -> None:
 
 
 def test_reading_stops_at_a_gap() -> None:
-    """T-28: a missing file in the middle is told at load, and both sides stay readable."""
+    """RocketMQ #2140: a missing file in the middle is told at load, and both sides stay readable."""
     disk = MemoryDisk()
     for start in (0, 2048):
         disk.put_file(name(start), b"x" * SIZE)
@@ -90,7 +90,7 @@ def test_a_file_cut_by_somebody_else_reads_short() -> None:
 
 
 def test_foreign_names_are_told_and_left() -> None:
-    """T-12: foreign files and directories do not keep the store from opening."""
+    """RocketMQ #3257: foreign files and directories do not keep the store from opening."""
     disk = MemoryDisk()
     disk.put_file(name(0), bytes(SIZE))
     for odd in ("notes.txt", "0", "9223372036854775807".zfill(20), "00000000000000001024.tmp"):
@@ -105,7 +105,7 @@ def test_foreign_names_are_told_and_left() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 1023])
 def test_the_file_that_was_being_made_is_removed(size) -> None:
-    """T-11: killed between creating a file and giving it its size."""
+    """RocketMQ #6904: killed between creating a file and giving it its size."""
     disk = MemoryDisk()
     disk.put_file(name(0), b"x" * SIZE)
     disk.put_file(name(1024), bytes(size))
@@ -306,7 +306,7 @@ def test_a_cut_writes_only_where_something_stands() -> None:
 
 @pytest.mark.parametrize("end", [0, 700, 1024, 2500])
 def test_a_cut_that_is_interrupted_anywhere_is_completed(end) -> None:
-    """T-17: what was cut cannot come back, whatever the disk lost meanwhile, and no gap appears on the way."""
+    """RocketMQ #10666: what was cut cannot come back, whatever the disk lost, and no gap appears on the way."""
     contents = {start: bytes([start // SIZE + 1]) * SIZE for start in range(0, 4096, 1024)}
 
     def fresh() -> MemoryDisk:
@@ -383,7 +383,7 @@ def test_a_missing_file_that_was_not_retired_is_an_error() -> None:
 
 
 def test_open_files_are_bounded_and_the_least_used_goes_first() -> None:
-    """T-41: thousands of files, a few open."""
+    """RocketMQ #1100: thousands of files, a few open."""
     disk = MemoryDisk()
     handles = FileHandles(disk, 3)
     for number in range(10):
@@ -441,7 +441,7 @@ def test_a_real_store_of_many_files_opens_few(tmp_path) -> None:
 
 
 def test_readers_never_see_another_files_bytes_while_files_come_and_go(tmp_path) -> None:
-    """T-4, T-30: descriptors are reused by the system at once, so one that is closed too early reads a wrong file."""
+    """RocketMQ #8405: the system gives a descriptor to the next file at once; closed too early it reads that one."""
     fs = RealFileSystem()
     before = len(os.listdir("/proc/self/fd"))
     files = FileSequence(fs, FileHandles(fs, 2), [str(tmp_path)], 4096, keep_open=True)

@@ -341,7 +341,7 @@ def test_free_bytes_are_some(tmp_path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
 def test_a_disk_fault_is_an_exception(tmp_path, monkeypatch, number) -> None:
-    """T-2, T-3: a device that fails or goes read-only raises where RocketMQ's mapped store would end the process."""
+    """RocketMQ #9693, #1790: a device that fails or goes read-only raises, where a mapped file ends the process."""
     file = made(tmp_path, 10)
 
     def fail(*_):

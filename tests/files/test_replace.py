@@ -37,7 +37,7 @@ def test_a_replaced_file_is_durable(backup) -> None:
 @pytest.mark.parametrize("choose", ["lost", "kept", "killed", *range(12)])
 @pytest.mark.parametrize("backup", [False, True])
 def test_a_crash_leaves_the_old_or_the_new(backup, choose) -> None:
-    """T-27: cut at each step."""
+    """RocketMQ #3401: cut at each step."""
     for at in places(backup):
         disk = scene()
         with pytest.raises(PowerCut):

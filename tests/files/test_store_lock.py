@@ -80,7 +80,7 @@ def test_the_same_file_by_another_path_is_refused(path, tmp_path) -> None:
 
 
 def test_a_lock_file_left_behind_is_no_lock(path) -> None:
-    """T-40: only the record lock counts, never the file."""
+    """RocketMQ #7576: only the record lock counts, never the file."""
     with open(path, "wb") as file:
         file.write(b"anything at all")
     held = FS.lock(path)

@@ -2,7 +2,12 @@
 
 import struct
 
-from rmqstore.formats.index import HEADER, ITEM, SLOT, file_size
+from rmqstore.formats.index import (
+    HEADER,
+    ITEM,
+    SLOT,
+    file_size,
+)
 from rmqstore.formats.java_hash import index_hash
 
 
@@ -33,3 +38,13 @@ class IndexWriter:
         self.header[4], self.header[5] = used + (newest == 0), count + 1
         self.data[: HEADER.size] = HEADER.struct.pack(*self.header)
         return True
+
+
+START_MS = 1700000000000
+
+
+def written(slot_count: int, item_count: int, keys: list[str], step_ms: int = 700) -> IndexWriter:
+    index = IndexWriter(slot_count, item_count)
+    for number, key in enumerate(keys):
+        assert index.put(key, 100 * number, START_MS + step_ms * number)
+    return index

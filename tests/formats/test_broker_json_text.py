@@ -1,7 +1,5 @@
 """What is written under config/ is what brokers write there: byte for byte, and nothing that they wrote is lost."""
 
-import functools
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -30,7 +28,8 @@ from rmqstore.formats.broker_json_text import (
     topics_text,
     value_text,
 )
-from tests.golden.cases import BROKER_CASES, FOLDERS
+from tests.formats.config_files import config_files
+from tests.golden.cases import BROKER_CASES
 
 V4 = DataVersion(3, 1_700_000_000_000, None)
 V5 = DataVersion(3, 1_700_000_000_000, 0)
@@ -69,19 +68,6 @@ WRITTEN: dict[str, Callable[[Any], str]] = {
     "delayOffset.json": written_delays,
     "consumerFilter.json": value_text,
 }
-
-
-@functools.cache
-def config_files(case: str) -> dict[str, bytes]:
-    """The files of store/config by name, read out of the archive."""
-    found = {}
-    with tarfile.open(FOLDERS[case] / "store.tar.gz") as archive:
-        for member in archive:
-            directory, _, name = member.name.rpartition("/")
-            file = archive.extractfile(member) if directory == "store/config" and member.isfile() else None
-            if file is not None:
-                found[name] = file.read()
-    return found
 
 
 @pytest.mark.parametrize("name", WRITTEN)

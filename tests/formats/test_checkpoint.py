@@ -28,17 +28,14 @@ def test_what_a_short_file_lacks_is_zero(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "min_ms", "min_index_ms"),
+    ("checkpoint", "min_ms"),
     [
-        (Checkpoint(10_000, 9_000, 20_000), 6_000, 6_000),
-        (Checkpoint(10_000, 9_000, 5_000), 6_000, 5_000),
-        (Checkpoint(10_000, 2_000, 5_000), 0, 0),
-        (Checkpoint(), 0, 0),
-        (Checkpoint(-5, 9_000), 0, 0),
+        (Checkpoint(10_000, 9_000, 20_000), 6_000),
+        (Checkpoint(10_000, 9_000, 5_000), 6_000),
+        (Checkpoint(10_000, 2_000, 5_000), 0),
+        (Checkpoint(), 0),
+        (Checkpoint(-5, 9_000), 0),
     ],
 )
-def test_the_sure_time_is_three_seconds_before_the_older(
-    checkpoint: Checkpoint, min_ms: int, min_index_ms: int
-) -> None:
+def test_the_sure_time_is_three_seconds_before_the_older(checkpoint: Checkpoint, min_ms: int) -> None:
     assert checkpoint.min_timestamp_ms == min_ms
-    assert checkpoint.min_timestamp_index_ms == min_index_ms

@@ -24,18 +24,10 @@ from rmqstore.formats.index import (
     search,
 )
 from rmqstore.formats.java_hash import index_hash
-from tests.formats.index_writer import IndexWriter
+from tests.formats.index_writer import START_MS, IndexWriter, written
 from tests.golden.cases import FOLDERS, STORE_CASES, load_expected
 
 FOREVER = 2**62
-START_MS = 1700000000000
-
-
-def written(slot_count: int, item_count: int, keys: list[str], step_ms: int = 700) -> IndexWriter:
-    index = IndexWriter(slot_count, item_count)
-    for number, key in enumerate(keys):
-        assert index.put(key, 100 * number, START_MS + step_ms * number)
-    return index
 
 
 def found(index: IndexWriter, key: str, begin_ms: int = 0, end_ms: int = FOREVER, count_max: int = 64) -> list[int]:

@@ -117,7 +117,7 @@ def test_find_answers_as_the_specification_on_sound_files(start, items, key_hash
         assert found == index.search(bytes(data), SLOT_COUNT, ITEM_COUNT, key_hash, *wanted, count_max)
 
 
-def test_f17_a_ring_of_items_ends_at_once() -> None:
+def test_a_ring_of_items_ends_at_once() -> None:
     data = bytearray(file_size(SLOT_COUNT, ITEM_COUNT))
     put(data, [(1, number, 1000) for number in range(1, 6)])
     for item, previous in ((5, 4), (4, 5)):
@@ -127,7 +127,7 @@ def test_f17_a_ring_of_items_ends_at_once() -> None:
 
 @pytest.mark.parametrize("newest", [-1, 0, 6, 24, 26, 2**31 - 1])
 @pytest.mark.parametrize("index_count", [-5, 0, 1, 3, 2**31 - 1])
-def test_f17_wild_slots_and_counts_stay_inside_the_file(newest: int, index_count: int) -> None:
+def test_wild_slots_and_counts_stay_inside_the_file(newest: int, index_count: int) -> None:
     data = bytearray(file_size(SLOT_COUNT, ITEM_COUNT))
     put(data, [(1, number, 1000) for number in range(1, 6)])
     struct.pack_into(">i", data, HEADER.size + SLOT.size, newest)

@@ -22,7 +22,7 @@ from rmqstore.formats.message import (
 )
 from tests.formats.records import encoded, make_record, records
 
-# store-format 2.11: topic T, body hello, TAGS=A, both hosts 127.0.0.1:10911.
+# The example of docs/formats.md: topic T, body hello, TAGS=A, both hosts 127.0.0.1:10911.
 VECTOR = bytes.fromhex(
     "00000068 DAA320A7 3610A686 00000000 00000000 0000000000000000 0000000000000000 00000000"
     "0000018BCFE56800 7F00000100002A9F 0000018BCFE56800 7F00000100002A9F 00000000 0000000000000000"

@@ -1,47 +1,18 @@
-"""Consume-queue entries, and what their third field means."""
+"""Consume-queue entries."""
 
 import pytest
 
-from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.queue_entry import (
     PRE_BLANK_SIZE,
     QUEUE_ENTRY,
-    TagsCode,
-    TagsCodeKind,
     is_pre_blank,
     is_valid,
     read_entries,
-    tags_code_of,
 )
-
-NEW_YEAR_2024_MS = 1_704_067_200_000
-HASH, TIME, ADDRESS = TagsCodeKind.TAG_HASH, TagsCodeKind.DELIVERY_TIME, TagsCodeKind.EXTENSION_ADDRESS
 
 
 def entry(physical_offset: int, size: int, tags_code: int = 0) -> bytes:
     return QUEUE_ENTRY.struct.pack(physical_offset, size, tags_code)
-
-
-@pytest.mark.parametrize(
-    ("topic", "value", "kind"),
-    [
-        ("orders", 0, HASH),
-        ("orders", 2567371, HASH),
-        ("orders", -(2**31), HASH),
-        ("orders", 2**31 - 1, HASH),
-        ("orders", NEW_YEAR_2024_MS, HASH),  # only the schedule topic holds times
-        ("orders", -(2**31) - 1, ADDRESS),
-        ("orders", -(2**63), ADDRESS),
-        (SCHEDULE_TOPIC, NEW_YEAR_2024_MS, TIME),
-        (SCHEDULE_TOPIC, 2**31, TIME),
-        (SCHEDULE_TOPIC, 2**31 - 1, HASH),
-        (SCHEDULE_TOPIC, -5, HASH),
-        (SCHEDULE_TOPIC, -(2**63), ADDRESS),
-        (f"{SCHEDULE_TOPIC}2", NEW_YEAR_2024_MS, HASH),
-    ],
-)
-def test_the_topic_and_the_range_tell_what_a_tags_code_is(topic: str, value: int, kind: TagsCodeKind) -> None:
-    assert tags_code_of(topic, value) == TagsCode(kind, value)
 
 
 def test_entries_read_by_twenty_bytes() -> None:

@@ -68,7 +68,7 @@ def test_compressed_bodies_are_unpacked() -> None:
 
 
 def test_a_body_that_is_not_what_its_flag_says_is_told() -> None:
-    """REL T-32: flagged as compressed and is not: a reason, no exception, and no end of the reading."""
+    """RocketMQ #1375: flagged as compressed and is not: a reason, no exception, and no end of the reading."""
     message = message_of(make_record(sys_flag=1, body=b"plain"))
     assert message.body is None
     assert "zlib" in (message.corrupt_reason or "")

@@ -25,14 +25,6 @@ def test_bits_8_to_10_name_the_compression(flag: int, kind: CompressionType | No
     assert sys_flag.compression_type(flag) is kind
 
 
-@pytest.mark.parametrize(
-    ("flag", "dispatched"),
-    [(0x0, True), (0x4, False), (0x8, True), (0xC, False), (0x31, True), (0x35, False), (-1, False)],
-)
-def test_only_plain_and_committed_messages_enter_a_queue(flag: int, dispatched: bool) -> None:
-    assert sys_flag.is_dispatched(flag) is dispatched
-
-
 def test_the_bits_do_not_overlap() -> None:
     parts = [
         sys_flag.COMPRESSED, sys_flag.MULTI_TAGS, sys_flag.TRANSACTION_MASK, sys_flag.BORN_HOST_V6,

@@ -1,7 +1,5 @@
 """Stores of whole brokers under traffic: stopped, killed, and copied while running."""
 
-import base64
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,90 +8,22 @@ import pytest
 
 import rmqstore
 from rmqstore.formats.names import is_system_topic
-from tests.golden.cases import BROKER_CASES, COMPRESSION, FOLDERS, INNER_BATCH, Row, host, read_json
+from tests.golden.broker_answers import (
+    ANSWERED,
+    Answers,
+    _shown_body,
+    answers_of,
+    as_a_client_shows_all,
+    digest,
+    pulled_rows,
+    unreadable_queues,
+)
+from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
-ANSWERED = [case for case in BROKER_CASES if (FOLDERS[case] / "expected.json.gz").exists()]
 LIVE = [case for case in BROKER_CASES if case not in ANSWERED]
-# A record that holds several messages is shown by the client without these.
-NOT_SHOWN_OF_INNER = {"storeSize": 0, "bodyCrc": 0, "offsetMsgId": None, "tagsCode": None}
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-
-Answers = Mapping[str, Any]
-
-
-def answers_of(case: str) -> Answers:
-    """What the broker answered to a client, and what is known of the store."""
-    answers: Answers = read_json(FOLDERS[case], "expected")
-    return {**answers, "meta": read_json(FOLDERS[case], "meta")}
-
-
-def pulled_rows(answers: Answers) -> list[Row]:
-    """The messages that a client pulled from every queue, as far as they were in the store when it was copied."""
-    end = answers["meta"]["commitlogEnd"]
-    messages = [message for queue in answers["queues"].values() for message in queue["messages"]]
-    return [_pulled(message) for message in messages if message["commitLogOffset"] < end]
-
-
-def _pulled(message: Mapping[str, Any]) -> Row:
-    same = ("topic", "queueId", "queueOffset", "storeSize", "flag", "bornTimestamp", "storeTimestamp", "reconsumeTimes")
-    same += ("preparedTransactionOffset", "properties", "msgId", "offsetMsgId")
-    return {name: message[name] for name in same} | {
-        # Of a body that it decompressed the 5.x client clears the bit that says so, not those that say how; 4.9 none.
-        "sysFlag": message["sysFlag"] & ~COMPRESSION,
-        "physicalOffset": message["commitLogOffset"],
-        "bodyCrc": message["bodyCRC"],
-        "bornHost": host(message["bornHost"]),
-        "storeHost": host(message["storeHost"]),
-        "tags": message["properties"].get("TAGS"),
-        "keys": message["properties"].get("KEYS"),
-        "body": _shown_body(message),
-    }
-
-
-def _shown_body(message: Mapping[str, Any]) -> str:
-    """A body as `digest` gives it: of long ones only the SHA-256 was kept."""
-    if "bodySha256" in message:
-        return str(message["bodySha256"])
-    return digest(base64.b64decode(message["body"]))
-
-
-def digest(body: bytes | None) -> str:
-    """The SHA-256 of a body."""
-    return "null" if body is None else hashlib.sha256(body).hexdigest()
-
-
-Place = tuple[str, int, int]
-
-
-def place_of(row: Row) -> Place:
-    """Topic, queue id and queue offset."""
-    return row["topic"], row["queueId"], row["queueOffset"]
-
-
-def as_a_client_shows(row: Row, taken_out: set[Place]) -> Row:
-    """Our row, without what a client does not show.  Of messages that it has taken out of a batch it still says that
-    they are one."""
-    shown = row | {"body": digest(row["body"])}
-    del shown["tagsCode"]
-    if place_of(row) in taken_out:
-        shown["sysFlag"] |= INNER_BATCH
-        shown |= {name: absent for name, absent in NOT_SHOWN_OF_INNER.items() if name in shown}
-    return shown
-
-
-def as_a_client_shows_all(rows: list[Row], answers: Answers) -> list[Row]:
-    """`as_a_client_shows` for the rows of a store that a client was asked about."""
-    taken_out = {place_of(row) for row in pulled_rows(answers) if row["sysFlag"] & INNER_BATCH}
-    return [as_a_client_shows(row, taken_out) for row in rows]
-
-
-def unreadable_queues(answers: Answers) -> set[tuple[str, int]]:
-    """Queues that the broker does not let a client read, for lack of permission or as internal, though they hold
-    messages."""
-    hidden = (name for name, queue in answers["queues"].items() if not queue["messages"])
-    return {(name.rpartition("@")[0], int(name.rpartition("@")[2])) for name in hidden}
 
 
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rmqstore
+from tests.golden.broker_answers import ANSWERED, answers_of, as_a_client_shows_all, pulled_rows, unreadable_queues
 from tests.golden.cases import BROKER_CASES, FOLDERS, java_rows, load_expected
 from tests.golden.rows import differences, plain_rows, scanned
-from tests.golden.test_brokers import ANSWERED, answers_of, as_a_client_shows_all, pulled_rows, unreadable_queues
 
 pytestmark = pytest.mark.spark
 

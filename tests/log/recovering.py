@@ -114,3 +114,26 @@ def rebuilt(disk: MemoryDisk) -> dict[str, bytes]:
     bare.put_file(join(ROOT, "abort"), b"")
     recover(bare, keeps_records=False)
     return derived(bare)
+
+
+def keyed_store(count: int = 60, **sizes: int) -> SmallStore:
+    """Messages with two keys each, in two queues."""
+    store = SmallStore(**sizes)
+    for number in range(count):
+        names = {"TAGS": "A", "KEYS": f"key{number} all", "UNIQ_KEY": f"U{number}"}
+        store.add("T", number % 2, body=b"body %d" % number, properties=names)
+    return store
+
+
+def all_there(found: Recovered, store: SmallStore, count: int | None = None) -> None:
+    """Every message is in its queue, and found by its key."""
+    offsets = store.offsets[:count]
+    for queue_id in (0, 1):
+        assert found.entries("T", queue_id) == list(enumerate(offsets[queue_id::2]))
+    for number, offset in enumerate(offsets):
+        assert found.found("T", f"U{number}") == [offset]
+
+
+def killed(disk: MemoryDisk) -> MemoryDisk:
+    disk.put_file(join(ROOT, "abort"), b"")
+    return disk

@@ -16,6 +16,7 @@ import rmqstore
 from tests.golden.cases import FOLDERS, INNER_BATCH, Row, row_order, unpack
 from tests.golden.rows import SCAN_MODES, scanned
 from tests.mutation.damage import Damage, damaged_copy, damages, no_hang
+from tests.mutation.uncovered import UNCOVERED
 
 pytestmark = [pytest.mark.mutation, pytest.mark.slow]
 
@@ -33,23 +34,6 @@ THOROUGH = settings(
 CASES = ("basic", "killed-4.9.8", "batchcq", "lmq", "cqext", "ipv6", "sysflags", "crcprop")
 CHECKED = {"verify_crc": "always", "decompress": False}
 DAMAGE_WORDS = ("fail", "null", "skip")
-# No CRC covers these, unless a record has the CRC property: a changed bit in them is simply another value.
-UNCOVERED = {
-    "flag",
-    "sysFlag",
-    "bornTimestamp",
-    "storeTimestamp",
-    "bornHost",
-    "storeHost",
-    "offsetMsgId",
-    "msgId",
-    "reconsumeTimes",
-    "preparedTransactionOffset",
-    "properties",
-    "tags",
-    "keys",
-    "tagsCode",
-}
 CRC_PROPERTY_SIZE = 20
 SYS_FLAG = range(36, 40)  # its bytes in a record: compression, transaction type, address families, inner batch
 

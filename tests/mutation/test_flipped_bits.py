@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.flipped_bits import DETECTED, MISSING, WRONG, Figures, build, flipped
-from tests.mutation.test_damaged_stores import UNCOVERED
+from tests.mutation.uncovered import UNCOVERED
 
 pytestmark = [pytest.mark.mutation, pytest.mark.slow]
 EVERY = int(os.environ.get("RMQSTORE_FLIPS_EVERY", "131"))  # no multiple of it is the size of a field

@@ -1,11 +1,11 @@
 """Bugs that RocketMQ had or has in what a broker adds to the log, named by the issue's number.
 
-T  issue                        here
-18 10668                        a timer log that points past the log's end: endless retries there
-21 9455                         the clock was in 2050 and is back: the broker cannot be used any more
-23 7539                         an index file cannot be made: a loop that fills the disk
-26 6570, 3786                   what is refused, or has too many properties, makes queue offsets drift
-27 3401, 6096, 7729, 9328, 9705 a power cut tears config/*.json, and the backup with it
+issue                        here
+10668                        a timer log that points past the log's end: endless retries there
+9455                         the clock was in 2050 and is back: the broker cannot be used any more
+7539                         an index file cannot be made: a loop that fills the disk
+6570, 3786                   what is refused, or has too many properties, makes queue offsets drift
+3401, 6096, 7729, 9328, 9705 a power cut tears config/*.json, and the backup with it
 """
 
 import errno
@@ -38,7 +38,7 @@ def bodies(store: Store, topic: str = "orders", queue_id: int = 0) -> list[bytes
     return [message.body for message in store.get(topic, queue_id, first, max(last - first, 1)).messages]
 
 
-def test_t18_a_timer_log_that_points_past_the_log_is_no_concern_of_ours() -> None:
+def test_rocketmq_10668_a_timer_log_that_points_past_the_log_is_no_concern_of_ours() -> None:
     """Timer files are left byte for byte as they are, and nothing follows what they point at."""
     disk = MemoryDisk()
     unit = struct.pack(">iqiqiqiiq", 52, -1, 1, 1_700_000_000_000, 1000, 2**40, 400, 7, 0)
@@ -62,7 +62,7 @@ def test_t18_a_timer_log_that_points_past_the_log_is_no_concern_of_ours() -> Non
 
 @pytest.mark.parametrize("leap_ms", [25 * YEAR_MS, -25 * YEAR_MS])
 @pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
-def test_t21_a_clock_that_leaps_and_comes_back_leaves_a_store_that_works(leap_ms: int, is_clean: bool) -> None:
+def test_rocketmq_9455_a_clock_that_leaps_and_comes_back_leaves_a_working_store(leap_ms: int, is_clean: bool) -> None:
     disk, clock = MemoryDisk(), ManualClock()
     now_ms = clock.ms
     for ms, body in ((now_ms, b"a"), (now_ms + leap_ms, b"b"), (now_ms + 5000, b"c")):
@@ -87,7 +87,7 @@ def test_t21_a_clock_that_leaps_and_comes_back_leaves_a_store_that_works(leap_ms
     assert store.put(Message("orders", b"d")).queue_offset == 6
 
 
-def test_t23_an_index_that_cannot_be_made_costs_a_few_tries_and_no_room() -> None:
+def test_rocketmq_7539_an_index_that_cannot_be_made_costs_a_few_tries_and_no_room() -> None:
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     store = opened(watched)
     store.put(Message("orders", b"x", keys=["k"]))
@@ -108,7 +108,7 @@ def test_t23_an_index_that_cannot_be_made_costs_a_few_tries_and_no_room() -> Non
 
 
 @pytest.mark.parametrize("size", [32_766, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537])
-def test_t26_properties_at_the_limits_of_their_length_never_move_a_queue(size: int) -> None:
+def test_rocketmq_6570_properties_at_the_limits_of_their_length_never_move_a_queue(size: int) -> None:
     store = opened(MemoryDisk())
     value = "v" * (size - len("name\x01\x02"))
     result = store.put(Message("orders", b"x", properties={"name": value}))
@@ -128,7 +128,7 @@ def test_t26_properties_at_the_limits_of_their_length_never_move_a_queue(size: i
 
 
 @pytest.mark.parametrize("choice", ["lost", "kept"])
-def test_t27_a_power_cut_never_takes_a_table_and_its_backup(choice: str) -> None:
+def test_rocketmq_3401_a_power_cut_never_takes_a_table_and_its_backup(choice: str) -> None:
     """Cut before every operation of a life in which all the tables are written several times."""
 
     def live(disk) -> None:

@@ -38,7 +38,7 @@ def filled() -> tuple[MemoryDisk, list[int]]:
 
 
 @pytest.mark.parametrize("left", [0, 1, 8, 9, 10, 18, 24])
-def test_units_are_cut_with_the_entries(left: int) -> None:
+def test_rocketmq_10755_units_are_cut_with_the_entries(left: int) -> None:
     """The log lost its newest records: their entries go, and their units."""
     disk, places = filled()
     path = f"{ROOT}/commitlog/00000000000000000000"
@@ -58,7 +58,7 @@ def test_units_are_cut_with_the_entries(left: int) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_units_that_rocketmq_left_behind_go(is_clean: bool) -> None:
+def test_rocketmq_10755_units_that_rocketmq_left_behind_go(is_clean: bool) -> None:
     """What a second dispatch wrote there, behind the last entry's unit and in further files."""
     disk, _ = filled()
     wanted_before = disk.image()
@@ -79,7 +79,7 @@ def test_units_that_rocketmq_left_behind_go(is_clean: bool) -> None:
     }
 
 
-def test_units_of_a_queue_that_is_gone_go_with_it() -> None:
+def test_rocketmq_10755_units_of_a_queue_that_is_gone_go_with_it() -> None:
     disk, _ = filled()
     disk.put_file(f"{ROOT}/consumequeue_ext/gone/3/00000000000000000000", encode_unit(97, 5).ljust(200, b"\0"))
     KindsStore(disk)

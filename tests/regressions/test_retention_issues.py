@@ -1,11 +1,11 @@
 """Bugs that RocketMQ had or has where files are deleted, named by the issue's number.
 
-T  issue         here
-4  8405, 10288   a topic is deleted, or files expire, while its records are dispatched: SIGSEGV there
-14 10417         the minimum of a queue whose files are all gone
-28 2140, 2141    a log file is missing in the middle
-29 4549, 2260    a full disk deletes what is not consumed, or nothing at all
-30 8334, PR 39   a file that somebody holds is never deleted, or twice
+issue         here
+8405, 10288   a topic is deleted, or files expire, while its records are dispatched: SIGSEGV there
+10417         the minimum of a queue whose files are all gone
+2140, 2141    a log file is missing in the middle
+4549, 2260    a full disk deletes what is not consumed, or nothing at all
+8334, PR 39   a file that somebody holds is never deleted, or twice
 """
 
 import shutil

@@ -1,34 +1,22 @@
-"""Bugs that RocketMQ had or has, one test each, named by its issue's number.
+"""Bugs that RocketMQ had or has, one test each, named by its issue's number; docs/recovery.md tells them.
 
-T  issue        where
-1  9713         here, and tests/log/put/test_watermarks.py
-2  9693         here
-3  1790         here
-5  467          here
-6  495          here
-7  1434         here
-8  678          here
-9  1153         here
-10 9587         here
-11 6904         here, and tests/files/test_file_sequence.py: test_the_file_that_was_being_made_is_removed
-12 3257         here, and tests/files/test_file_sequence.py: test_foreign_names_are_told_and_left
-13 9728         here, and tests/log/derived/test_consume_queue.py: test_t13_files_without_an_entry_are_no_entries
-16 10017        here
-17 10666        here
-19 6665         here
-22 3868         here
-25 7902         here, and tests/log/derived/test_dispatch_loop.py:
-              test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch
-31 8660         here, and tests/log/derived/test_queue_table.py: test_t31_asking_creates_nothing
-32 1375         here, and tests/formats/test_stored_message.py: test_a_body_that_is_not_what_its_flag_says_is_told
-33 1637         here, and tests/log/derived/test_queue_table.py: test_t33_names_that_lead_out_of_the_store_get_no_queue
-40 7576         here, and tests/files/test_store_lock.py: test_a_lock_file_left_behind_is_no_lock
-41 1100         here, and tests/files/test_file_sequence.py: test_a_real_store_of_many_files_opens_few
+What another layer does about the same bug is tested beside that layer:
 
-T-24 (289) is of replication, its part here is tests/log/derived/test_dispatch_loop.py:
-test_t24_bytes_that_are_no_record_are_waited_at_and_never_skipped.  T-20, 34 to 39 are of replication and DLedger, T-42
-is of mapped readers (tests/snapshot/survey/test_store_changes.py).  Beside this file: 4, 14, 28, 29 and 30 in
-test_retention_issues.py, 15 in test_queue_extension_issues.py, 18, 21, 23, 26 and 27 in test_broker_issues.py.
+issue
+9713   tests/log/put/test_watermarks.py
+6904   tests/files/test_file_sequence.py: test_the_file_that_was_being_made_is_removed
+3257   tests/files/test_file_sequence.py: test_foreign_names_are_told_and_left
+9728   tests/log/derived/test_consume_queue.py: test_files_without_an_entry_are_no_entries
+7902   tests/log/derived/test_dispatch_loop.py: test_a_failing_dispatcher_stops_the_loop_before_the_batch
+8660   tests/log/derived/test_queue_table.py: test_asking_creates_nothing
+1375   tests/formats/test_stored_message.py: test_a_body_that_is_not_what_its_flag_says_is_told
+1637   tests/log/derived/test_queue_table.py: test_names_that_lead_out_of_the_store_get_no_queue
+7576   tests/files/test_store_lock.py: test_a_lock_file_left_behind_is_no_lock
+1100   tests/files/test_file_sequence.py: test_a_real_store_of_many_files_opens_few
+
+289 is of replication; the part of it that there is here is tests/log/derived/test_dispatch_loop.py:
+test_bytes_that_are_no_record_are_waited_at_and_never_skipped.  Others: test_retention_issues.py (files are deleted),
+test_queue_extension_issues.py, test_broker_issues.py (what a broker adds to the log).
 """
 
 import errno
@@ -251,12 +239,12 @@ def test_rocketmq_3257_foreign_files_are_named_and_left_alone():
     load = written(disk, 3)
     load.close()
     foreign = [f"{ROOT}/commitlog/notes.txt", f"{ROOT}/consumequeue/orders/0/core.123", f"{ROOT}/index/x.bak",
-               f"{ROOT}/commitlog/lost+found/a"]  # fmt: skip
+               f"{ROOT}/consumequeue/orders/0/.tmp", f"{ROOT}/commitlog/lost+found/a"]  # fmt: skip
     for path in foreign:
         disk.put_file(path, b"mine")
     store = open_again(disk, SYNC)
     check(store, load.ledger)
-    assert any("notes.txt" in warning for warning in store.warnings)
+    assert f"{foreign[0]}: not a commitlog file, left as it is" in store.warnings
     store.put(Message("orders", b"more"))
     store.close()
     image = disk.image()
@@ -278,6 +266,7 @@ def test_rocketmq_9728_a_last_queue_file_without_an_entry_is_no_obstacle(size: i
     store = open_again(disk, SYNC)
     assert store.bounds("orders", 0) == (0, 10)
     assert store.bounds("nothing", 0) == (0, 0)
+    assert not disk.exists(f"{ROOT}/consumequeue/nothing")
     assert store.put(Message("orders", b"more")).queue_offset == 10
     store.flush()
     assert store.get("orders", 0, 10).messages[0].body == b"more"

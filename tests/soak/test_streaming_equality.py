@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rmqstore
-from spark_source.stream_reader import HAS_LIMITS
+from spark_source.stream.reader import HAS_LIMITS
 from tests.soak.processes import Child, kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -9,7 +9,7 @@ import pytest
 from rmqstore import NotAStore
 from rmqstore.errors import Rejected
 from rmqstore.snapshot import open_snapshot
-from spark_source.options import parse_options, parse_stream_options
+from spark_source.options.reads import parse_options, parse_stream_options
 from spark_source.source import RmqStoreDataSource
 from spark_source.tables import TablePartition, TableReader, parse_table
 from tests.snapshot.small_store import small_store

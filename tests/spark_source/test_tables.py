@@ -12,7 +12,7 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot.tables import tables
 from rmqstore.snapshot.tables.tables import SCHEMAS
 from spark_source.tables import parse_table
-from tests.spark_source.test_failures import advice_in
+from tests.spark_source.advice import advice_in
 
 pytestmark = pytest.mark.spark
 

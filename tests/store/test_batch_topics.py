@@ -22,7 +22,7 @@ from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
 from tests.engine_of import engine_of
 from tests.snapshot.starved_reader import starved
-from tests.store.test_features import Opened
+from tests.store.aging import Opened
 
 SMALL = StoreConfig(flush="SYNC", log_file_size=16384, queue_file_size=400, index_slot_count=50, index_item_count=90,
                     batch_queue_file_size=46 * 4)  # fmt: skip

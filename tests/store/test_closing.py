@@ -140,6 +140,7 @@ def test_a_signal_handler_that_puts_in_the_middle_of_a_puts_turn_is_refused(tmp_
 
 def test_a_thread_that_cannot_be_started_leaves_no_other_and_no_lock(tmp_path: Path, monkeypatch) -> None:
     started: list[Worker] = []
+    before = set(threading.enumerate())
     real = Worker.start
 
     def start(worker: Worker) -> None:
@@ -151,7 +152,8 @@ def test_a_thread_that_cannot_be_started_leaves_no_other_and_no_lock(tmp_path: P
     monkeypatch.setattr(Worker, "start", start)
     with pytest.raises(RuntimeError):
         open_store(str(tmp_path / "s"), SYNC)
-    assert not any(worker.is_running for worker in started)
+    assert len(started) == 3
+    assert not set(threading.enumerate()) - before
     monkeypatch.setattr(Worker, "start", real)
     open_store(str(tmp_path / "s"), SYNC).close()
 

@@ -7,57 +7,16 @@ import pyarrow as pa
 import pytest
 
 from rmqstore.broker.transaction_messages import TransactionState
-from rmqstore.clock import ManualClock
-from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.put import appender
 from rmqstore.message import GetStatus, Message, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
+from tests.store.aging import SMALL, Opened
 
-SMALL = StoreConfig(
-    flush="SYNC", log_file_size=8192, queue_file_size=400, index_slot_count=50, index_item_count=90,
-    default_queue_nums=4,
-)  # fmt: skip
 UNIQUE = {"UNIQ_KEY": "T1"}
-
-
-class Opened:
-    """A store in memory whose time the test moves; `again` closes it and opens the same disk."""
-
-    def __init__(self, config: StoreConfig = SMALL, **more) -> None:
-        self.disk, self.clock, self.config, self.more = MemoryDisk(), ManualClock(), config, more
-        self.store = self._open()
-
-    def again(self) -> Store:
-        self.store.close()
-        self.store = self._open()
-        return self.store
-
-    def after(self, ms: int) -> Store:
-        self.clock.advance(ms)
-        for _ in range(6):
-            self.store.step()
-        return self.store
-
-    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes | None]:
-        self.after(0)
-        first, _ = self.store.bounds(topic, queue_id)
-        return [message.body for message in self.store.get(topic, queue_id, first).messages]
-
-    def bodies_of_all(self, topic: str) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        while messages := self.store.get(topic, 0, len(found)).messages:
-            found += [message.body for message in messages]
-        return found
-
-    def _open(self) -> Store:
-        return open_store(
-            "/store", self.config, clock=self.clock, filesystem=self.disk, workers=False, **self.more
-        )  # fmt: skip
 
 
 # --- topics

@@ -21,7 +21,7 @@ from rmqstore.message import Message
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
-from tests.store.test_odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
+from tests.store.odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
 
 DELAYED = Message(names.SCHEDULE_TOPIC, b"later", queue_id=2, properties={"DELAY": "+3"})
 LISTED = Message("plain", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,plain,%LMQ%b,x"})

@@ -11,7 +11,7 @@ import pytest
 from rmqstore import Message, PutFailed, PutResult, PutStatus, StoreConfig, TopicConfig
 from rmqstore.store import Store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
-from tests.store.test_store import ASYNC, SMALL, opened
+from tests.store.opened import ASYNC, SMALL, opened
 
 ILLEGAL, TOO_LARGE = PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED
 BROKEN = "0x01 and 0x02 stand between properties"

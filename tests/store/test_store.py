@@ -14,15 +14,7 @@ from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.engine_of import engine_of
-
-SMALL = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9)
-ASYNC = replace(SMALL, flush="ASYNC")
-
-
-def opened(config: StoreConfig = SMALL, disk=None, **more) -> Store:
-    """A store in memory, without threads."""
-    more.setdefault("clock", ManualClock())
-    return open_store("/store", config, filesystem=MemoryDisk() if disk is None else disk, workers=False, **more)
+from tests.store.opened import ASYNC, SMALL, opened
 
 
 def bodies(store: Store, topic: str = "orders", queue_id: int = 0) -> list[bytes | None]:

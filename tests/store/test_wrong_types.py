@@ -12,7 +12,7 @@ import pytest
 
 from rmqstore import Message, PutStatus, Rejected, StoreConfig, TopicConfig, WrongType
 from rmqstore.store import Store
-from tests.store.test_store import SMALL, opened
+from tests.store.opened import SMALL, opened
 
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 WRONG: list[tuple[str, dict[str, Any], str]] = [

@@ -26,7 +26,7 @@ PLANTS: tuple[Plant, ...] = (
         "rmqstore/records/batch.py",
         '    placed = whole & (located.head("physical_offset") == offsets)\n',
         "    placed = whole.copy()\n",
-        "tests/log/recovery/test_planner.py::test_t16_a_record_of_another_place_is_no_record",
+        "tests/log/recovery/test_planner.py::test_a_record_of_another_place_is_no_record",
         finding="assert 3436 == 2650",
     ),
     Plant(
@@ -44,7 +44,7 @@ PLANTS: tuple[Plant, ...] = (
                 "        while (earlier := None) is not None:\n",
             ),
         ),
-        ("tests/log/recovery/test_planner.py::test_t7_an_undispatched_end_of_the_file_before",),
+        ("tests/log/recovery/test_planner.py::test_an_undispatched_end_of_the_file_before",),
         finding=r"\[\(75, 20617\).* == \[\(0, 0\)",
     ),
     plant(
@@ -52,7 +52,7 @@ PLANTS: tuple[Plant, ...] = (
         _APPLY,
         "    for file in reversed(planned.removed_files):\n        with suppress",
         "    return\n    for file in reversed(planned.removed_files):\n        with suppress",
-        "tests/log/recovery/test_planner.py::test_t6_queue_entries_behind_the_end_of_the_log_go",
+        "tests/log/recovery/test_planner.py::test_queue_entries_behind_the_end_of_the_log_go",
         finding="came out with its end at 20, planned was 10",
     ),
     plant(
@@ -60,7 +60,7 @@ PLANTS: tuple[Plant, ...] = (
         _APPLY,
         "    for file in plan.index_deleted:\n",
         "    for file in plan.index_deleted[1:0]:\n",
-        "tests/log/recovery/test_planner.py::test_t22_a_damaged_index_file_is_built_again[0-44]",
+        "tests/log/recovery/test_planner.py::test_a_damaged_index_file_is_built_again[0-44]",
         finding=r"assert \[\] == \[917\]",
     ),
     plant(
@@ -85,7 +85,7 @@ PLANTS: tuple[Plant, ...] = (
                 "        if not file.size or file.size > size or (file.size",
             ),
         ),
-        ("tests/log/recovery/test_planner.py::test_t11_a_file_that_was_being_made[commitlog-0]",),
+        ("tests/log/recovery/test_planner.py::test_a_file_that_was_being_made[commitlog-0]",),
         finding="Corrupt: .* the file has 0 bytes, the others 4096",
     ),
     plant(

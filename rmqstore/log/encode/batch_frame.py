@@ -1,6 +1,6 @@
 """A batch: several messages of one queue that are stored together, one behind the other in one file of the log.
 
-Java: CommitLog.asyncPutMessages (store-format 6.7).
+Java: CommitLog.asyncPutMessages (docs/formats.md).
 """
 
 from collections.abc import Sequence

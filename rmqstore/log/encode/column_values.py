@@ -324,7 +324,7 @@ def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
 
 
 def _measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
-    """Fills in the sizes, and refuses rows beyond the limits of store-format 2.9."""
+    """Fills in the sizes, and refuses rows beyond the limits of a record."""
     texts = [form.topic_bytes(topic) for topic in values.topics]
     illegal = np.array([text is None for text in texts] or [True])
     refuse("topic may not be stored", illegal[values.topic_numbers])

@@ -19,7 +19,7 @@ from rmqstore.formats.message_fields import plain_message, settled_keys
 from rmqstore.formats.record_crc import CRC_MASK, PROPERTY_CRC_SIZE, crc32, crc_digits, property_crc
 from rmqstore.message import Message, PutStatus
 
-# store-format 2.9.
+# RocketMQ's limits.
 PROPERTIES_SIZE_MAX = 2**15 - 1
 TOPIC_SIZE_MAX = 127
 LONG_TOPIC_SIZE_MAX = 255  # of retry topics, which are a group's name and a prefix
@@ -50,7 +50,7 @@ class RecordForm:
     """What all records of one store have in common, and the limits that its messages are held to.
 
     `store_host` is the storing broker's 8 or 20 bytes.  `long_topics_as_v2`: retry topics of more than 127 bytes
-    become V2 records, else they are refused.  `property_crc`: every record ends in its CRC (store-format 2.5).
+    become V2 records, else they are refused.  `property_crc`: every record ends in its CRC (docs/formats.md).
     `more_properties` is appended to the properties of every message, closed by 0x02 (CLUSTER, say).
     """
 
@@ -95,7 +95,7 @@ class RecordForm:
 def may_be_stored(topic: str, long_as_v2: bool) -> bool:
     """Whether records may have the topic; `long_as_v2` as in `RecordForm`.
 
-    Java: TopicValidator.validateTopic and HookUtils.checkBeforePutMessage in one (store-format 2.9).  Dead-letter
+    Java: TopicValidator.validateTopic and HookUtils.checkBeforePutMessage in one.  Dead-letter
     topics are no longer than others, though they too are a group's name and a prefix.
     """
     is_long = long_as_v2 and topic.startswith(names.RETRY_PREFIX)

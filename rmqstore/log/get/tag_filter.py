@@ -1,4 +1,4 @@
-"""Which messages a subscription by tags lets pass, as far as queue entries tell (store-format 11.3)."""
+"""Which messages a subscription by tags lets pass, as far as queue entries tell."""
 
 from dataclasses import dataclass
 from functools import lru_cache

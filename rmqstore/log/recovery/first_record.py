@@ -38,7 +38,7 @@ def is_torn_beginning(log: LogView, flushed_ms: int) -> bool:
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)
-    size, is_ours = fields["total_size"], fields["magic"] in (message.MAGIC_V1, message.MAGIC_V2)
+    size, is_ours = fields["total_size"], fields["magic"] in message.MESSAGE_MAGICS
     is_ours = is_ours and fields["physical_offset"] == first.start
     if not is_ours or not message.RECORD_SIZE_MIN <= size <= log.file_size:
         return False

@@ -1,6 +1,6 @@
 """Which files of a store are old enough, or must make room: a plan worked out from what is there, shown or carried out.
 
-Java: CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue.deleteExpiredFileByTime (store-format 12, 7.3).
+Java: CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue.deleteExpiredFileByTime.
 """
 
 import re
@@ -318,7 +318,7 @@ def disk_is_full(disk: DiskUse, policy: RetentionPolicy) -> bool:
 
 
 def full_log_paths(disk: DiskUse, policy: RetentionPolicy) -> tuple[str, ...]:
-    """The log directories that get no new file while others have room (store-format 1.3)."""
+    """The log directories that get no new file while others have room."""
     return tuple(path for path, ratio in disk.logs if ratio > policy.clean_percent / 100)
 
 

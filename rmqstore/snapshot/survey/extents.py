@@ -1,7 +1,7 @@
 """The contents of one store directory, frozen when it is opened: files, queues with bounds, where the log ends, what is
 torn.
 
-Everything here follows RocketMQ's own start-up (store-format: recovery), on paper only: nothing is written.
+Everything here follows RocketMQ's own start-up (docs/recovery.md), on paper only: nothing is written.
 """
 
 import re
@@ -270,7 +270,7 @@ def _first_time(view: LogView, number: int) -> int | None:
     if len(head) < message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size:
         return None
     fields = message.HEAD.read(head)
-    if fields["magic"] not in (message.MAGIC_V1, message.MAGIC_V2):
+    if fields["magic"] not in message.MESSAGE_MAGICS:
         return None
     born_size, _ = message.host_sizes(fields["sys_flag"])
     (time_ms,) = message.STORE_TIME.struct.unpack_from(head, message.HEAD.size + born_size)

@@ -106,7 +106,7 @@ def _store_times(head: bytes, offset: int) -> tuple[int, ...]:
     if len(head) < _HEAD_SIZE:
         return ()
     fields = message.HEAD.read(head)
-    if fields["magic"] not in (message.MAGIC_V1, message.MAGIC_V2) and fields["physical_offset"] != offset:
+    if fields["magic"] not in message.MESSAGE_MAGICS and fields["physical_offset"] != offset:
         return ()
     places = (message.HEAD.size + host.size for host in (message.HOST_V4, message.HOST_V6))
     return tuple(int(message.STORE_TIME.struct.unpack_from(head, place)[0]) for place in places)

@@ -1,4 +1,4 @@
-"""Messages that wait for their time: those of delay levels, and timer messages of 5.x (store-format 6.5, 15.2)."""
+"""Messages that wait for their time: those of delay levels, and timer messages of 5.x."""
 
 from typing import Any
 

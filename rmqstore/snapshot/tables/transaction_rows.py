@@ -1,4 +1,4 @@
-"""Transactions as the half and op topics tell them, in vectors (store-format 6.6, both dialects of op messages)."""
+"""Transactions as the half and op topics tell them, in vectors (both dialects of op messages: docs/formats.md)."""
 
 from typing import Any
 

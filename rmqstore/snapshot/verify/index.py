@@ -99,7 +99,7 @@ class IndexCheck:
         items.rows.irregular.clear()
         if len(numbers):
             beyond = items.read(int(numbers[0]), int(numbers[0]) + 1)["physical_offset"][0] >= self._store.log_end
-            # What a recovery cut off the log stays in the index (store-format: situations).
+            # What a recovery cut off the log stays in the index.
             text = "the item points behind the end of the commitlog" if beyond else "the item's offset is out of order"
             self._at_items(items, numbers, text, NOTE if beyond else DAMAGE)
 

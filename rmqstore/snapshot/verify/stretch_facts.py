@@ -54,7 +54,7 @@ class StretchFacts:
     def index_keys(self) -> tuple[Ints, Ints]:
         """Every key that dispatch puts into the index: offsets int64[n] of the records, hashes int64[n] of topic#key.
 
-        UNIQ_KEY, and KEYS cut at single spaces; rolled-back messages have none (store-format: keys of a message).
+        UNIQ_KEY, and KEYS cut at single spaces; rolled-back messages have none.
         """
         kind = self.located.flags & sys_flag.TRANSACTION_MASK
         places = np.flatnonzero(kind != sys_flag.ROLLBACK)

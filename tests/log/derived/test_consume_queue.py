@@ -127,7 +127,7 @@ def test_the_end_is_found_whatever_stands_before_it(count: int) -> None:
     assert (again.max_offset, again.max_physical) == (count, (count - 1) * 100 + SIZE if count else -1)
 
 
-def test_t13_files_without_an_entry_are_no_entries() -> None:
+def test_files_without_an_entry_are_no_entries() -> None:
     disk = MemoryDisk()
     queue = queue_on(disk)
     put(queue, 0, 10)
@@ -141,7 +141,7 @@ def test_t13_files_without_an_entry_are_no_entries() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 3, 17])
-def test_t13_a_queue_of_zeros_alone_begins_anew(first: int) -> None:
+def test_a_queue_of_zeros_alone_begins_anew(first: int) -> None:
     disk = MemoryDisk()
     disk.put_file(f"{DIRECTORY}/{0:020d}", bytes(FILE_SIZE))
     queue = queue_on(disk)
@@ -152,7 +152,7 @@ def test_t13_a_queue_of_zeros_alone_begins_anew(first: int) -> None:
     assert codes(queue_on(disk), first) == list(range(first, 20))
 
 
-def test_t14_a_queue_whose_files_are_gone_knows_no_minimum() -> None:
+def test_a_queue_whose_files_are_gone_knows_no_minimum() -> None:
     disk = MemoryDisk()
     queue = queue_on(disk)
     put(queue, 5, 25)

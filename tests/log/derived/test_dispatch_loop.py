@@ -95,7 +95,7 @@ def test_deleted_files_are_passed_over() -> None:
     assert taker.offsets == [at for at in places(log) if at >= FILE_SIZE]
 
 
-def test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch() -> None:
+def test_a_failing_dispatcher_stops_the_loop_before_the_batch() -> None:
     log, first, second = Log(), Taker(), Taker()
     log.put(3)
     loop = loop_of(log, first, second)
@@ -112,7 +112,7 @@ def test_t25_a_failing_dispatcher_stops_the_loop_before_the_batch() -> None:
     assert first.offsets[:3] + first.offsets[-2:] == places(log)  # those that came twice it has to drop itself
 
 
-def test_t25_a_worker_whose_dispatcher_fails_is_dead_and_says_why() -> None:
+def test_a_worker_whose_dispatcher_fails_is_dead_and_says_why() -> None:
     log, taker = Log(), Taker()
     log.put()
     taker.failure = RuntimeError("broken")
@@ -127,7 +127,7 @@ def test_t25_a_worker_whose_dispatcher_fails_is_dead_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 200, b"\xff" * 200, encoded(physical_offset=5)])
-def test_t24_bytes_that_are_no_record_are_waited_at_and_never_skipped(tail: bytes) -> None:
+def test_bytes_that_are_no_record_are_waited_at_and_never_skipped(tail: bytes) -> None:
     log, taker = Log(), Taker()
     log.put(2)
     sound = log.data

@@ -181,7 +181,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 @pytest.mark.parametrize("at", range(1, 14))
 @pytest.mark.parametrize("forever", [False, True])
-def test_t23_a_full_disk_is_asked_a_few_times_and_gets_no_partial_files(at: int, forever: bool) -> None:
+def test_a_full_disk_is_asked_a_few_times_and_gets_no_partial_files(at: int, forever: bool) -> None:
     disk = MemoryDisk()
     failing = FailingDisk(disk, at, errno.ENOSPC, forever)
     log = log_on(failing)
@@ -206,7 +206,7 @@ def test_t23_a_full_disk_is_asked_a_few_times_and_gets_no_partial_files(at: int,
 
 
 @pytest.mark.parametrize("bad", range(1, 6))
-def test_t23_a_record_whose_keys_lie_in_two_files_is_not_indexed_twice(bad: int) -> None:
+def test_a_record_whose_keys_lie_in_two_files_is_not_indexed_twice(bad: int) -> None:
     """The disk has room for so many files only, and the batch comes again after each failure."""
 
     class Room(WatchedDisk):
@@ -267,7 +267,7 @@ def test_what_is_no_index_file_of_this_store_is_told_and_left() -> None:
     assert bytes(other) == disk.image()["/store/index/20200101000000000"]
 
 
-def test_f17_a_wild_header_is_never_written_to() -> None:
+def test_a_wild_header_is_never_written_to() -> None:
     disk = MemoryDisk()
     log = log_on(disk)
     log.dispatch(batch_of("k"))

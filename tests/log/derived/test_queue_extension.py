@@ -15,11 +15,8 @@ from rmqstore.formats.names import ABORT_FILE
 from rmqstore.formats.queue_extension import (
     EXTENSION_HEAD,
     address_to_offset,
-    encode_bitmap,
     encode_unit,
-    filter_bits,
     is_extension_address,
-    murmur3_128,
     offset_to_address,
     read_unit,
 )
@@ -33,38 +30,6 @@ from tests.log.queue_kinds_store import KINDS, ROOT, KindsStore, derived, rebuil
 GOLDEN = QueueKinds(extension=True, extension_file_size=4096)
 FILE_SIZE = 200
 DIRECTORY = f"{ROOT}/consumequeue_ext/T/0"
-
-
-# --- the filter of the bitmaps: vectors of RocketMQ 5.3.3 (BloomFilter.createByFn(20, 32)) and of MurmurHash3 itself
-
-
-@pytest.mark.parametrize(
-    ("group", "topic", "bits", "bitmap"),
-    [
-        ("group", "topic", (79, 21, 21), "0000200000000000008000000000"),
-        ("g", "t", (22, 87, 58), "0000400000000004000080000000"),
-        ("CID_orders", "orders", (11, 66, 22), "0008400000000000040000000000"),
-        ("группа", "тема-of-sixteen-and-more", (40, 104, 56), "0000000000010001000000000001"),
-        ("", "", (3, 62, 22), "0800400000000040000000000000"),
-        ("consumer-group-with-a-long-name", "T", (61, 89, 15), "0080000000000020000000020000"),
-    ],
-)
-def test_filter_bits_are_rocketmqs(group: str, topic: str, bits: tuple[int, ...], bitmap: str) -> None:
-    assert filter_bits(group, topic) == bits
-    assert encode_bitmap(bits).hex() == bitmap
-
-
-@pytest.mark.parametrize(
-    ("text", "digest"),
-    [
-        (b"", "0" * 32),
-        (b"hello", "cbd8a7b341bd9b025b1e906a48ae1d19"),
-        (b"The quick brown fox jumps over the lazy dog", "e34bbc7bbc071b6c7a433ca9c49a9347"),
-    ],
-)
-def test_murmur3(text: bytes, digest: str) -> None:
-    low, high = murmur3_128(text)
-    assert f"{low:016x}{high:016x}" == digest
 
 
 def test_units_are_read_as_they_are_written() -> None:
@@ -178,7 +143,7 @@ def test_the_filter_reads_no_record_that_a_unit_rules_out(monkeypatch: pytest.Mo
 
 
 def test_bitmaps_are_written_where_they_are_given() -> None:
-    bits = encode_bitmap(filter_bits("g", "orders"))
+    bits = bytes.fromhex("0000400000000004000080000000")
 
     def bitmaps(batch: RecordBatch) -> list[bytes]:
         return [bits if offset % 2 == 0 else b"" for offset in batch.queue_offsets.tolist()]

@@ -136,7 +136,7 @@ def test_only_what_belongs_to_a_queue_gets_an_entry() -> None:
     assert table.store_ms == 1_700_000_000_001
 
 
-def test_t31_asking_creates_nothing() -> None:
+def test_asking_creates_nothing() -> None:
     disk = MemoryDisk()
     table = table_on(disk)
     assert table.find("T", 0) is None
@@ -147,7 +147,7 @@ def test_t31_asking_creates_nothing() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"topic": b"../../x"}, {"topic": b".."}, {"topic": b""}, {"queue_id": -1}])
-def test_t33_names_that_lead_out_of_the_store_get_no_queue(fields: dict) -> None:
+def test_names_that_lead_out_of_the_store_get_no_queue(fields: dict) -> None:
     disk = MemoryDisk()
     table = table_on(disk)
     table.dispatch(batch_of(fields, {"topic": b"good"}))

@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore import Corrupt, PutStatus, Rejected, WrongType
 from rmqstore.store import Store
-from tests.store.test_store import ASYNC, opened
+from tests.store.opened import ASYNC, opened
 
 COLUMNS: dict[str, list[Any]] = {
     "topic": ["orders"] * 3, "body": [b"1", b"2", b"3"], "tags": ["paid", None, "sent"], "queueId": [0, 0, 0],

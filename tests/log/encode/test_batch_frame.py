@@ -13,7 +13,7 @@ from rmqstore.formats.record_crc import verify_property_crc
 from rmqstore.log.encode.batch_frame import BatchFrame, batch_of
 from rmqstore.log.encode.record_frame import properties_block
 from rmqstore.message import Message, PutStatus
-from tests.log.encode.test_record_frame import FORM, MESSAGES, NOW_MS, framed
+from tests.log.encode.framing import FORM, MESSAGES, NOW_MS, framed
 
 
 def batched(messages: list[Message]) -> BatchFrame:

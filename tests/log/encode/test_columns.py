@@ -19,8 +19,8 @@ from rmqstore.log.encode.property_values import REPLACED_BY_DELAY
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.log.put.deferred_put import claims_to_be_batch
 from rmqstore.message import Message, PutStatus
+from tests.log.encode.framing import MESSAGES
 from tests.log.encode.one_block import record_columns
-from tests.log.encode.test_record_frame import MESSAGES
 
 FORM = RecordForm(encode_host("127.0.0.1:10911"))
 FORMS = [

@@ -25,47 +25,15 @@ from rmqstore.log.encode.record_frame import (
 )
 from rmqstore.message import Message, PutStatus
 from tests.formats.records import I64
+from tests.log.encode.framing import FORM, HOST, MESSAGES, NOW_MS, framed
 
-HOST = "127.0.0.1:10911"
-FORM = RecordForm(encode_host(HOST))
 V6_FORM = RecordForm(encode_host("[2001:db8::1]:10911"))
-NOW_MS = 1_700_000_000_000
-# store-format 2.11.
+# The example of docs/formats.md.
 VECTOR = bytes.fromhex(
     "00000068 DAA320A7 3610A686 00000000 00000000 0000000000000000 0000000000000000 00000000"
     "0000018BCFE56800 7F00000100002A9F 0000018BCFE56800 7F00000100002A9F 00000000 0000000000000000"
     "00000005 68656C6C6F 01 54 0007 54414753 01 41 02"
 )
-
-TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), max_size=12)
-NAMES = st.text("ABCabc_", min_size=1, max_size=6)
-TOPICS = st.one_of(st.text("%|aZ09_-", min_size=1, max_size=20), st.just("T" * 127), st.just("%RETRY%" + "g" * 200))
-HOSTS = st.sampled_from([None, HOST, "203.0.113.9:1", "255.255.255.255:-1", "[2001:db8::2]:65535"])
-MESSAGES = st.builds(
-    Message,
-    topic=TOPICS,
-    body=st.binary(max_size=300),
-    tags=st.none() | TEXTS,
-    keys=st.lists(TEXTS, max_size=3) | TEXTS,
-    properties=st.dictionaries(
-        NAMES | st.sampled_from(["TAGS", "KEYS", "WAIT", "__CRC32#", "__RMQ.TRANSIENT.x", "x__RMQ.TRANSIENT."]),
-        st.none() | TEXTS,
-    ),
-    queue_id=st.integers(0, 2**31 - 1),
-    flag=st.integers(-(2**31), 2**31 - 1),
-    sys_flag=st.integers(-(2**31), 2**31 - 1),
-    born_timestamp_ms=st.none() | I64,
-    born_host=HOSTS,
-    reconsume_times=st.integers(-(2**31), 2**31 - 1),
-    prepared_transaction_offset=I64,
-    wait_store_ok=st.booleans(),
-)
-
-
-def framed(message: Message, form: RecordForm = FORM) -> Frame:
-    frame = frame_of(message, form, NOW_MS)
-    assert isinstance(frame, Frame), frame
-    return frame
 
 
 def refused(message: Message, form: RecordForm = FORM) -> PutStatus:
@@ -180,7 +148,7 @@ def test_a_property_without_a_name_is_refused() -> None:
     ids=lambda topic: ascii(topic)[:20],
 )
 def test_topics_that_are_no_names_are_refused(topic: str) -> None:
-    """REL T-33 and H1: no topic may become a path."""
+    """RocketMQ #1637: no topic may become a path."""
     assert refused(Message(topic, b"")) is PutStatus.MESSAGE_ILLEGAL
 
 
@@ -228,7 +196,7 @@ def property_of(size: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [32766, 32767, 32768, 65535, 65536])
 def test_properties_beyond_i16_are_refused(size: int) -> None:
-    """REL T-26: a short that overflows is how a queue's offsets began to drift."""
+    """RocketMQ #6570: a short that overflows is how a queue's offsets began to drift."""
     message = Message("T", b"x", properties=property_of(size))
     if size <= PROPERTIES_SIZE_MAX:
         record = read_record(bytes(framed(message).data), 0)

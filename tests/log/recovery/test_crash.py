@@ -17,8 +17,19 @@ from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
-from tests.log.recovering import ROOT, Recovered, derived, image, lay_log, rebuilt, recover, settled
-from tests.log.recovery.test_planner import all_there, keyed_store, killed
+from tests.log.recovering import (
+    ROOT,
+    Recovered,
+    all_there,
+    derived,
+    image,
+    keyed_store,
+    killed,
+    lay_log,
+    rebuilt,
+    recover,
+    settled,
+)
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 LOG = join(ROOT, "commitlog")
@@ -59,7 +70,7 @@ def test_there_is_something_to_interrupt() -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "kept", "killed", "torn"])
-def test_f6_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> None:
+def test_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> None:
     for at in range(1, operation_count() + 1):
         disk = CrashAt(broken().crash("kept"), at)
         with pytest.raises(PowerCut):
@@ -70,7 +81,7 @@ def test_f6_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> 
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"])
-def test_f6_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> None:
+def test_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> None:
     for at in range(1, operation_count() + 1):
         disk = FailingDisk(broken().crash("kept"), at, error)
         try:
@@ -84,22 +95,8 @@ def test_f6_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> No
         assert image(after) == mended(), at
 
 
-def test_t10_a_recovery_killed_again_and_again_comes_to_its_end() -> None:
-    disk = broken().crash("kept")
-    for _ in range(operation_count()):
-        cut = CrashAt(disk, operation_count() // 2)
-        try:
-            recover(cut)
-        except PowerCut:
-            disk = disk.crash("killed")
-        else:
-            break
-    recover(disk)
-    assert image(disk) == mended()
-
-
 @pytest.mark.parametrize("seed", range(24))
-def test_f4_a_power_cut_tears_what_was_not_synced(seed: int) -> None:
+def test_a_power_cut_tears_what_was_not_synced(seed: int) -> None:
     """Records are written one by one, dispatched and synced now and then; any part of the rest is lost.
 
     Never refused, all that was synced is there, what else is there is a prefix, queues and index fit the log.

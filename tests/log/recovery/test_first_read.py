@@ -11,8 +11,7 @@ from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.records.batch import RecordBatch, read_batches
 from rmqstore.records.vectors import RecordVectors
 from tests.crash.disks import MemoryDisk
-from tests.log.recovering import ROOT, SIZES, derived, rebuilt, recover, settled
-from tests.log.recovery.test_planner import all_there, keyed_store, killed
+from tests.log.recovering import ROOT, SIZES, all_there, derived, keyed_store, killed, rebuilt, recover, settled
 
 COUNT = 110
 

@@ -7,7 +7,7 @@ import pytest
 from rmqstore.formats import names
 from rmqstore.message import Message, PutStatus
 from tests.crash.disks import MemoryDisk
-from tests.store.test_odd_messages import ROOT, SMALL, Caller
+from tests.store.odd_messages import ROOT, SMALL, Caller
 
 LONG = "%LMQ%" + "x" * 300
 

@@ -26,7 +26,7 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, BatchInDoubt, append_once, discard, overwrite_once, settle_store, stage_part
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
-from tests.crash.test_batch_commits import unaware
+from tests.crash.unaware import unaware
 from tests.log.encode.one_block import record_columns
 
 ROOT = "/store"

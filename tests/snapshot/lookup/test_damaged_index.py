@@ -14,7 +14,7 @@ from rmqstore.formats.index_table import is_whole
 from rmqstore.snapshot.plan import key_pruning
 from rmqstore.snapshot.plan.key_pruning import prune_by_keys
 from rmqstore.snapshot.request import ScanRequest
-from tests.formats.test_index import written
+from tests.formats.index_writer import written
 
 SLOTS, ITEMS, COUNT = 40, 60, 150
 KEYS = [f"k{number}" for number in range(COUNT)]

@@ -10,8 +10,7 @@ import rmqstore
 from rmqstore import DataLost
 from rmqstore.files.reading import StoredFile
 from rmqstore.snapshot.survey.extents import find_log_files
-from tests.snapshot.small_store import SmallStore
-from tests.snapshot.survey.test_store_changes import (
+from tests.snapshot.harmed_store import (
     COUNT,
     FILE_SIZE,
     LOG_FILES,
@@ -25,6 +24,7 @@ from tests.snapshot.survey.test_store_changes import (
     stored,
     truncate,
 )
+from tests.snapshot.small_store import SmallStore
 
 Harm = Callable[[Path], None]
 HARMS = pytest.mark.parametrize("harm", [delete, truncate, empty])

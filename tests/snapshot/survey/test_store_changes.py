@@ -12,26 +12,25 @@ import pytest
 import rmqstore
 from rmqstore import Corrupt, DataLost, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.formats.names import format_start
-from tests.snapshot.small_store import SmallStore, small_store
+from tests.snapshot.harmed_store import (
+    COUNT,
+    FILE_SIZE,
+    LOG_FILES,
+    TWO_WAYS,
+    bodies,
+    delete,
+    empty,
+    expected,
+    log_file,
+    overwrite,
+    stored,
+    truncate,
+)
+from tests.snapshot.small_store import SmallStore
 
-FILE_SIZE = 4096
-COUNT = 100
 ACCESS = pytest.mark.parametrize("access", ["mmap", "pread", "auto"])
-TWO_WAYS = pytest.mark.parametrize("access", ["mmap", "pread"])
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 Harm = Callable[[Path], None]
-
-
-def delete(file: Path) -> None:
-    file.unlink()
-
-
-def truncate(file: Path) -> None:
-    os.truncate(file, 1000)
-
-
-def empty(file: Path) -> None:
-    os.truncate(file, 0)
 
 
 def replace_with_zeros(file: Path) -> None:
@@ -51,37 +50,11 @@ def replace_with_another(file: Path) -> None:
     fresh.replace(file)
 
 
-def overwrite(file: Path) -> None:
-    """The same file, other bytes."""
-    with file.open("r+b") as opened:
-        opened.write(bytes(FILE_SIZE))
-
-
 HARMS = [delete, truncate, empty, replace_with_zeros, replace_with_another]
-LOG_FILES = {"first": 0, "middle": FILE_SIZE, "newest": 2 * FILE_SIZE}
-
-
-def log_file(root: Path, name: str) -> Path:
-    return root / "commitlog" / format_start(LOG_FILES[name])
 
 
 def queue_file(root: Path) -> Path:
     return root / "consumequeue" / "T" / "1" / format_start(0)
-
-
-def stored(tmp_path: Path) -> tuple[SmallStore, Path]:
-    store = small_store(COUNT)
-    assert sorted(store.data) == sorted(LOG_FILES.values())
-    return store, store.write(tmp_path)
-
-
-def bodies(table: pa.Table) -> set[bytes]:
-    return set(table["body"].to_pylist())
-
-
-def expected(store: SmallStore, begin: int, stop: int) -> set[bytes]:
-    """Bodies of the messages that do not stand in [begin, stop) of the log."""
-    return {b"body %d" % number for number, at in enumerate(store.offsets) if not begin <= at < stop}
 
 
 @TWO_WAYS

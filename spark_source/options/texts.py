@@ -1,4 +1,4 @@
-"""What each option of `format("rmqstore")` is for, and what it is when it is not given: docs/options.md is made of it.
+"""The purpose of each option of `format("rmqstore")`, and its default: docs/options.md is made of it.
 
 The names are those of the tables of parsers, held to them by a test.  A default is text that the option itself takes,
 and empty where there is none.
@@ -7,8 +7,8 @@ and empty where there is none.
 from dataclasses import dataclass
 
 from rmqstore.snapshot.request import BATCH_BYTES, BATCH_ROWS, SPLIT_BYTES
-from spark_source.sink_options import QUEUES_DEFAULT
-from spark_source.stream_limits import DELAY_MS
+from spark_source.options.writes import QUEUES_DEFAULT
+from spark_source.stream.limits import DELAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What one batch of a stream takes: from where every queue stands to where it may be read now."""
+"""The ranges of one batch of a stream: from where every queue stands to where it may be read now."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from rmqstore.snapshot import QueueRange
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.stream.lag import LostRange, about_bytes, lost_ranges, message_sizes
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, shared_rows
-from spark_source.stream_offsets import Offsets
+from spark_source.stream.limits import TriggerLimits, Waiting, shared_bytes, shared_rows
+from spark_source.stream.offsets import Offsets
 
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
@@ -21,7 +21,7 @@ _ADVICE = "the stream goes on behind it with failOnDataLoss=false, or anew with 
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """What there is to read in `queues`: from `lows` to `ends`; the other ends are those of `before`.
+    """The part of `queues` that is there to read: from `lows` to `ends`; the other ends are those of `before`.
 
     `begun` are the lows of queues that `before` does not name.
     """
@@ -38,7 +38,7 @@ class NextBatch:
 
     @property
     def begun(self) -> Offsets:
-        """Where queues begin that are new to the stream, or that it goes on in behind where they ended."""
+        """Where queues begin that are new to the stream, or in which it goes on after the place where they ended."""
         before = self.before
         return {place: low for place, low in self.lows.items() if place not in before or low < before[place]}
 
@@ -46,8 +46,8 @@ class NextBatch:
     def of(
         cls, queues: Queues, before: Offsets, target: Offsets | None, *, fails: bool, turned: Offsets | None = None
     ) -> "NextBatch":
-        """All that there is from `before` on, or from `turned` for those queues that were made anew, up to `target`
-        where the ends are frozen: queues that it does not name came later.
+        """All that there is from `before` on, or from `turned` for queues that were made again, up to `target` where
+        the ends are frozen: queues that it does not name came later.
 
         With `fails` raises DataLost for a queue that no longer holds what is to be read, or ends before.
         """
@@ -118,7 +118,7 @@ def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
 def ranges_to_read(
     queues: Queues, begun: Offsets, ends: Offsets, *, fails: bool
 ) -> tuple[list[QueueRange], list[tuple[Place, LostRange]]]:
-    """The ranges of a planned batch that the store still holds, and what of it is lost.
+    """The ranges of a planned batch that the store still holds, and those that are lost.
 
     A queue without a beginning begins where it does now.  With `fails` raises DataLost for what is lost.
     """

@@ -7,7 +7,7 @@ import pytest
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
-from spark_source.options import PARSERS, STREAM_ONLY, parse_options
+from spark_source.options.reads import PARSERS, STREAM_ONLY, parse_options
 
 LEAST = {"path": "/s", "subscribe": "orders"}
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore import StoreConfig
+from rmqstore.arguments import I64_MAX
+from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import near_names
-from spark_source import option_values as values
-from spark_source.option_table import Parser, in_one_line, parsed_options
+from spark_source.options import values
+from spark_source.options.table import Parser, in_one_line, parsed_options
 
 QUEUES_DEFAULT = 4
 QUEUES_MAX = 65536
@@ -29,18 +30,16 @@ PARSERS: dict[str, Parser] = {
     "brokerConf": values.local_path,
     "storeHost": _name,
     "writerId": _name,
-    "batchId": values.count(0, values.INT64_MAX),
+    "batchId": values.count(0, I64_MAX),
 }
-# What Spark itself adds to the options of a stream.
+# Spark itself adds these to the options of a stream.
 _OF_SPARK = frozenset(("checkpointlocation", "queryname"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRequest:
-    """One write, understood.
-
-    `topic`: of all rows, else the column says it.  `config`: how a new store is made, and how records are.  `writer_id`
-    and `batch_id`: the name under which the rows are added once, however often they come.
+    """One write, parsed.  `topic`: that of all rows, else the column says it.  `config`: how a new store is made, and
+    how records are.  `writer_id` and `batch_id`: the name under which the rows are added once, however often they come.
     """
 
     path: str
@@ -74,7 +73,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkRe
 
 
 def _unknown(key: str) -> str | None:
-    """What to say about an option that a write does not have."""
+    """The mistake that an option is which a write does not have."""
     if key.lower() in _OF_SPARK:
         return None
     near = ", ".join(near_names(key, PARSERS))

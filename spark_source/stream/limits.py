@@ -1,4 +1,4 @@
-"""How much one trigger takes: rows or bytes shared out by what waits in each queue, none left out for long."""
+"""The share of each queue in one trigger: rows or bytes by the backlog of each, and none left out for long."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one queue: `count` messages of about `size` bytes in all.
+    """The backlog of one queue: `count` messages of about `size` bytes in all.
 
     `sizes(n)` brings the bytes that each of the first n of them takes, in order, as blocks of int64.
     """
@@ -63,7 +63,8 @@ def shared_bytes(waiting: Sequence[Waiting], limit: int, turn: int) -> list[int]
     """How many messages each queue may take so that all together have at most `limit` bytes.
 
     The queue whose turn it is takes one message in any case, alone if that is bigger than the limit: nothing waits for
-    ever.  The rest is shared by the bytes that wait, and what that leaves goes to who can use it, from `turn` on.
+    ever.  The rest is shared by the bytes that wait, and what is left then goes to queues that can use it, from `turn`
+    on.
     """
     order = [number for number in _rotated(len(waiting), turn) if waiting[number].count]
     cursors = [_Cursor(queue) for queue in waiting]

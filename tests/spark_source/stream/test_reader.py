@@ -1,13 +1,11 @@
 """A stream without Spark around it: offsets through JSON as Spark carries them, rows by reading the partitions."""
 
 import json
-import pickle
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
@@ -15,77 +13,12 @@ from rmqstore.directory import config_files
 from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownTopic
 from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream.ends import StreamEnds
-from spark_source import stream_reader
-from spark_source.options import parse_stream_options
-from spark_source.schema import shape_for, spark_schema
+from spark_source.schema import spark_schema
 from spark_source.source import RmqStoreDataSource
-from spark_source.stream_reader import StreamReader
+from spark_source.stream import reader as stream_reader
+from spark_source.stream.reader import StreamReader
 from tests.snapshot.growing_store import GrowingStore, made_anew
-
-COLUMNS = ("topic", "queueId", "queueOffset", "body")
-BROKER = "default"
-
-
-class Clock:
-    """Seconds that a test moves."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class Stream:
-    """What Spark does with a reader: offsets as text, batches one after the other, restarts from what it wrote down."""
-
-    def __init__(self, root: Path, *, clock: Clock | None = None, **options: str) -> None:
-        chosen = {"path": str(root), "subscribe": "T", "startingOffsets": "earliest"} | options
-        self._options = {name: text for name, text in chosen.items() if text != "-"}
-        self._clock = clock or Clock()
-        self.rows: list[tuple[str, int, int, bytes]] = []
-        self.ends: list[str] = []
-        self.start()
-
-    def start(self) -> None:
-        """A new reader process."""
-        read = parse_stream_options(self._options)
-        shape = shape_for(spark_schema(COLUMNS))
-        self.reader = StreamReader(read.with_columns(COLUMNS), shape, self._clock)
-        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read.with_columns(COLUMNS), shape)))
-
-    def begin(self) -> str:
-        return json.dumps(self.reader.initialOffset())
-
-    def plan(self, limit: Any = None) -> tuple[str, str]:
-        """Start and end of the next batch; equal when there is none."""
-        start = self.ends[-1] if self.ends else self.begin()
-        end = self.reader.latestOffset(json.loads(start), limit or self.reader.getDefaultReadLimit())
-        return start, json.dumps(end)
-
-    def run(self, start: str, end: str) -> list[tuple[str, int, int, bytes]]:
-        """The rows of a batch."""
-        parts = self.reader.partitions(json.loads(start), json.loads(end))
-        batches = [batch for part in parts for batch in self._tasks.read(pickle.loads(pickle.dumps(part)))]
-        rows = pa.Table.from_batches(batches, batches[0].schema).to_pylist() if batches else []
-        return [tuple(row.values()) for row in rows]
-
-    def step(self) -> int:
-        """One trigger; how many rows it brought."""
-        start, end = self.plan()
-        if start == end:
-            return 0
-        rows = self.run(start, end)
-        self.rows += rows
-        self.ends.append(end)
-        return len(rows)
-
-
-def places(rows: list[tuple[str, int, int, bytes]]) -> list[tuple[str, int, int]]:
-    return sorted(row[:3] for row in rows)
-
-
-def expected(counts: Mapping[tuple[str, int], range]) -> list[tuple[str, int, int]]:
-    return sorted((topic, queue, offset) for (topic, queue), offsets in counts.items() for offset in offsets)
+from tests.spark_source.stream.streams import BROKER, COLUMNS, Clock, Stream, expected, places
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.arguments import require_ms
+from rmqstore.arguments import I64_MAX, require_ms
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
 
@@ -17,14 +17,13 @@ JSON_BYTES_MAX = 1024 * 1024
 JSON_DEPTH_MAX = 8
 # Nothing here is wider than 64 bits with its sign, and int() of a long text is slow.
 JSON_DIGITS_MAX = 20
-INT64_MAX = 2**63 - 1
 PATTERN_SIZE_MAX = 4096
 
 # A store, or a store and the directories of its commitlog elsewhere; and what `open_snapshot` takes of them.
 StorePaths = str | tuple[str, ...]
 Stores = tuple[StorePaths, ...] | dict[str, StorePaths]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -155,7 +154,7 @@ def stores_of(given: Mapping[str, Any]) -> Stores:
 
 
 def contradicting_stores(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the names of those options together."""
+    """The mistakes in how those options are combined."""
     where = [name for name in STORE_OPTIONS if name in given]
     mistakes = []
     if not where:
@@ -265,8 +264,8 @@ def instant(text: str) -> int:
         at_ms = int(text)
         require_ms(at_ms)
     else:
-        at_ms = -((_EPOCH - _zoned(text)) // timedelta(milliseconds=1))
-    if not 0 <= at_ms <= INT64_MAX:
+        at_ms = -((EPOCH - _zoned(text)) // timedelta(milliseconds=1))
+    if not 0 <= at_ms <= I64_MAX:
         raise Rejected("write a time of 1970 or later")
     return at_ms
 

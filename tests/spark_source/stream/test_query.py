@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 import rmqstore
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.directory import config_files
-from spark_source.stream_reader import HAS_LIMITS
+from spark_source.stream.reader import HAS_LIMITS
 from tests.snapshot.growing_store import GrowingStore, made_anew
-from tests.spark_source.test_failures import advice_in
+from tests.spark_source.advice import advice_in
 
 pytestmark = pytest.mark.spark
 

@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.stream.subscription import Offsets
 
 FROM, INITIAL, METRICS = "$from", "$initial", "$metrics"
 SINCE, BEHIND = "$since", "$behind"
-_INT64_MAX = 2**63 - 1
 
 __all__ = [
     "BEHIND",
@@ -45,7 +45,7 @@ def offset_json(offsets: Mapping[Place, int], notes: Notes | None = None) -> dic
     return shaped
 
 
-def _sort_key(item: tuple[Place, int]) -> tuple[str, str, str]:
+def _sort_key(item: tuple[Place, int]) -> tuple[str, ...]:
     """As json.dumps(sort_keys=True) would have it: also numbers by their digits."""
     broker, topic, queue_id = item[0]
     return topic, broker, str(queue_id)
@@ -59,7 +59,7 @@ def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
             continue
         for broker, queues in _table(brokers, topic).items():
             for queue_id, offset in _table(queues, topic).items():
-                whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= _INT64_MAX
+                whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= I64_MAX
                 if not whole or not re.fullmatch(r"\d{1,10}", queue_id, re.ASCII):
                     raise _wrong(topic)
                 offsets[broker, topic, int(queue_id)] = offset
@@ -80,7 +80,7 @@ def begins_of(start: Mapping[str, Any], end: Mapping[str, Any], *, is_first: boo
 
 
 def note_in(shaped: Mapping[str, Any], name: str) -> Offsets:
-    """What a note of offset JSON says; nothing if it is not there.  Raises Rejected for another shape."""
+    """The content of a note of offset JSON; empty if it is not there.  Raises Rejected for another shape."""
     return offsets_in(_table(shaped.get(name, {}), name))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqstore.errors import Rejected
-from spark_source.sink_options import QUEUES_DEFAULT, parse_sink_options
+from spark_source.options.writes import QUEUES_DEFAULT, parse_sink_options
 
 
 def parsed(is_stream: bool = False, **options: str):

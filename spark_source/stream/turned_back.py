@@ -1,4 +1,4 @@
-"""Queues that end before where a stream stands: the store was cut, made anew, or is a copy that lags behind.
+"""Queues that end before where a stream stands: the store was cut, made again, or is a copy that lags.
 
 Kafka's source goes on at the new end then, and reads once more what a lagging copy catches up with.  Here the store
 times tell: what was stored after the queue was found shorter cannot have been read before, and what was stored until
@@ -7,7 +7,7 @@ then may have been.
 A query may be started again at any time, so all that is known of these queues stands in the offset: a note that comes
 with the offset which first saw the queue shorter, rows or none, and goes with the one that next brings rows of it.
 While it stands nothing of the queue was read that was stored after its time; so it is as true of a copy that has caught
-up meanwhile, or of a store that was made anew once more.
+up meanwhile, or of a store that was made yet again.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,13 +18,13 @@ from typing import Any
 from rmqstore.snapshot.lookup.by_time import offset_at
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from spark_source.stream_batches import Queues
-from spark_source.stream_offsets import BEHIND, SINCE, Offsets, note_in
+from spark_source.stream.batches import Queues
+from spark_source.stream.offsets import BEHIND, SINCE, Offsets, note_in
 
 
 @dataclass(frozen=True, slots=True)
 class TurnedBack:
-    """What a stream knows of such queues: what was stored at or after `since_ms`, and not before the offset `behind`
+    """A stream's knowledge of such queues: what was stored at or after `since_ms`, and not before the offset `behind`
     where there is one, is new.  Nothing in it is changed.
     """
 
@@ -33,7 +33,7 @@ class TurnedBack:
 
     @classmethod
     def noted(cls, shaped: Mapping[str, Any]) -> "TurnedBack":
-        """What offset JSON says of them.  Raises Rejected for another shape."""
+        """The part of offset JSON that is about them.  Raises Rejected for another shape."""
         return cls(note_in(shaped, SINCE), note_in(shaped, BEHIND))
 
     @property
@@ -42,7 +42,7 @@ class TurnedBack:
         return {SINCE: self.since_ms, BEHIND: self.behind}
 
     def among(self, places: Collection[Place]) -> "TurnedBack":
-        """What of it is about these queues."""
+        """The part of it that is about these queues."""
         return TurnedBack(
             {place: ms for place, ms in self.since_ms.items() if place in places},
             {place: offset for place, offset in self.behind.items() if place in places},
@@ -66,7 +66,7 @@ class TurnedBack:
                 # The clock was set back: what is there has these times as well, and may have been read.
                 since_ms[place], behind[place] = looked_ms, end
             elif end < behind.get(place, 0):
-                del behind[place]  # made anew once more: the offset is one of a store that is gone
+                del behind[place]  # made yet again: the offset is one of a store that is gone
         return TurnedBack(since_ms, behind)
 
     def begins(self, queues: Queues, before: Offsets, searches: "Searches") -> Offsets:
@@ -84,7 +84,7 @@ class TurnedBack:
         return found
 
     def tell(self, log: Logger, known: "TurnedBack", queues: Queues, before: Offsets, begun: Offsets) -> None:
-        """Logs what was not `known`, and where queues are read on by it."""
+        """Logs what was not `known` before, and where reading of the queues goes on."""
         for place in self.since_ms.keys() - known.since_ms.keys():
             log.warning(
                 "%s ends at offset %d, before %d where the stream stands: the store was cut or made anew; the stream "
@@ -98,7 +98,8 @@ class TurnedBack:
 
 
 class Searches:
-    """Looks for what is new in queues, and not again while nothing was added to them: a queue may be still for long."""
+    """Looks for new messages in queues, and not again while nothing was added to them: a queue may be quiet for
+    long."""
 
     def __init__(self) -> None:
         self._found: dict[Place, tuple[QueueExtent, int, int]] = {}

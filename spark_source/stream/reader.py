@@ -19,12 +19,12 @@ from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
 from rmqstore.snapshot.stream.lag import lag_behind
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
-from spark_source.options import StreamRead
+from spark_source.options.reads import StreamRead
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
-from spark_source.stream_batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
-from spark_source.stream_offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
-from spark_source.turned_back import Searches, TurnedBack
+from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
+from spark_source.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.stream.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ else:
 
 
 HAS_LIMITS = SupportsTriggerAvailableNow.__module__ != __name__
-# What went wrong a moment ago in a store that is being written may be right now.
+# In a store that is being written, a look that failed a moment ago may succeed now.
 _LOOKS_MAX = 3
 _SELECTED = ("topics", "pattern", "assign")
 _STARTED = ("start", "start_time", "missing_time", "fail_on_data_loss")
@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        """What Spark hands back to `latestOffset`: anything but "all" means the limits of the options."""
+        """The limit that Spark hands back to `latestOffset`: anything but "all" means the limits of the options."""
         from pyspark.sql.streaming import datasource as spark  # noqa: PLC0415 (not there before 4.2)
 
         if self._limits.rows_max is not None:
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """What the store holds, with `$metrics`: how far the stream is behind it, and what it had to leave out."""
+        """The ends of the store, with `$metrics`: the lag of the stream, and how much it had to leave out."""
         snapshot = self._ends.look()
         if self._reported is None or self._reported[0] is not snapshot or self._reported[1] != self._reached:
             queues = self._queues(snapshot)
@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_in_one_line()
     def commit(self, end: dict[str, Any]) -> None:
-        """Takes note of what is done with; Spark says so one batch later, and of the last one not at all."""
+        """Notes that a batch is finished; Spark says so one batch later, and never of the last one."""
         self._export(offsets_in(end))
 
     def _is_first(self, start: dict[str, Any]) -> bool:
@@ -225,7 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """`begun`, or where batches before began that lies further on.
 
         Before 4.2 the end that a restarted query asks for first may lie behind its start, in a store that was cut or
-        that is just being written: the batch behind that end begins where the stream had been.
+        that is just being written: the batch after that end begins where the stream had been.
         """
         if HAS_LIMITS:
             return begun
@@ -268,8 +268,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.limited(self._limits, self._turn, is_due=is_due)
 
     def _looked(self, ask: Callable[[Snapshot], Answer]) -> Answer:
-        """The answer to what is asked of the store as it is now; a loss, and a store that does not come to rest, count
-        when they are seen again and again.
+        """The answer to what is asked of the store as it is now; a loss, and a store that keeps changing, count when
+        they are seen again and again.
         """
         for _ in range(_LOOKS_MAX - 1):
             try:

@@ -4,15 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
-from spark_source import option_values as values
-from spark_source.option_table import Parser, in_one_line, parsed_options
-from spark_source.stream_limits import TriggerLimits
+from spark_source.options import values
+from spark_source.options.table import Parser, in_one_line, parsed_options
+from spark_source.stream.limits import TriggerLimits
 
 # Spark holds a column of one batch in a 2 GiB vector, so that a batch has to stay well below.
 BATCH_BYTES_MAX = 1 << 30
@@ -50,25 +51,25 @@ PARSERS: dict[str, Parser] = {
     "batchRows": values.count(1, BATCH_ROWS_MAX),
     "batchBytes": values.byte_size(BATCH_BYTES_MAX),
     "minPartitions": values.count(0, PARTITIONS_MAX),
-    "maxRecordsPerPartition": values.count(1, values.INT64_MAX),
-    "maxBytesPerPartition": values.byte_size(values.INT64_MAX),
+    "maxRecordsPerPartition": values.count(1, I64_MAX),
+    "maxBytesPerPartition": values.byte_size(I64_MAX),
     "mergePartitions": values.flag,
     "pushdown": values.one_of("off", "true", "auto"),
     "table": values.one_of("messages"),  # the others are spark_source.tables
 }
 
-# What only a stream can honour; those of the Kafka source have its names.
+# Options that only a stream can honour; those of the Kafka source have its names.
 STREAM_PARSERS: dict[str, Parser] = {
-    "maxOffsetsPerTrigger": values.count(1, values.INT64_MAX),
-    "minOffsetsPerTrigger": values.count(1, values.INT64_MAX),
+    "maxOffsetsPerTrigger": values.count(1, I64_MAX),
+    "minOffsetsPerTrigger": values.count(1, I64_MAX),
     "maxTriggerDelay": values.duration,
-    "maxBytesPerTrigger": values.byte_size(values.INT64_MAX),
+    "maxBytesPerTrigger": values.byte_size(I64_MAX),
     "progressFile": values.local_path,
     "progressGroup": values.group_name,
 }
 STREAM_ONLY = {name.lower(): name for name in STREAM_PARSERS}
 
-# What only a batch read can honour, and what a stream has instead.
+# Options that only a batch read can honour, and what a stream has instead.
 BATCH_ONLY = {
     name.lower(): (name, instead)
     for name, instead in {
@@ -80,7 +81,7 @@ BATCH_ONLY = {
     }.items()
 }
 
-# What the same thing is called by Kafka's source, by rocketmq-spark and by RocketMQ's clients.
+# Names of the same things in Kafka's source, in rocketmq-spark and in RocketMQ's clients.
 _CALLED_HERE = {
     "topic": "subscribe",
     "topics": "subscribe",
@@ -95,7 +96,7 @@ _CALLED_HERE = {
     "kafka.bootstrap.servers": "path",
 }
 
-# What Spark itself adds to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
+# Spark itself adds these to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
 _CATALOG_PROPERTIES = ("owner", "provider")
 
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -140,7 +141,7 @@ _LIMIT_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRead:
-    """One `load()`, understood: which stores, which rows (arguments of `Snapshot.select`), how made, how cut."""
+    """One `load()`, parsed: which stores, which rows (arguments of `Snapshot.select`), how rows are made and cut."""
 
     stores: values.Stores
     selection: dict[str, Any]
@@ -167,8 +168,8 @@ class BatchRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRead:
-    """One stream, understood: what a batch read of the same rows would be, how much a trigger takes, and where progress
-    is exported to (in whose name): no file where `progress_file` is None.
+    """One stream, parsed: the batch read of the same rows, how much a trigger takes, and where progress is exported and
+    for which group; `progress_file` None: nowhere.
     """
 
     rows: BatchRead
@@ -206,7 +207,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamRead:
 
 
 def parse_for_schema(options: Mapping[str, str]) -> BatchRead:
-    """What decides about the schema, where it is not known yet whether a batch read or a stream is meant.
+    """The options that decide the schema, while it is not known yet whether a batch read or a stream is meant.
 
     Raises Rejected for options that neither of them takes.
     """
@@ -230,7 +231,7 @@ def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: 
 
 
 def _unknown(key: str) -> str:
-    """What to say about an option that a batch read does not have."""
+    """The mistake that an option is which a batch read does not have."""
     folded = key.lower()
     if folded in STREAM_ONLY:
         return (
@@ -240,7 +241,7 @@ def _unknown(key: str) -> str:
 
 
 def _unknown_here(key: str) -> str:
-    """What to say about an option that a stream does not have."""
+    """The mistake that an option is which a stream does not have."""
     if key.lower() in BATCH_ONLY:
         name, instead = BATCH_ONLY[key.lower()]
         return f"{name} is for batch reads and this is a stream: {instead}"

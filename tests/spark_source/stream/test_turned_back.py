@@ -11,11 +11,12 @@ import pytest
 
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import Snapshot
-from spark_source import stream_reader, turned_back
-from spark_source.stream_offsets import BEHIND, SINCE
+from spark_source.stream import reader as stream_reader
+from spark_source.stream import turned_back
+from spark_source.stream.offsets import BEHIND, SINCE
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.snapshot.small_store import FIRST_MS
-from tests.spark_source.test_stream_reader import BROKER, Stream, expected, places
+from tests.spark_source.stream.streams import BROKER, Stream, expected, places
 
 NOW_MS = FIRST_MS + 1_000_000_000
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rmqstore.errors import Rejected
-from spark_source.stream_offsets import BEHIND, FROM, INITIAL, SINCE, begins_of, note_in, offset_json, offsets_in
+from spark_source.stream.offsets import BEHIND, FROM, INITIAL, SINCE, begins_of, note_in, offset_json, offsets_in
 
 PLACES = [(broker, topic, queue) for broker in ("b-2", "b-1") for topic in ("orders", "A") for queue in (0, 2, 10)]
 

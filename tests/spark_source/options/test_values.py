@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
-from spark_source import option_values as values
+from spark_source.options import values
 
 
 @pytest.mark.parametrize(
