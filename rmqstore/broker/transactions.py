@@ -225,7 +225,7 @@ class Transactions:
     def _claimed(self, prepared: Prepared) -> Iterator[tuple[OpenTransaction, StoredMessage]]:
         """The transaction that `prepared` names and its newest half message, for this thread alone."""
         half = self.half_at(prepared.physical_offset)
-        if half.topic != names.HALF_TOPIC or _checked(prepared_of(half)) != _checked(prepared):
+        if half.topic != names.HALF_TOPIC or not _agree(prepared_of(half), prepared):
             raise Rejected(f"{prepared} is not what was prepared there: {prepared_of(half)}")
         with self._lock:
             if not self._table.is_known(prepared.queue_offset):
@@ -359,9 +359,10 @@ def _prepared_by(half: Message, result: PutResult) -> Prepared:
     )  # fmt: skip
 
 
-def _checked(prepared: Prepared) -> tuple[str, int, int]:
-    """What has to agree for a request to be heard (Java: checkPrepareMessage)."""
-    return prepared.group, prepared.queue_offset, prepared.physical_offset
+def _agree(found: Prepared, named: Prepared) -> bool:
+    """Whether a request names what was found (Java: checkPrepareMessage)."""
+    is_same_place = (found.queue_offset, found.physical_offset) == (named.queue_offset, named.physical_offset)
+    return is_same_place and found.group == named.group
 
 
 def _is_committed_of(message: StoredMessage, transaction: OpenTransaction) -> bool:

@@ -5,8 +5,9 @@ A *slot* is the n-th unit; queue offsets stand in the units.  Java: BatchConsume
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ class BatchQueue:
             return 0
         is_first = self._end == self.files.start
         self._write(chosen.tobytes())
-        ((self.max_physical, base, count),) = _columns(chosen[-1:])
+        ((self.max_physical, base, count),) = _places(chosen[-1:])
         self.max_offset = base + count
         if is_first:
             self.min_offset = int(chosen["base_queue_offset"][0])
@@ -88,7 +89,7 @@ class BatchQueue:
         """The rows that the queue has not yet, one by one."""
         kept = []
         place, behind = self.max_physical, self.max_offset
-        for row, (offset, base, count) in enumerate(_columns(units)):
+        for row, (offset, base, count) in enumerate(_places(units)):
             if offset > place and base >= behind:
                 kept.append(row)
                 place, behind = offset, base + count
@@ -183,7 +184,7 @@ class BatchQueue:
         self.max_physical, self.min_offset, self.max_offset = _NOTHING, 0, 0
         self._min = max(self._min, self.files.start)
         if self._end > self.files.start:
-            (place, base, count), (_, first, _) = _columns(
+            (place, base, count), (_, first, _) = _places(
                 np.concatenate((self._unit(self._end - _UNIT), self._unit(min(self._min, self._end - _UNIT))))
             )
             self.max_physical, self.max_offset = place, base + count
@@ -302,7 +303,14 @@ def _rises(units: Units, place: int, behind: int) -> bool:
     )
 
 
-def _columns(units: Units) -> Sequence[tuple[int, int, int]]:
-    """Place in the log, queue offset of the first message and count of messages of units."""
+class _Place(NamedTuple):
+    """Of a unit: the record's place in the log, queue offset of its first message, count of its messages."""
+
+    offset: int
+    base: int
+    message_count: int
+
+
+def _places(units: Units) -> list[_Place]:
     fields = ("physical_offset", "base_queue_offset", "message_count")
-    return list(zip(*(units[name].tolist() for name in fields), strict=True))
+    return list(map(_Place._make, zip(*(units[name].tolist() for name in fields), strict=True)))

@@ -100,13 +100,21 @@ def dispatch_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
             return BlockItems(codes, np.zeros(0, np.int64), np.zeros(0, np.int64))
         starts, sizes, rows = split_keys(*keys)
         prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
-        return BlockItems(codes, rows, key_hashes(prefixes[topic_numbers[rows]], keys[0], starts, sizes))
+        return BlockItems(codes, rows, key_hashes(prefixes[topic_numbers[rows]], keys.data, starts, sizes))
 
     return made
 
 
-def _copied(column: pa.Array | None) -> tuple[Bytes, Ints, Ints] | None:
-    """The bytes of a binary column, where each value begins in them and its size (0: null), all of its own."""
+class _Values(NamedTuple):
+    """The bytes of a binary column, where each value begins in them and its size (0: null)."""
+
+    data: Bytes
+    starts: Ints
+    sizes: Ints
+
+
+def _copied(column: pa.Array | None) -> _Values | None:
+    """The values of a column, in memory of their own."""
     if column is None:
         return None
     offsets = offsets_of(column).astype(np.int64)
@@ -114,4 +122,4 @@ def _copied(column: pa.Array | None) -> tuple[Bytes, Ints, Ints] | None:
     sizes = np.diff(offsets)
     if column.null_count:
         sizes[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return data, offsets[:-1] - offsets[0], sizes
+    return _Values(data, offsets[:-1] - offsets[0], sizes)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
@@ -235,7 +235,7 @@ def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: in
             *born_numbers, 0, *form._host_numbers, message.reconsume_times, message.prepared_transaction_offset,
             len(body),
         ), flags  # fmt: skip
-    born = form.store_host if born_text is None else _host_of(born_text)[2]
+    born = form.store_host if born_text is None else _host_of(born_text).data
     flags |= 0 if born_is_v4 else sys_flag.BORN_HOST_V6
     size = _FRONT_SIZE - 2 * SIZE_V4 + len(born) + len(form.store_host) + variable_size
     head = layouts.HEAD.struct.pack(size, magic, crc, message.queue_id, message.flag, 0, 0, flags, born_ms)
@@ -247,12 +247,20 @@ def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: in
 _FRONT_SIZE = layouts.FRONT_V4.size + layouts.PROPERTIES_SIZE.size
 
 
+class _Host(NamedTuple):
+    """A host's bytes, and where it is IPv4 the two numbers that they are."""
+
+    is_v4: bool
+    numbers: tuple[int, int]
+    data: bytes
+
+
 @lru_cache(maxsize=4096)
-def _host_of(text: str) -> tuple[bool, tuple[int, int], bytes]:
-    """Whether a host is IPv4, its two numbers then, and its bytes.  Raises ValueError."""
+def _host_of(text: str) -> _Host:
+    """A host by its text.  Raises ValueError."""
     data = encode_host(text)
     is_v4 = len(data) == SIZE_V4
-    return is_v4, layouts.HOST_V4.struct.unpack(data) if is_v4 else (0, 0), data
+    return _Host(is_v4, layouts.HOST_V4.struct.unpack(data) if is_v4 else (0, 0), data)
 
 
 def properties_block(message: Message) -> bytes | None:

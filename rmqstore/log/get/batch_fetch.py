@@ -5,6 +5,7 @@ Java gives its clients whole batches, which they take apart; here any queue offs
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
@@ -44,10 +45,16 @@ def collect_batches(log: ReadableLog, queue: BatchQueue, wanted: Wanted, broker_
     return answer
 
 
-def _batches(
-    log: ReadableLog, queue: BatchQueue, offset: int, broker_name: str
-) -> Iterator[tuple[StoredMessage, int, int]]:
-    """The records of the units from that of a queue offset on, with first queue offset and count of messages."""
+class _Batch(NamedTuple):
+    """The record of a unit: `message_count` messages from queue offset `base` on."""
+
+    stored: StoredMessage
+    base: int
+    message_count: int
+
+
+def _batches(log: ReadableLog, queue: BatchQueue, offset: int, broker_name: str) -> Iterator[_Batch]:
+    """The records of the units from that of a queue offset on."""
     slot = max(queue.slot_of(offset), queue.slots[0])
     units = queue.read(slot, slot + _UNITS_MAX)
     fields = ("physical_offset", "size", "base_queue_offset", "message_count")
@@ -55,7 +62,7 @@ def _batches(
         if base + count > offset:  # numbers may be missing between units
             is_held = size >= layouts.RECORD_SIZE_MIN and holds_record(log, place, size)
             data = log.read(place, size) if is_held else b""
-            yield StoredMessage(data, 0, size, place, broker_name), base, count
+            yield _Batch(StoredMessage(data, 0, size, place, broker_name), base, count)
 
 
 def _can_read(log: ReadableLog, stored: StoredMessage) -> bool:

@@ -52,8 +52,9 @@ class QueueScan:
         rows = entries.tolist()
         passing = None if wanted.tags is None else wanted.tags.passing(_resolved(queue, entries))
         records = _Records(self._log, rows, passing, min(wanted.size, limits.bytes_in_memory))
+        messages = answer.messages
         for place, (offset, size, _) in enumerate(rows):
-            if answer.messages and self._is_full(offset, size):
+            if messages and self._is_full(len(messages), offset, size):
                 return False
             answer.next_offset += 1
             if offset < self._skip_below:
@@ -72,16 +73,17 @@ class QueueScan:
             if wanted.tags is not None and message.is_whole and not wanted.takes(message):
                 answer.missed(GetStatus.NO_MATCHED_MESSAGE)
                 continue
-            answer.add(message)
+            messages.append(message)  # `answer.add`, written out: 2 µs a read of 32
+            answer.status = GetStatus.FOUND
             self._size += size
             self._skip_below = -1
-            if len(answer.messages) >= count_end:  # full whatever follows, which need not be read then
+            if len(messages) >= count_end:  # full whatever follows, which need not be read then
                 return False
         return True
 
-    def _is_full(self, offset: int, size: int) -> bool:
-        """Java: DefaultMessageStore.isTheBatchFull."""
-        limits, wanted, count, total = self._limits, self._wanted, len(self._answer.messages), self._size + size
+    def _is_full(self, count: int, offset: int, size: int) -> bool:
+        """Whether the next record is one too many (Java: DefaultMessageStore.isTheBatchFull)."""
+        limits, wanted, total = self._limits, self._wanted, self._size + size
         if count >= wanted.count or total > wanted.size or self._size >= wanted.size:
             return True
         if offset >= self._in_memory_from:

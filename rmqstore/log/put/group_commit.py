@@ -26,7 +26,8 @@ class Member(Waiting):
     __slots__ = ("confirmed", "following", "group", "is_gone", "is_settled", "leads", "turn")
 
     def __init__(self, frame: Frame | BatchFrame, count: int) -> None:
-        super().__init__(frame, count)
+        self.frame, self.count = frame, count  # not by `super`, which costs 0.2 µs
+        self.outcome = None
         self.confirmed = UNCONFIRMED
         self.is_settled = False  # it is woken, or will be by the one before it
         self.is_gone = False  # its thread waits no longer

@@ -6,6 +6,7 @@ What a task writes here costs the one who appends it no more than reading it, `E
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def _dispatch_rows(fs: FileSystem, path: str, position: int) -> DispatchRows:
     """The rows of a block, once more read but for its records.  Raises Corrupt, OSError."""
     file = fs.open(path)
     try:
-        rows, _, _ = _read_front(file, position, file.size())
+        rows = _read_front(file, position, file.size()).rows
     except ValueError as error:
         raise Corrupt(path, position, str(error)) from None
     items = rows.items
@@ -170,12 +171,19 @@ def _dispatch_rows(fs: FileSystem, path: str, position: int) -> DispatchRows:
     return DispatchRows(_starts(rows), rows.queues, places, lambda: items)
 
 
-def _read_front(file: DiskFile, position: int, end: int) -> tuple[BlockRows, BlockHead, int]:
-    """What stands in front of a block's records, and where they begin."""
+class _Front(NamedTuple):
+    """All of a block but its records, which begin at `data_at`."""
+
+    rows: BlockRows
+    head: BlockHead
+    data_at: int
+
+
+def _read_front(file: DiskFile, position: int, end: int) -> _Front:
     head = read_block_head(file.read(position, BLOCK.size), end - position)
     at = position + BLOCK.size
     rows = decode_block(head, file.read(at, head.queues_size + head.rows_size))
-    return rows, head, at + head.queues_size + head.rows_size
+    return _Front(rows, head, at + head.queues_size + head.rows_size)
 
 
 def _encoded(rows: BlockRows, data: Bytes) -> EncodedColumns:
