@@ -105,7 +105,8 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
         access=access,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    own = queues_of_topics(root, topics) if topics and not rocksdb else None
+    was_killed = before.is_abort_there and not before.is_locked
+    own = queues_of_topics(root, topics) if topics and not rocksdb and not was_killed else None
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped)
         if found.queues:

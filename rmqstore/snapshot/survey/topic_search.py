@@ -8,6 +8,8 @@ last byte of the last file.  The topics' own queues are read as ever.  Of the re
 * no queue lost its oldest entries (else a recovery, and a look, begin at the log's first byte): the log's first record
   has its entry in its own queue;
 * nothing in the walked part is damaged, be it of other topics: a record that cannot be read may be of a wanted topic;
+* no record waits for its entry, which are always the last ones of the log, as entries are written in its order: the
+  last record has its entry in its own queue.  One that waits may be a wanted topic's, with a damaged name;
 * after the last record nothing but zeros stands, to the end of all files: a hole left by a power cut may have more
   records after it, and what was torn off may be told by the entries of any queue;
 * of a store that was closed, the checkpoint knows of nothing later than the last record: else its end is lost, and
@@ -17,13 +19,16 @@ last byte of the last file.  The topics' own queues are read as ever.  Of the re
   is not the only one of its queue: a single one may be another queue's, with a damaged name, as only that queue's
   entries can tell.
 
-The same for a store that was closed, that is open, and that was killed: a closed one differs in the checkpoint's word,
-a killed one in where the walk begins, and of an open one entries that come meanwhile count.  Where anything of this is
-otherwise, all queues are looked at.  That is so for a store that lost queue files of these topics if the entries before
-are lost with them; if the log has all of their messages, these are found by the walk as by any look.
+That holds for a store that was closed and for one that is open, whose entries that come meanwhile count.  Where
+anything of it is otherwise, all queues are looked at; so they are in any store that was killed, whose queues reached
+the disk in no order, and where no row of the topics can be found but by all evidence there is.  Of a store that lost
+queue files of these topics the walk finds the messages, as by any look, if a queue kept some entries or begins in the
+walked part; else all queues are looked at.
 
-One thing a look at all queues tells and this does not: that records of other topics are gone from the end of a closed
-log, of the same millisecond as the last one there.  No entry of the wanted topics leads to them.
+So damage to other topics alone may pass unseen here that a look at all queues tells of: records gone from the end of a
+closed log, of the same millisecond as the last one there; a record that contradicts its queue; whatever lies before the
+walked part where another topic's lost queue makes a look begin earlier.  No entry of the wanted topics leads to any of
+it.
 
 The walk costs by the byte, all queues cost by the queue: see `_TOPIC_BYTES`.
 """
@@ -74,38 +79,54 @@ def search_topics(root: str, view: LogView, start: int, entries: QueueEntries, w
     if any(map(is_light_queue, topics)) or {topic for topic, _ in entries.plain_ends} != topics:
         return None
     budget = len(topic_directories(root) - topics) * _TOPIC_BYTES
-    found = _walk(view, start, entries, budget) if _begins_known(root, view) else None
-    return found if found is not None and _is_end(view, found, words) else None
+    walked = _walk(view, start, entries, budget) if _begins_known(root, view) else None
+    if walked is None:
+        return None
+    found, last = walked
+    return found if _is_end(view, found, words) and _slot_of(root, view, last) is not None else None
+
+
+def _slot_of(root: str, view: LogView, offset: int) -> tuple[QueueFiles, int] | None:
+    """The plain queue whose entry leads to the record at an offset of the log, its own, and the entry's slot; None
+    where no sound record stands there, or no such entry.
+    """
+    page, position = view.window(offset, message.BLANK.size)
+    if len(page) - position < message.BLANK.size:
+        return None
+    record = view.whole_record(offset, message.BLANK.struct.unpack_from(page, position)[0])
+    topic = "" if record is None else record.topic.decode(errors="replace")
+    if record is None or not is_topic_name(topic) or is_light_queue(topic):
+        return None
+    queue, slot = open_queue(root, topic, record.queue_id, SIMPLE), record.queue_offset
+    if not queue.first_slot() <= slot < sound_end(queue, view):
+        return None
+    entry = queue.read(slot, slot + 1)[0]
+    is_its = int(entry["physical_offset"]) == offset and is_backed(queue, slot, entry, view)
+    return (queue, slot) if is_its else None
 
 
 def _begins_known(root: str, view: LogView) -> bool:
     """Whether the first record of the log is a message that its own plain queue has an entry for, as its oldest."""
-    page, position = view.window(view.start, message.BLANK.size)
-    if len(page) - position < message.BLANK.size:
+    found = _slot_of(root, view, view.start)
+    if found is None:
         return False
-    record = view.whole_record(view.start, message.BLANK.struct.unpack_from(page, position)[0])
-    topic = "" if record is None else record.topic.decode(errors="replace")
-    if record is None or not is_topic_name(topic) or is_light_queue(topic):
-        return False
-    queue, slot = open_queue(root, topic, record.queue_id, SIMPLE), record.queue_offset
-    end = sound_end(queue, view)
-    if not queue.first_slot() <= slot < end or first_kept(queue, queue.first_slot(), end, view.start) != slot:
-        return False
-    entry = queue.read(slot, slot + 1)[0]
-    return int(entry["physical_offset"]) == view.start and is_backed(queue, slot, entry, view)
+    queue, slot = found
+    return first_kept(queue, queue.first_slot(), slot + 1, view.start) == slot
 
 
-def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Found | None:
-    """A walk over sound records to the end; None where it meets anything else, or goes further than `budget` bytes."""
+def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> tuple[Found, int] | None:
+    """A walk over sound records to the end, with where the last one begins; None where it meets anything else, or goes
+    further than `budget` bytes.
+    """
     known_end = max((int(block.offsets.max()) for block in entries.pointing_from(start)), default=0)
     names = {topic.encode() for topic, _ in entries.queues}
-    log_end, newest_ms, census = start, 0, Census()
+    last, log_end, newest_ms, census = start, start, 0, Census()
     for item in walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known_end)):
         if isinstance(item, Break):
             if item.resume is not None or item.reason != message.NO_DATA or not _is_blank_from(view, item.offset):
                 return None
             continue
-        log_end = item.end
+        last, log_end = int(item.offsets[-1]), item.end
         if (item.reasons != Reason.SOUND).any() or log_end - start > budget:
             return None
         newest_ms = int(item.located.store_timestamp()[-1])
@@ -119,7 +140,7 @@ def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Foun
     if any(low > entries.ends.get(key, 0) for key, low in census.first_found.items()):
         return None  # of these something is missing, or lies before `start`
     walk_from = min((gap.first_offset for gap in census.gaps.values()), default=log_end)
-    return Found(walk_from, known_end, LogEnd(log_end, newest_ms, None, None, (), census))
+    return Found(walk_from, known_end, LogEnd(log_end, newest_ms, None, None, (), census)), last
 
 
 def _of_topics(stretch: Stretch, names: Collection[bytes]) -> Stretch:
