@@ -126,7 +126,7 @@ def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> S
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
         if store.is_partial:
-            searched = search_topics(root, view, start, entries, words)
+            searched = search_topics(root, view, entries, words)
             if searched is None:
                 return store
         else:
