@@ -145,7 +145,7 @@ def _is_blank_from(view: LogView, offset: int) -> bool:
             if data_at is None or data_at >= end:
                 break
             data = source.read(data_at, min(_CHUNK_SIZE, end - data_at))
-            if not data or data.count(0) != len(data):
+            if not data or np.frombuffer(data, np.uint8).any():
                 return False
             position = data_at + len(data)
     return True
