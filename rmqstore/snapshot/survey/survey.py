@@ -105,7 +105,8 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
         access=access,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    own = queues_of_topics(root, topics) if topics and not rocksdb else None
+    was_killed = before.is_abort_there and not before.is_locked
+    own = queues_of_topics(root, topics) if topics and not rocksdb and not was_killed else None
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped)
         if found.queues:
@@ -125,7 +126,7 @@ def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> S
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
         if store.is_partial:
-            searched = search_topics(root, view, start, entries, words)
+            searched = search_topics(root, view, entries, words)
             if searched is None:
                 return store
         else:

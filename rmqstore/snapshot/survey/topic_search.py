@@ -2,28 +2,28 @@
 
 A look at a whole store asks every queue, for two reasons: the entries of all together tell which records no queue
 knows, and the furthest of them where the log has to reach.  Whoever wants a few topics of many can have both answers
-from the log itself, by a walk of all that a look would ask entries about, from where a recovery would begin up to the
-last byte of the last file.  The topics' own queues are read as ever.  Of the rest of the store has to be known:
+from the log itself, by a walk of all of it, where it is small beside the number of topics.  The topics' own queues are
+read as ever.  Of the store has to be known:
 
-* no queue lost its oldest entries (else a recovery, and a look, begin at the log's first byte): the log's first record
-  has its entry in its own queue;
-* nothing in the walked part is damaged, be it of other topics: a record that cannot be read may be of a wanted topic;
+* nothing in the log is damaged, be it of other topics: a record that cannot be read may be of a wanted topic;
+* queues and log are of one store: the log's first record has its entry in its own queue;
+* no record waits for its entry.  These are always the last ones of the log, as entries are written in its order: the
+  last record has its entry in its own queue.  One that waits may be a wanted topic's, with a damaged name;
 * after the last record nothing but zeros stands, to the end of all files: a hole left by a power cut may have more
   records after it, and what was torn off may be told by the entries of any queue;
 * of a store that was closed, the checkpoint knows of nothing later than the last record: else its end is lost, and
   entries of any queue say how far it went;
 * every wanted topic has queue files, of plain queues, and no entry of theirs leads to the log's end or past it;
-* every record of a wanted topic that is walked over has its entry, or follows its queue's entries without a jump, and
-  is not the only one of its queue: a single one may be another queue's, with a damaged name, as only that queue's
-  entries can tell.
+* every record of a wanted topic has its entry, or follows its queue's entries without a jump, and is not the only one
+  of its queue: a single one may be another queue's, with a damaged name, as only that queue's entries can tell.
 
-The same for a store that was closed, that is open, and that was killed: a closed one differs in the checkpoint's word,
-a killed one in where the walk begins, and of an open one entries that come meanwhile count.  Where anything of this is
-otherwise, all queues are looked at.  That is so for a store that lost queue files of these topics if the entries before
-are lost with them; if the log has all of their messages, these are found by the walk as by any look.
+That holds for a store that was closed and for one that is open, whose entries that come meanwhile count.  Where
+anything of it is otherwise, all queues are looked at; so they are in any store that was killed, whose queues reached
+the disk in no order.  Of a store that lost queue files of these topics the walk finds all messages that these had.
 
-One thing a look at all queues tells and this does not: that records of other topics are gone from the end of a closed
-log, of the same millisecond as the last one there.  No entry of the wanted topics leads to them.
+Damage to other topics alone may pass unseen here that a look at all queues tells of: records gone from the end of a
+closed log, of the same millisecond as the last one there, and a record that contradicts its queue.  No entry of the
+wanted topics leads to these.
 
 The walk costs by the byte, all queues cost by the queue: see `_TOPIC_BYTES`.
 """
@@ -44,7 +44,7 @@ from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.log_search import Found, LogEnd
-from rmqstore.snapshot.survey.queue_entries import QueueEntries, first_kept
+from rmqstore.snapshot.survey.queue_entries import QueueEntries
 from rmqstore.snapshot.survey.torn_end import LastWords
 
 # For each topic that is not looked at so many bytes of the log may be walked: small records cost 2.5 ns a byte, large
@@ -64,9 +64,9 @@ def queues_of_topics(root: str, topics: Collection[str]) -> list[QueueFiles] | N
     return found if {queue.topic for queue in found} == set(topics) else None
 
 
-def search_topics(root: str, view: LogView, start: int, entries: QueueEntries, words: LastWords) -> Found | None:
-    """The result of a `log_search` of the store from `start` on, as far as it concerns the topics whose queues are
-    those of `entries`; None where all queues have to be asked.  Raises DataLost.
+def search_topics(root: str, view: LogView, entries: QueueEntries, words: LastWords) -> Found | None:
+    """The result of a `log_search` of the whole log as far as it concerns the topics whose queues are those of
+    `entries`; None where all queues have to be asked.  Raises DataLost.
     """
     if not view.files or not all(file.size for file in view.files):
         return None
@@ -74,38 +74,44 @@ def search_topics(root: str, view: LogView, start: int, entries: QueueEntries, w
     if any(map(is_light_queue, topics)) or {topic for topic, _ in entries.plain_ends} != topics:
         return None
     budget = len(topic_directories(root) - topics) * _TOPIC_BYTES
-    found = _walk(view, start, entries, budget) if _begins_known(root, view) else None
-    return found if found is not None and _is_end(view, found, words) else None
+    is_large = len(view.files) > 1 and view.files[-2].start - view.start > budget
+    walked = _walk(view, entries, budget) if not is_large and _has_entry(root, view, view.start) else None
+    if walked is None:
+        return None
+    found, last = walked
+    return found if _is_end(view, found, words) and _has_entry(root, view, last) else None
 
 
-def _begins_known(root: str, view: LogView) -> bool:
-    """Whether the first record of the log is a message that its own plain queue has an entry for, as its oldest."""
-    page, position = view.window(view.start, message.BLANK.size)
+def _has_entry(root: str, view: LogView, offset: int) -> bool:
+    """Whether a whole record stands at an offset of the log, and an entry of its own plain queue leads to it."""
+    page, position = view.window(offset, message.BLANK.size)
     if len(page) - position < message.BLANK.size:
         return False
-    record = view.whole_record(view.start, message.BLANK.struct.unpack_from(page, position)[0])
+    record = view.whole_record(offset, message.BLANK.struct.unpack_from(page, position)[0])
     topic = "" if record is None else record.topic.decode(errors="replace")
     if record is None or not is_topic_name(topic) or is_light_queue(topic):
         return False
     queue, slot = open_queue(root, topic, record.queue_id, SIMPLE), record.queue_offset
-    end = sound_end(queue, view)
-    if not queue.first_slot() <= slot < end or first_kept(queue, queue.first_slot(), end, view.start) != slot:
+    if not queue.first_slot() <= slot < sound_end(queue, view):
         return False
     entry = queue.read(slot, slot + 1)[0]
-    return int(entry["physical_offset"]) == view.start and is_backed(queue, slot, entry, view)
+    return int(entry["physical_offset"]) == offset and is_backed(queue, slot, entry, view)
 
 
-def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Found | None:
-    """A walk over sound records to the end; None where it meets anything else, or goes further than `budget` bytes."""
+def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int] | None:
+    """A walk over sound records to the end, with where the last one begins; None where it meets anything else, or goes
+    further than `budget` bytes.
+    """
+    start = view.start
     known_end = max((int(block.offsets.max()) for block in entries.pointing_from(start)), default=0)
     names = {topic.encode() for topic, _ in entries.queues}
-    log_end, newest_ms, census = start, 0, Census()
+    last, log_end, newest_ms, census = start, start, 0, Census()
     for item in walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known_end)):
         if isinstance(item, Break):
             if item.resume is not None or item.reason != message.NO_DATA or not _is_blank_from(view, item.offset):
                 return None
             continue
-        log_end = item.end
+        last, log_end = int(item.offsets[-1]), item.end
         if (item.reasons != Reason.SOUND).any() or log_end - start > budget:
             return None
         newest_ms = int(item.located.store_timestamp()[-1])
@@ -117,9 +123,9 @@ def _walk(view: LogView, start: int, entries: QueueEntries, budget: int) -> Foun
     if any(gap.kind != SIMPLE for gap in census.gaps.values()):
         return None
     if any(low > entries.ends.get(key, 0) for key, low in census.first_found.items()):
-        return None  # of these something is missing, or lies before `start`
+        return None  # of these something is missing
     walk_from = min((gap.first_offset for gap in census.gaps.values()), default=log_end)
-    return Found(walk_from, known_end, LogEnd(log_end, newest_ms, None, None, (), census))
+    return Found(walk_from, known_end, LogEnd(log_end, newest_ms, None, None, (), census)), last
 
 
 def _of_topics(stretch: Stretch, names: Collection[bytes]) -> Stretch:
@@ -139,7 +145,7 @@ def _is_blank_from(view: LogView, offset: int) -> bool:
             if data_at is None or data_at >= end:
                 break
             data = source.read(data_at, min(_CHUNK_SIZE, end - data_at))
-            if not data or data.count(0) != len(data):
+            if not data or np.frombuffer(data, np.uint8).any():
                 return False
             position = data_at + len(data)
     return True
