@@ -13,8 +13,9 @@ from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, rows_by_kind
+from rmqstore.records.read_batches import read_batches
 
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
 # file is read anyway.

@@ -19,7 +19,8 @@ from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message import BLANK
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 
 _CONFIG_SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 # Directories of a store root that hold files with numbers for names and are no commitlog.

@@ -24,7 +24,8 @@ from rmqstore.log.opening import mark_closed, recovered
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.first_read import keeper
 from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.records.batch import CrcChecks, RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import CrcChecks, read_batches
 from rmqstore.records.vectors import Records
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify

@@ -21,7 +21,8 @@ from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.formats.sys_flag import is_inner_batch
 from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 

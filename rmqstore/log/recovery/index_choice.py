@@ -10,7 +10,8 @@ from rmqstore.directory.store_view import LogView
 from rmqstore.files.filesystem import join
 from rmqstore.formats import index, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 
 # Files up to this size are read whole to find their sizes; nothing bigger than Java's default is met in practice.
 _READ_SIZE_MAX = 1024 * 1024 * 1024

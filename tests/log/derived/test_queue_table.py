@@ -14,7 +14,8 @@ from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.queue_entry import is_pre_blank, read_entries
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.records import batch as record_batch
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.formats.records import encoded
 from tests.golden.cases import STORE_CASES, load_expected

@@ -14,7 +14,8 @@ from rmqstore.files.filesystem import join
 from rmqstore.formats.names import format_start
 from rmqstore.log.recovery.log_end import has_lost_sector, next_sound
 from rmqstore.message import Message
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.log.recovering import ROOT, Recovered, derived, image, lay_log, rebuilt, recover, settled
