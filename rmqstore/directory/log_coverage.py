@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.deleted_topics import without_deleted
-from rmqstore.directory.disk import ListedFile
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.directory.store_view import StoreView
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
@@ -22,7 +23,7 @@ from rmqstore.records.read_batches import read_batches
 _READ_SIZE_MAX = 64 * 1024 * 1024
 
 
-def is_covered(store: StoreView, file: ListedFile) -> bool:
+def is_covered(store: StoreView, file: StoredFile) -> bool:
     """Whether every record of a log file that belongs to a consume queue has its entry.
 
     Records of a topic that was deleted are none: it is not in the broker's configuration and has no directory, or its
@@ -109,7 +110,7 @@ def is_deleted_topic(store: StoreView, topic: str) -> bool:
     return not any(queue.topic == topic and queue.files for queue in queues)
 
 
-def oldest_message(log: LogView, queue: QueueView) -> int:
+def oldest_message(log: LogSpace, queue: QueueView) -> int:
     """Place in the log of a queue's very first message, queue offset 0; -1 unless an entry leads there.
 
     What stands in front of it and says to be of that queue is of an older one: its topic was deleted and made again.

@@ -1,15 +1,17 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.listing import directories, stored_files
 from rmqstore.errors import DataLost
-from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile, StoredFile
-from rmqstore.formats import names
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
+from rmqstore.files.reading import LOCAL
+from rmqstore.files.zeros import seems_zero
+from rmqstore.formats import batch_queue_entry, names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
@@ -19,6 +21,7 @@ BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
+_WRITTEN = {SIMPLE: is_valid, BATCH: batch_queue_entry.is_valid}
 _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 
 
@@ -26,7 +29,8 @@ _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 class QueueFiles:
     """The files of one queue as listed: `kind` is SimpleCQ (20-byte entries) or BatchCQ (46-byte units).
 
-    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.
+    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.  Whoever else
+    may own the store can take files away meanwhile: then methods raise DataLost, which names the slots.
     """
 
     root: str
@@ -34,11 +38,12 @@ class QueueFiles:
     queue_id: int
     kind: str
     files: tuple[StoredFile, ...]
+    disk: ReadableDisk = field(default=LOCAL, compare=False, repr=False)
 
     @property
     def directory(self) -> str:
         """Where the files lie."""
-        return reading.join(self.root, _DIRECTORIES[self.kind], self.topic, str(self.queue_id))
+        return join(self.root, _DIRECTORIES[self.kind], self.topic, str(self.queue_id))
 
     @property
     def layout(self) -> Layout:
@@ -50,10 +55,7 @@ class QueueFiles:
         return -(-self.files[0].start // self.layout.size) if self.files else 0
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
-        """Entries of slots [first, last), structured array of the layout's dtype; zeros where no file covers a slot.
-
-        Raises DataLost if a listed file is gone.
-        """
+        """Entries of slots [first, last), structured array of the layout's dtype; zeros where no file covers a slot."""
         size = self.layout.size
         data = bytearray()
         for number, file in enumerate(self.files):
@@ -63,7 +65,7 @@ class QueueFiles:
             low, high = max(first, file.start // size), min(last, end // size)
             if low >= high:
                 continue
-            found = _read(self, file, low * size - file.start, (high - low) * size, (first, last))
+            found = self._part(file, low * size - file.start, (high - low) * size, (first, last))
             if low == first and len(found) == (last - first) * size:
                 return np.frombuffer(found, self.layout.dtype)
             data = data.ljust((low - first) * size, b"\0") + found[: len(found) // size * size]
@@ -84,17 +86,38 @@ class QueueFiles:
         Entries are appended, so within the last file that has any the written ones come first: found by halving.
         """
         for file in reversed(self.files):
-            first = file.start // self.layout.size
-            end = _unbroken_end(self, file)
-            if end > first:
+            end = self.end_in(file)
+            if end > file.start // self.layout.size:
                 return end
         return self.first_slot()
+
+    def end_in(self, file: StoredFile) -> int:
+        """The slot after the last written entry of one file, by halving; the file's first slot when nothing is
+        written.
+        """
+        size, is_written = self.layout.size, _WRITTEN[self.kind]
+        low, high = file.start // size, file.end // size
+        try:
+            source = self.disk.open(file.path)
+            try:
+                while low < high:
+                    middle = (low + high) // 2
+                    data = source.read(middle * size - file.start, size)
+                    if len(data) == size and is_written(np.frombuffer(data, self.layout.dtype))[0]:
+                        low = middle + 1
+                    else:
+                        high = middle
+            finally:
+                source.close()
+        except OSError as error:
+            raise self._lost(file, (low, high), error) from None
+        return low
 
     def behind(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
         """The entries at or behind slot `end` that hold messages and point behind the entry before `end`, with their
         slots: a file at a time, the newest first, none empty.
 
-        Files are not read whole to find that there are none: see reading.seems_blank.  Raises DataLost as `read`.
+        Files are not read whole to find that there are none: see zeros.seems_zero.
         """
         size = self.layout.size
         before: int | None = None
@@ -102,7 +125,7 @@ class QueueFiles:
             first, last = max(file.start // size, end), file.end // size
             if first >= last:
                 break
-            if _seems_blank(self, file, first, last):
+            if self._seems_blank(file, first, last):
                 continue
             if before is None:
                 before = self._offset_before(end)
@@ -118,52 +141,39 @@ class QueueFiles:
         entry = self.read(end - 1, end)
         return int(entry["physical_offset"][0]) if holds_message(self.kind, entry)[0] else -1
 
+    def _seems_blank(self, file: StoredFile, first: int, last: int) -> bool:
+        size = self.layout.size
+        try:
+            source = self.disk.open(file.path)
+            try:
+                return seems_zero(source, first * size - file.start, last * size - file.start)
+            finally:
+                source.close()
+        except OSError as error:
+            raise self._lost(file, (first, last), error) from None
 
-def _unbroken_end(queue: QueueFiles, file: StoredFile) -> int:
-    """The slot behind the last written entry of one file, by halving; the file's first slot when nothing is written."""
-    size = queue.layout.size
-    low, high = file.start // size, file.end // size
-    try:
-        with OpenFile(file.path) as source:
-            while low < high:
-                middle = (low + high) // 2
-                data = source.read(middle * size - file.start, size)
-                if len(data) == size and is_valid_entry(queue.kind, np.frombuffer(data, queue.layout.dtype))[0]:
-                    low = middle + 1
-                else:
-                    high = middle
-    except OSError as error:
-        raise _lost(queue, file, (low, high), error) from None
-    return low
+    def _part(self, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
+        try:
+            return read_part(self.disk, file.path, position, size)
+        except OSError as error:
+            raise self._lost(file, wanted, error) from None
 
-
-def _seems_blank(queue: QueueFiles, file: StoredFile, first: int, last: int) -> bool:
-    size = queue.layout.size
-    try:
-        with OpenFile(file.path) as source:
-            return reading.seems_blank(source, first * size - file.start, last * size - file.start)
-    except OSError as error:
-        raise _lost(queue, file, (first, last), error) from None
+    def _lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
+        return DataLost(f"{self.topic}/{self.queue_id}", wanted, None, file.path, error.strerror or str(error))
 
 
-def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
-    try:
-        with OpenFile(file.path) as source:
-            return source.read(position, size)
-    except OSError as error:
-        raise _lost(queue, file, wanted, error) from None
+@dataclass(frozen=True, slots=True)
+class OwnQueueFiles(QueueFiles):
+    """The same for the owner of the store: no file goes without him, so an error of the disk is raised as it is."""
 
-
-def _lost(queue: QueueFiles, file: StoredFile, wanted: tuple[int, int], error: OSError) -> DataLost:
-    return DataLost(f"{queue.topic}/{queue.queue_id}", wanted, None, file.path, error.strerror or str(error))
+    def _lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
+        del file, wanted
+        return error
 
 
 def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry is written; a BatchCQ unit also needs a base offset and a count (store-format: valid unit)."""
-    valid = is_valid(entries)
-    if kind == BATCH:
-        valid &= (entries["base_queue_offset"] >= 0) & (entries["message_count"] > 0)
-    return valid
+    return _WRITTEN[kind](entries)
 
 
 def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
@@ -171,31 +181,37 @@ def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bo
     return is_valid_entry(kind, entries) & ~is_pre_blank(entries)
 
 
-def find_queues(root: str) -> tuple[QueueFiles, ...]:
+def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]:
     """Every queue of a store whose directory has a readable name, by topic and queue id; those without files as well.
 
-    Where a topic has queues of both kinds those of batches count, as for who writes: RocketMQ 4 makes plain ones of
+    Where a topic has queues of both kinds those of batches count, as for whoever writes: RocketMQ 4 makes plain ones of
     the same messages.
     """
-    found: list[QueueFiles] = []
-    for kind, room in _DIRECTORIES.items():
-        base = reading.join(root, room)
-        for topic in reading.list_directories(base):
-            if not names.is_topic_name(topic):
-                continue
-            for child in reading.list_directories(reading.join(base, topic)):
-                queue_id = names.parse_queue_id(child)
-                if queue_id is not None:
-                    found.append(open_queue(root, topic, queue_id, kind))
+    found = [
+        QueueFiles(root, topic, queue_id, kind, stored_files(disk, path), disk)
+        for kind in _DIRECTORIES
+        for topic, queue_id, path in queue_directories(disk, root, kind)
+    ]
     of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}
     kept = [queue for queue in found if (queue.kind == BATCH) == (queue.topic in of_batches)]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
 
 
-def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
+def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[tuple[str, int, str]]:
+    """Topic, queue id and path of each directory of a queue with a readable name."""
+    for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
+        if not names.is_topic_name(topic):
+            continue
+        for name, path in directories(disk, directory):
+            queue_id = names.parse_queue_id(name)
+            if queue_id is not None:
+                yield topic, queue_id, path
+
+
+def open_queue(root: str, topic: str, queue_id: int, kind: str, disk: ReadableDisk = LOCAL) -> QueueFiles:
     """The files of one queue as they are now."""
-    directory = reading.join(root, _DIRECTORIES[kind], topic, str(queue_id))
-    return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
+    directory = join(root, _DIRECTORIES[kind], topic, str(queue_id))
+    return QueueFiles(root, topic, queue_id, kind, stored_files(disk, directory), disk)
 
 
 def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: int) -> tuple[int, int]:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.disk import ReadableDisk, ReadableEntry, ReadOnlyDisk
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
-from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
@@ -64,7 +64,7 @@ def found_store(path: StorePath, log_paths: Paths = ()) -> str:
     and `canonical_path`.
     """
     root = canonical_path(path)
-    require_store(ReadOnlyDisk(), root, log_paths)
+    require_store(LOCAL, root, log_paths)
     return root
 
 
@@ -157,13 +157,8 @@ def _has_record(disk: ReadableDisk, directory: str) -> bool:
 
 def _heads(disk: ReadableDisk, directory: str) -> list[bytes]:
     """What the numbered files of a directory begin with; empty ones are left out."""
-    heads = []
-    for entry in _listed(disk, directory):
-        if _is_numbered(entry) and entry.size:
-            file = disk.open(join(directory, entry.name))
-            heads.append(file.read(0, message.BLANK.size))
-            file.close()
-    return heads
+    filled = [entry.name for entry in _listed(disk, directory) if _is_numbered(entry) and entry.size]
+    return [read_part(disk, join(directory, name), 0, message.BLANK.size) for name in filled]
 
 
 def _is_log_head(head: bytes) -> bool:
@@ -172,7 +167,7 @@ def _is_log_head(head: bytes) -> bool:
     return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
 
 
-def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Paths) -> bool:
+def _is_part(disk: ReadableDisk, path: str, entry: DirectoryEntry, log_paths: Paths) -> bool:
     """Whether an entry of a root has the name and the look of a part of a store."""
     if not entry.is_directory:
         return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
@@ -188,7 +183,7 @@ def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Pat
     return fits is not None and fits(_listed(disk, path))
 
 
-def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+def _is_root_content(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too."""
     if not entry.size:
         return True
@@ -198,14 +193,10 @@ def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> boo
         return entry.size <= _LOCK_SIZE
     if entry.name != names.ABORT_FILE:
         return True
-    file = disk.open(path)
-    try:
-        return _ABORT_CONTENT.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
-    finally:
-        file.close()
+    return _ABORT_CONTENT.fullmatch(read_part(disk, path, 0, _ROOT_CONTENT_MAX)) is not None
 
 
-def _is_proof(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a part is one that no other program leaves."""
     if entry.name == names.CHECKPOINT_FILE:
         return entry.size >= CHECKPOINT_SIZE
@@ -259,7 +250,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
             raise NotAStore(root, f"holds no RocketMQ store; did you mean {path}?")
 
 
-def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
+def _listed(disk: ReadableDisk, directory: str) -> Sequence[DirectoryEntry]:
     """What a directory holds.  Raises NotAStore if it may not be read."""
     try:
         return disk.entries(directory)
@@ -267,37 +258,37 @@ def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
         raise NotAStore(directory, f"cannot be read ({error.strerror}); {next_step(error)}") from None
 
 
-def _is_numbered(entry: ReadableEntry) -> bool:
+def _is_numbered(entry: DirectoryEntry) -> bool:
     return not entry.is_directory and names.parse_start(entry.name) is not None
 
 
-def _fits_log(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_log(entries: Sequence[DirectoryEntry]) -> bool:
     """Whether commitlog files stand there, or nothing but what stands everywhere."""
     there = [entry for entry in entries if entry.name != "lost+found" and not entry.name.startswith(".")]
     return not there or any(map(_is_numbered, there))
 
 
-def _fits_config(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_config(entries: Sequence[DirectoryEntry]) -> bool:
     return not entries or any(names.is_config_name(entry.name) for entry in entries)
 
 
-def _fits_index(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_index(entries: Sequence[DirectoryEntry]) -> bool:
     """Index files are called by 17 digits; a DLedger index by 20, and a topic of that name has queues below it."""
     return not entries or any(names.parse_index_name(entry.name) is not None for entry in entries)
 
 
-def _fits_compaction(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_compaction(entries: Sequence[DirectoryEntry]) -> bool:
     return {entry.name for entry in entries} <= {"compactionLog", "compactionCq", "position-checkpoint"}
 
 
-def _is_writer(entries: Sequence[ReadableEntry]) -> bool:
+def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:
     """Whether a directory holds what a sink keeps of one writer."""
     files = (COMMITTED_FILE, f"{COMMITTED_FILE}.tmp", INTENT_FILE, f"{INTENT_FILE}.tmp")
     return all(entry.name in files or parse_batch_name(entry.name) is not None for entry in entries)
 
 
 # The directories at a root, and what tells by their entries that they are no others of that name.
-_ROOMS: dict[str, Callable[[Sequence[ReadableEntry]], bool]] = {
+_ROOMS: dict[str, Callable[[Sequence[DirectoryEntry]], bool]] = {
     "commitlog": _fits_log,
     "config": _fits_config,
     "index": _fits_index,

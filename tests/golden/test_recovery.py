@@ -14,11 +14,11 @@ import pytest
 import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.directory.queue_kinds import PLAIN_ONLY
 from rmqstore.errors import Corrupt
 from rmqstore.files import filesystem
 from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
 from rmqstore.log.recovery.apply import StoreParts
@@ -87,7 +87,7 @@ def _recover(store: Path, **changes: Any) -> StoreParts:
 
 
 def _plan(store: Path, **changes: Any) -> Any:
-    return plan_recovery(ReadOnlyDisk(), str(store), StoreConfig(**changes))
+    return plan_recovery(LocalDisk(), str(store), StoreConfig(**changes))
 
 
 def _contents(store: Path) -> dict[str, bytes]:

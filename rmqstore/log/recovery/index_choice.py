@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore.directory.disk import ReadableDisk, ReadableFile
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import join
+from rmqstore.files.zeros import is_zero
 from rmqstore.formats import index, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
 from rmqstore.records.batch import RecordBatch
@@ -19,7 +20,6 @@ _READ_SIZE_MAX = 1024 * 1024 * 1024
 _CHECKED_SIZE = 64 * 1024 * 1024
 # Records at the start of a log file that are asked whether they have keys.
 _SAMPLE_SIZE = 64 * 1024
-_CHUNK_SIZE = 1024 * 1024
 
 
 Read = Callable[[int, int], bytes]
@@ -104,7 +104,7 @@ def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, 
             return replace(view, fault="it is too short for a header")
         counts = known.get(view.size, (0, 0))
         if header.index_count <= 1:
-            fault = "" if _is_blank(file, view.size) else "its header says that it is empty, and it is not"
+            fault = "" if is_zero(file, HEADER.size, view.size) else "its header says that it is empty, and it is not"
             return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault)
         data = b""
         if not counts[0] or not _is_anchored(file.read, header, counts):
@@ -118,17 +118,6 @@ def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, 
         return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault, is_checked=check)
     finally:
         file.close()
-
-
-def _is_blank(file: ReadableFile, size: int) -> bool:
-    """Whether nothing stands behind the header."""
-    position = HEADER.size
-    while (position := file.next_data(position)) < size:
-        data = file.read(position, _CHUNK_SIZE)
-        if data.count(0) != len(data):
-            return False
-        position += _CHUNK_SIZE
-    return True
 
 
 def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bool:
@@ -218,13 +207,15 @@ def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> 
     return ""
 
 
-def has_keys(log: LogView, offset: int) -> bool:
+def has_keys(log: LogSpace, offset: int) -> bool:
     """Whether some of the first records from `offset` on, where one begins, have a key to be indexed."""
     found = next(read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE), None)
     return isinstance(found, RecordBatch) and len(found.index_items()[0]) > 0
 
 
-def partial_record(disk: ReadableDisk, log: LogView, kept: Sequence[IndexView], covered: int) -> tuple[int, int] | None:
+def partial_record(
+    disk: ReadableDisk, log: LogSpace, kept: Sequence[IndexView], covered: int
+) -> tuple[int, int] | None:
     """The newest indexed record and how many of its items the kept files have, where they are not all; else None.
 
     A file may become full in the middle of a record: the others of its keys are in the next one, which may go.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.directory.disk import ListedFile
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
 from rmqstore.formats.record_chain import NO_END, lacks_end, magic_positions
@@ -93,7 +93,7 @@ class ScanRules:
 
 
 def scan_log(
-    log: LogView, start: int, rules: ScanRules, take: Callable[[RecordBatch], None], places: Ints | None = None
+    log: LogSpace, start: int, rules: ScanRules, take: Callable[[RecordBatch], None], places: Ints | None = None
 ) -> tuple[LogEnd, ScanCount]:
     """Reads the log from `start`, where a file begins, hands every batch of sound records to `take`, finds the end.
 
@@ -138,7 +138,7 @@ def _without_last(batch: RecordBatch) -> RecordBatch | None:
     return RecordBatch(batch.offsets[rows], batch.located.take(rows), int(batch.offsets[-1])) if len(rows) else None
 
 
-def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
+def _end_at(log: LogSpace, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
     """The chain of records is lost at a place: is that the end, a tear, or damage?"""
     is_gap = log.file_at(torn.position) is None
     resume = next_sound(log, torn.position + 1, count.newest_ms, rules.is_known)
@@ -152,7 +152,7 @@ def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, count: ScanCount
     return LogEnd(torn.position, reason, is_broken=not is_gap, resume=resume, is_tear=is_tear)
 
 
-def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
+def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
     """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing behind
     it was known to be flushed."""
     following: int | None = resume
@@ -190,7 +190,7 @@ def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCo
     return before.saw_flushed and not behind.saw_flushed
 
 
-def has_lost_sector(log: LogView, low: int, high: int) -> bool:
+def has_lost_sector(log: LogSpace, low: int, high: int) -> bool:
     """Whether [low, high) of the log holds the zeros of a sector that was never written, to the sector's end.
 
     What stood in front of `low` may share the sector: it was written earlier.  So may the record that stands at `high`,
@@ -215,7 +215,7 @@ def has_lost_sector(log: LogView, low: int, high: int) -> bool:
     return False
 
 
-def next_sound(log: LogView, offset: int, newest_ms: int, is_known: IsKnown = _nobody_knows) -> int | None:
+def next_sound(log: LogSpace, offset: int, newest_ms: int, is_known: IsKnown = _nobody_knows) -> int | None:
     """The next place from `offset` on where a sound record stands; None if nothing sound follows.
 
     It must name its own place and pass its CRC.  One that is older than the newest before counts only if a queue entry
@@ -236,7 +236,7 @@ def next_sound(log: LogView, offset: int, newest_ms: int, is_known: IsKnown = _n
     return None
 
 
-def _data_positions(log: LogView, offset: int) -> Iterator[tuple[ListedFile, int]]:
+def _data_positions(log: LogSpace, offset: int) -> Iterator[tuple[StoredFile, int]]:
     """The windows of the files from `offset` on that may hold anything; they overlap by the head of a record."""
     for file in log.files:
         if file.start + log.file_size <= offset:
@@ -249,7 +249,7 @@ def _data_positions(log: LogView, offset: int) -> Iterator[tuple[ListedFile, int
             position += WINDOW_SIZE - message.RECORD_SIZE_MIN
 
 
-def _sound_record(log: LogView, page: Bytes, start: int, offset: int) -> Located | None:
+def _sound_record(log: LogSpace, page: Bytes, start: int, offset: int) -> Located | None:
     """The sound record at a byte of a page, `offset` of the log; None where none stands."""
     head = page[start : start + message.HEAD.size].tobytes()
     if len(head) < message.HEAD.size:

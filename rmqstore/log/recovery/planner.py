@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadableDisk
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView, open_view
 from rmqstore.errors import Corrupt, StoreDamaged
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
@@ -74,6 +75,11 @@ def plan_recovery(
         return planner.plan()
     finally:
         planner.close()
+
+
+def dry_plan(root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> RecoveryPlan:
+    """As `plan_recovery`, of a store of this machine that somebody else may be using: its disk cannot write."""
+    return plan_recovery(LOCAL, root, config, kinds)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.log_coverage import is_deleted_topic, oldest_message, queue_rows
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
@@ -253,7 +254,7 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _is_missing(log: LogView, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
+def _is_missing(log: LogSpace, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
     """Which records of a queue its entries neither point at nor explain: bool[n].
 
     Explained are records older than the queue (its topic was deleted and made again), and a queue offset that another,

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.directory.log_files import LogView, corrupt_at
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.log_place import corrupt_at
 from rmqstore.directory.queue_files import entries_between, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import Corrupt, DataLost

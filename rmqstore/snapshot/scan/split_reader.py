@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.directory.log_files import LogView, corrupt_at
+from rmqstore.directory.log_files import LogView
+from rmqstore.directory.log_place import corrupt_at
 from rmqstore.directory.queue_files import BATCH, entries_between, open_queue
 from rmqstore.errors import DataLost, StoreError
 from rmqstore.files import reading

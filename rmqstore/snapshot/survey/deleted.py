@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from rmqstore.directory.config_files import deleted_topics
+from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.queue_files import QueueFiles, holds_message
 from rmqstore.formats.deleted_topics import honoured
 

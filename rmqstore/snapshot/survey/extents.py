@@ -12,7 +12,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
 from rmqstore.errors import DataLost, NotAStore, StoreError
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
 from rmqstore.formats.names import QueueKey

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rmqstore.errors import UnsupportedLayout
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import dledger, names
 
 _PREFIX = "dledger-"

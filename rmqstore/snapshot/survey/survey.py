@@ -20,6 +20,7 @@ from rmqstore.directory.queue_files import (
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files import reading
+from rmqstore.files.disk import tells_of_change
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import take_rows
 from rmqstore.formats.names import QueueKey, is_light_queue
@@ -93,7 +94,7 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
     """What to say of a file that vanished or was cut while it was looked at: StoreChanging; a file that is there and
     cannot be read is told as it is.
     """
-    if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not reading.tells_of_change(error.reason)):
+    if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not tells_of_change(error.reason)):
         return error
     path = error.path if isinstance(error, DataLost) else error.filename
     return StoreChanging(root, f"the file {path} went or was cut")
