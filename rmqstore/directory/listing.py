@@ -40,7 +40,12 @@ def stored_files(
     disk: ReadableDisk, directory: str, parse: Callable[[str], int | None] = names.parse_start
 ) -> tuple[StoredFile, ...]:
     """The files of a series that hold anything, in order."""
-    return tuple(file for file in numbered_files(disk, directory, parse).files if file.size)
+    found = [
+        StoredFile(join(directory, entry.name), start, entry.size, entry.modified_ms, entry.identity)
+        for entry in disk.entries(directory)
+        if not entry.is_directory and entry.size and (start := parse(entry.name)) is not None
+    ]
+    return tuple(found if len(found) < 2 else sorted(found, key=lambda file: file.start))
 
 
 def usual_size(series: Sequence[Sequence[StoredFile]], is_used: Callable[[StoredFile], bool] | None = None) -> int:

@@ -7,7 +7,7 @@ from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.directory.listing import NO_LOGS, directories, numbered_files, usual_size
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, queue_directories
+from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, queue_directories
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_root import begins_as_log, require_store
@@ -79,6 +79,10 @@ class StoreView:
         plain = {key: queue for key, queue in self.queues.items() if key[0] not in known}
         others = [queue.directory for key, queue in self.queues.items() if key[0] in known and queue.files]
         return replace(self, batch_topics=known, queues=plain, passed_over=(*self.passed_over, *others))
+
+    def queue_files(self) -> dict[QueueKey, QueueFiles]:
+        """The usable files of all queues."""
+        return {view.key: view.queue for view in (*self.queues.values(), *self.batch_queues.values())}
 
     def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
         """The queue, of whole batches or a plain one; None if there are no files."""

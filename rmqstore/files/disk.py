@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # Ranges of a file that lie nearer to each other are fetched by one read; a disk reads about as much at once anyway.
 READ_GAP = 32 * 1024
@@ -17,8 +17,7 @@ GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _SHRANK = "the file shrank below"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
+class DirectoryEntry(NamedTuple):
     """One name in a directory, as it was when listed: `size` of a file in bytes, `modified_ms` since the epoch,
     `identity` its inode (0 where a disk has none).  `is_link` is told of directories alone, where a disk knows it.
     """

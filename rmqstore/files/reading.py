@@ -323,7 +323,8 @@ class LocalDisk:
             return []
         except OSError as error:
             raise _unreadable(directory, error) from None
-        return sorted(found, key=lambda entry: entry.name)
+        found.sort()
+        return found
 
     def open(self, path: str) -> ReadableFile:
         """Opens a file for reading.  Raises as `OpenFile`."""
