@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +180,25 @@ def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.b
 def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry stands for a message: written, and not filler before the first real one."""
     return is_valid_entry(kind, entries) & ~is_pre_blank(entries)
+
+
+class Slots(Protocol):
+    """Whatever gives the entries of slots [first, last)."""
+
+    def read(self, first: int, last: int) -> npt.NDArray[np.void]:
+        """Structured, one row a slot."""
+
+
+def leading_blanks(slots: Slots, first: int, end: int) -> int:
+    """How many of the written entries [first, end) only fill the room before the first real one, by halving."""
+    low, high = first, end
+    while low < high:
+        middle = (low + high) // 2
+        if is_pre_blank(slots.read(middle, middle + 1))[0]:
+            low = middle + 1
+        else:
+            high = middle
+    return low - first
 
 
 def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]:

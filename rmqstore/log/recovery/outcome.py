@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from rmqstore.directory.deleted_queues import leading_blanks
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
@@ -11,7 +12,7 @@ from rmqstore.formats import names
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
-from rmqstore.log.recovery.queue_tracks import QueueTrack, leading_blanks
+from rmqstore.log.recovery.queue_tracks import QueueTrack
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 
@@ -57,7 +58,9 @@ def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None,
         behind = track.next or 0
     low = behind
     if keep is not None:
-        low = min(max(queue.slot_at(store.log.start), queue.first + leading_blanks(queue)), behind)
+        low = min(
+            max(queue.slot_at(store.log.start), queue.first + leading_blanks(queue, queue.first, queue.end)), behind
+        )
     elif track is not None and track.anew is not None:
         low = track.anew
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)

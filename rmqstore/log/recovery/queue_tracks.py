@@ -276,18 +276,6 @@ def _is_missing(log: LogSpace, queue: QueueView, says: Ints, offsets: Ints, size
     return missing
 
 
-def leading_blanks(queue: QueueView) -> int:
-    """How many entries only fill the room before the first real one."""
-    low, high = queue.first, queue.end
-    while low < high:
-        middle = (low + high) // 2
-        if is_pre_blank(queue.read(middle, middle + 1))[0]:
-            low = middle + 1
-        else:
-            high = middle
-    return low - queue.first
-
-
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:
     """The entries of some slots, zeros for those that are not written; slots may be any number."""
     return scattered_entries(queue.read, queue.first, queue.end, slots)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqstore.directory.coverage import Coverage
+from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import batch_begin, batch_end, lost_unit, sound_end, unwritten_before
 from rmqstore.directory.queue_files import (
@@ -31,7 +32,6 @@ from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.census import Census
-from rmqstore.snapshot.survey.deleted import deleted_before, without_deleted
 from rmqstore.snapshot.survey.extents import Damage, QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.torn_end import LastWords, claim_of, was_stored
