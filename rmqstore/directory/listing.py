@@ -8,11 +8,6 @@ from typing import NamedTuple
 from rmqstore.files.disk import ReadableDisk, StoredFile, join
 from rmqstore.formats import names
 
-# Directories of a store root that hold files with numbers for names and are no commitlog.
-NO_LOGS = frozenset(
-    ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
-)
-
 
 class Numbered(NamedTuple):
     """The files of a series by start, and the paths of whatever else stands there."""

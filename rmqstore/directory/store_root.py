@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rmqstore.directory.layouts import LEDGER_PREFIX, is_rocksdb, root_hint
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
@@ -20,7 +21,6 @@ from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECT
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
 _DEPTH = 3
 _QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
-_DLEDGER = "dledger-"
 # RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
 _LOCK_SIZE = len(b"lock")
 _ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
@@ -214,7 +214,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
     """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
     for name in found.foreign:
         path = join(root, name)
-        is_ledger = name.startswith(_DLEDGER) and disk.is_directory(path)
+        is_ledger = name.startswith(LEDGER_PREFIX) and disk.is_directory(path)
         if is_ledger and (not found.has_proof or any(map(_is_numbered, _listed(disk, join(path, "data"))))):
             raise UnsupportedLayout(path, "a DLedger commitlog, which this version does not write or recover")
     if (
@@ -223,7 +223,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
         and any(map(_is_numbered, _listed(disk, join(root, "index"))))
     ):
         raise UnsupportedLayout(root, "a DLedger commitlog, which this version does not write or recover")
-    if disk.exists(join(root, "consumequeue", "CURRENT")):
+    if is_rocksdb(root, disk):
         reason = "consume queues in RocksDB, which this version cannot write"
         raise UnsupportedLayout(join(root, "consumequeue"), reason)
 
@@ -231,9 +231,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
 def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
     """Why a directory is no store, and what may have been meant."""
     _refuse_parts(disk, root)
-    nested = [name for name in found.all if disk.is_directory(join(root, name, "commitlog"))]
-    hint = f"did you mean {join(root, nested[0])}?" if nested else names.LOG_WANTED
-    return NotAStore(root, f"holds no RocketMQ store; {hint}")
+    return NotAStore(root, f"holds no RocketMQ store; {root_hint(root, found.all, disk)}")
 
 
 def _refuse_parts(disk: ReadableDisk, root: str) -> None:

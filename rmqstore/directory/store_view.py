@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.deleted_topics import load_deleted_topics
-from rmqstore.directory.listing import NO_LOGS, directories, numbered_files, usual_size
+from rmqstore.directory.layouts import load_checkpoint, log_candidates
+from rmqstore.directory.listing import directories, numbered_files, usual_size
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, queue_directories
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_root import begins_as_log, require_store
-from rmqstore.files.disk import ReadableDisk, StoredFile, read_part, read_small
+from rmqstore.files.disk import ReadableDisk, StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json
-from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
-from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -27,7 +27,7 @@ def log_directories(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()
     if log_paths:
         return tuple(log_paths)
     children = [entry.name for entry in disk.entries(root) if entry.is_directory]
-    paths = [join(root, name) for name in children if name not in NO_LOGS and not name.startswith("dledger-")]
+    paths = log_candidates(root, children)
     own = join(root, "commitlog")
     holding = [
         path for path in paths
@@ -107,10 +107,10 @@ def open_view(
     deleted, more = load_deleted_topics(disk, root)
     written = {topic for (topic, _), queue in batch_queues.items() if queue.end > queue.first}
     asked = {topic for topic, _ in queues if kinds.is_batch_topic(topic)}
-    data = read_small(disk, join(root, "checkpoint"), CHECKPOINT_SIZE)
+    checkpoint = load_checkpoint(root, disk, past_directories=False)
     view = StoreView(
         disk, root, _log_space(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
-        (*empty, *empty_batches), read_checkpoint(data or b""), data is not None, disk.exists(join(root, "abort")),
+        (*empty, *empty_batches), checkpoint or Checkpoint(), checkpoint is not None, disk.exists(join(root, "abort")),
         known, batch_queues=batch_queues, batch_file_size=batch_size,
         kinds=_present_kinds(disk, root, kinds, queues), notes=(*notes, *more), deleted_topics=deleted,
     )  # fmt: skip

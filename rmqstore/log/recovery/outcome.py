@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from rmqstore.directory.deleted_queues import leading_blanks
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.queue_files import leading_blanks
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.files.filesystem import join
@@ -58,9 +58,8 @@ def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None,
         behind = track.next or 0
     low = behind
     if keep is not None:
-        low = min(
-            max(queue.slot_at(store.log.start), queue.first + leading_blanks(queue, queue.first, queue.end)), behind
-        )
+        filled = queue.first + leading_blanks(queue, queue.first, queue.end)
+        low = min(max(queue.slot_at(store.log.start), filled), behind)
     elif track is not None and track.anew is not None:
         low = track.anew
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)

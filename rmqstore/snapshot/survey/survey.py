@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.directory.coverage import Coverage
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
+from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import batch_begin, batch_end, lost_unit, sound_end, unwritten_before
 from rmqstore.directory.queue_files import (
@@ -104,9 +105,9 @@ def _look(before: Footprint, broker_name: str | None, access: Access) -> StoreEx
     """What a store holds that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     root, log_files = before.root, before.log_files
     extents.refuse_unread_layouts(root, log_files)
-    checkpoint = extents.load_checkpoint(root)
+    checkpoint = load_checkpoint(root)
     abort_present, lock_held = before.is_abort_there, before.is_locked
-    rocksdb = extents.is_rocksdb(root)
+    rocksdb = is_rocksdb(root)
     queues = {(queue.topic, queue.queue_id): queue for queue in (() if rocksdb else find_queues(root))}
     is_still = not abort_present and not lock_held
     end = min(log_files[-1].end, batch_start(root)) if log_files else 0
