@@ -12,7 +12,7 @@ from rmqstore.formats import names
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
-from rmqstore.log.recovery.queue_tracks import QueueTrack
+from rmqstore.log.recovery.queue_states import QueueTrack
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 

@@ -39,7 +39,8 @@ from rmqstore.log.recovery.outcome import (
     planned_queues,
 )
 from rmqstore.log.recovery.plan import PlannedFile, QueueSizes, RecoveryPlan
-from rmqstore.log.recovery.queue_tracks import Contradiction, QueueScan, QueueTrack
+from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
+from rmqstore.log.recovery.queue_tracks import QueueScan
 from rmqstore.log.recovery.start import (
     Start,
     covered_start,

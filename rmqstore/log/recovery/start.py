@@ -15,7 +15,7 @@ from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.log.recovery.batch_tracks import BatchTrack
 from rmqstore.log.recovery.index_choice import IndexChoice, has_keys
 from rmqstore.log.recovery.plan import PlannedFile, ResizedFile
-from rmqstore.log.recovery.queue_tracks import QueueTrack
+from rmqstore.log.recovery.queue_states import QueueTrack
 
 _CLEAN_FILE_COUNT = 3  # Java: CommitLog.recoverNormally
 
