@@ -5,6 +5,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.layouts import EXTENSION_ROOM
 from rmqstore.directory.listing import stored_files
 from rmqstore.directory.queue_files import SIMPLE
 from rmqstore.files.disk import ReadableDisk, join, read_part
@@ -21,8 +22,6 @@ from rmqstore.formats.queue_extension import (
 )
 from rmqstore.records.dispatch_rules import tags_codes
 
-_ROOM = "consumequeue_ext"
-
 
 def holds_tag_hashes(root: str, key: QueueKey, kind: str, disk: ReadableDisk = LOCAL) -> bool:
     """Whether every tags code of a span's entries is the hash of its record's own TAGS.
@@ -32,7 +31,7 @@ def holds_tag_hashes(root: str, key: QueueKey, kind: str, disk: ReadableDisk = L
     """
     topic, queue_id = key
     plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_light_queue(topic)
-    return plain and not disk.exists(join(root, _ROOM, topic, str(queue_id)))
+    return plain and not disk.exists(join(root, EXTENSION_ROOM, topic, str(queue_id)))
 
 
 def contradicted(located: Located, codes: Ints) -> Mask:
@@ -49,7 +48,7 @@ def resolve_extensions(root: str, key: QueueKey, entries: npt.NDArray[np.void], 
     """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
     is.
     """
-    directory = join(root, _ROOM, key[0], str(key[1]))
+    directory = join(root, EXTENSION_ROOM, key[0], str(key[1]))
     codes = entries["tags_code"]
     rows = [row for row, code in enumerate(codes.tolist()) if is_extension_address(code)]
     for file in stored_files(disk, directory):

@@ -7,12 +7,12 @@ from rmqstore.files.reading import LOCAL
 from rmqstore.formats import names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
 
+# The directories of a root that hold queues: of plain ones, of batches, and the extension units of entries.
+PLAIN_ROOM, BATCH_ROOM, EXTENSION_ROOM = QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 # The directory of a DLedger group begins so.
 LEDGER_PREFIX = "dledger-"
 # Directories of a root that hold files with numbers for names and are no commitlog.
-_NO_LOGS = frozenset(
-    ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
-)
+_NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", "index", "config", "compaction"))
 
 
 def log_candidates(root: str, children: Iterable[str]) -> list[str]:
@@ -24,7 +24,7 @@ def log_candidates(root: str, children: Iterable[str]) -> list[str]:
 
 def is_rocksdb(root: str, disk: ReadableDisk = LOCAL) -> bool:
     """Whether consumequeue/ is a RocksDB database (storeType=defaultRocksDB) and not directories of entries."""
-    return disk.exists(join(root, "consumequeue", "CURRENT"))
+    return disk.exists(join(root, PLAIN_ROOM, "CURRENT"))
 
 
 def load_checkpoint(root: str, disk: ReadableDisk = LOCAL, *, past_directories: bool = True) -> Checkpoint | None:

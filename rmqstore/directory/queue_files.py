@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.layouts import BATCH_ROOM, PLAIN_ROOM
 from rmqstore.directory.listing import directories, stored_files
 from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
@@ -15,11 +16,12 @@ from rmqstore.files.zeros import seems_zero
 from rmqstore.formats import batch_queue_entry, names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 
 SIMPLE = "SimpleCQ"
 BATCH = "BatchCQ"
-_DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+_DIRECTORIES = {SIMPLE: PLAIN_ROOM, BATCH: BATCH_ROOM}
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
 _WRITTEN = {SIMPLE: is_valid, BATCH: batch_queue_entry.is_valid}
@@ -44,7 +46,7 @@ class QueueFiles:
     @property
     def directory(self) -> str:
         """Where the files lie."""
-        return join(self.root, _DIRECTORIES[self.kind], self.topic, str(self.queue_id))
+        return queue_directory(self.root, (self.topic, self.queue_id), self.kind)
 
     @property
     def layout(self) -> Layout:
@@ -217,6 +219,11 @@ def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
 
 
+def queue_directory(root: str, key: QueueKey, kind: str) -> str:
+    """Where the files of a queue lie."""
+    return join(root, _DIRECTORIES[kind], key[0], str(key[1]))
+
+
 def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[tuple[str, int, str]]:
     """Topic, queue id and path of each directory of a queue with a readable name."""
     for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
@@ -230,8 +237,8 @@ def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[tupl
 
 def open_queue(root: str, topic: str, queue_id: int, kind: str, disk: ReadableDisk = LOCAL) -> QueueFiles:
     """The files of one queue as they are now."""
-    directory = join(root, _DIRECTORIES[kind], topic, str(queue_id))
-    return QueueFiles(root, topic, queue_id, kind, stored_files(disk, directory), disk)
+    files = stored_files(disk, queue_directory(root, (topic, queue_id), kind))
+    return QueueFiles(root, topic, queue_id, kind, files, disk)
 
 
 def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: int) -> tuple[int, int]:

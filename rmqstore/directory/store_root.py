@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.layouts import LEDGER_PREFIX, is_rocksdb, root_hint
+from rmqstore.directory.layouts import LEDGER_PREFIX, QUEUE_ROOMS, is_rocksdb, root_hint
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
@@ -20,7 +20,6 @@ from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECT
 
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
 _DEPTH = 3
-_QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 # RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
 _LOCK_SIZE = len(b"lock")
 _ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
@@ -173,7 +172,7 @@ def _is_part(disk: ReadableDisk, path: str, entry: DirectoryEntry, log_paths: Pa
         return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
     if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
         return True
-    if entry.name in _QUEUE_ROOMS:
+    if entry.name in QUEUE_ROOMS:
         return True  # not looked into: there may be a hundred thousand topics
     fits = _ROOMS.get(entry.name)
     if entry.name == SINK_DIRECTORY:
@@ -200,7 +199,7 @@ def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a part is one that no other program leaves."""
     if entry.name == names.CHECKPOINT_FILE:
         return entry.size >= CHECKPOINT_SIZE
-    if entry.name in _QUEUE_ROOMS:
+    if entry.name in QUEUE_ROOMS:
         topics = (each for each in _listed(disk, path) if each.is_directory and names.is_topic_name(each.name))
         return any(
             queue.is_directory and names.parse_queue_id(queue.name) is not None
@@ -239,7 +238,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
     path = root
     for _ in range(_DEPTH):
         path, name = directory_of(path), path.rpartition("/")[2]
-        is_room = name in _ROOMS or name in (*_QUEUE_ROOMS, SINK_DIRECTORY)
+        is_room = name in _ROOMS or name in (*QUEUE_ROOMS, SINK_DIRECTORY)
         if not path or not is_room or not disk.is_directory(path):
             continue
         own = [entry for entry in _listed(disk, path) if _is_part(disk, join(path, entry.name), entry, ())]

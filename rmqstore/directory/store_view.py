@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.deleted_topics import load_deleted_topics
-from rmqstore.directory.layouts import load_checkpoint, log_candidates
+from rmqstore.directory.layouts import EXTENSION_ROOM, load_checkpoint, log_candidates
 from rmqstore.directory.listing import directories, numbered_files, usual_size
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, queue_directories
@@ -126,7 +126,7 @@ def _present_kinds(
     disk: ReadableDisk, root: str, kinds: QueueKinds, queues: Mapping[QueueKey, QueueView]
 ) -> QueueKinds:
     """`kinds`, and those that the store has already, with the size of its extension files."""
-    series = [numbered_files(disk, path)[0] for _, topic in directories(disk, join(root, "consumequeue_ext"))
+    series = [numbered_files(disk, path)[0] for _, topic in directories(disk, join(root, EXTENSION_ROOM))
               for _, path in directories(disk, topic)]  # fmt: skip
     size = usual_size(series, lambda file: any(read_part(disk, file.path, 0, QUEUE_ENTRY.size)))
     return replace(

@@ -12,10 +12,10 @@ from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, gather, locate
 from rmqstore.formats.record_chain import chain, magic_positions
+from rmqstore.records.read_batches import WINDOW_SIZE, claimed_size
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
 
-WINDOW_SIZE = 4 * 1024 * 1024
 # Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
 _ZEROS_SIZE = 1024 * 1024
 
@@ -128,7 +128,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
     page, position = log.window(offset, WINDOW_SIZE)
     standing = message.read_record(memoryview(page), position)
     if isinstance(standing, message.Torn):
-        size = _claimed_size(page, position)
+        size = claimed_size(page, position)
         number = log.file_number(offset)
         assert number is not None
         if size is None or size > log.readable_end(number) - offset:
@@ -152,16 +152,6 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
             judge_crcs(located, reasons, crc_rows)
     located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
     return Stretch(offsets, located, reasons, log.deleted_before)
-
-
-def _claimed_size(page: Bytes, position: int) -> int | None:
-    """The size that a record at `position` claims, if its magic is one; None for anything else."""
-    if len(page) - position < message.BLANK.size:
-        return None
-    size, magic = message.BLANK.struct.unpack_from(page, position)
-    if magic not in (message.MAGIC_V1, message.MAGIC_V2) or size < message.RECORD_SIZE_MIN:
-        return None
-    return int(size)
 
 
 def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:

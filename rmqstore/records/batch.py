@@ -23,7 +23,7 @@ _TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TA
 DISPATCHED_NAMES = frozenset(_NAMES)
 _SEPARATOR = KEY_SEPARATOR.encode()
 # Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
-_FEW_COUNT = 48
+FEW_COUNT = 48
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class RecordBatch:
         part = self.located
         if part.topic:
             return [_text(part.topic)], np.zeros(len(self), np.int64)
-        if len(self) > _FEW_COUNT:
+        if len(self) > FEW_COUNT:
             first = self.topic_bytes(0)
             if equal_bytes(part.page, part.topic_at, part.topic_size, first).all():
                 return [_text(first)], np.zeros(len(self), np.int64)
@@ -134,7 +134,7 @@ class RecordBatch:
     @cached_property
     def _few(self) -> list[dict[bytes, bytes]] | None:
         """The properties that dispatch asks for, record by record; None when there are many records."""
-        if len(self) > _FEW_COUNT:
+        if len(self) > FEW_COUNT:
             return None
         blocks = self._values(self.located.properties_at, self.located.properties_size)
         return [dispatched_properties(block) for block in blocks]

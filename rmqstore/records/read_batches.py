@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.formats import message
-from rmqstore.formats.message_columns import Ints, Located, Mask, locate
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, locate
 from rmqstore.formats.record_chain import chain
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.soundness import TEXT, Reason, judge_crcs, judge_place
@@ -49,8 +49,9 @@ def read_batches(
         file_end = offset - offset % file_size + file_size
         room = min(file_end, stop) - offset
         data = read(offset, min(room, window_size))
-        if (whole_size := _cut_size(data, room)) is not None:
-            data = read(offset, whole_size)
+        size = claimed_size(data, 0)
+        if size is not None and len(data) < size <= room:  # only the window cut it
+            data = read(offset, size)
         standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)))
         yield standing
         if isinstance(standing, message.Torn):
@@ -70,12 +71,14 @@ def _within(places: Ints | None, offset: int, size: int) -> Ints | None:
     return places[low:high] - offset
 
 
-def _cut_size(data: bytes, room: int) -> int | None:
-    """The size of the first record where only the window cut it."""
-    if len(data) < message.BLANK.size:
+def claimed_size(data: bytes | Bytes, position: int) -> int | None:
+    """The size that a record at `position` claims, if its magic is one; None for anything else."""
+    if len(data) - position < message.BLANK.size:
         return None
-    size, magic = message.BLANK.struct.unpack_from(data)
-    return size if magic in (message.MAGIC_V1, message.MAGIC_V2) and len(data) < size <= room else None
+    size, magic = message.BLANK.struct.unpack_from(data, position)
+    if magic not in (message.MAGIC_V1, message.MAGIC_V2) or size < message.RECORD_SIZE_MIN:
+        return None
+    return int(size)
 
 
 def _standing(

@@ -59,7 +59,7 @@ def expected_code(record: message.Record) -> int:
 def test_batches_say_what_the_scalar_codecs_say(few_count: int, fields, window_size) -> None:
     data = laid(fields)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_batch, "_FEW_COUNT", few_count)
+        patch.setattr(record_batch, "FEW_COUNT", few_count)
         patch.setattr(gather, "_JOINED_COUNT_MAX", few_count)
         batches = walked(data, window_size=window_size)
         position = 0

@@ -3,10 +3,9 @@
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import message
-from rmqstore.log.recovery.log_end import LogEnd, ScanCount, has_lost_sector
+from rmqstore.log.recovery.log_end import SECTOR_SIZE, LogEnd, ScanCount, has_lost_sector
 
 NOT_ONE = "not one sound record is in the log, which may be no commitlog at all"
-_SECTOR_SIZE = 512
 
 
 def bytes_without_record(log: LogSpace, end: LogEnd, count: ScanCount) -> int | None:
@@ -32,9 +31,9 @@ def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
     first = log.files[0]
     if flushed_ms and not log.start:
         return False
-    head = log.read(first.start, _SECTOR_SIZE)
+    head = log.read(first.start, SECTOR_SIZE)
     if not any(head):
-        return is_zero(log.opened(first), max(first.size - _SECTOR_SIZE, 0), first.size)
+        return is_zero(log.opened(first), max(first.size - SECTOR_SIZE, 0), first.size)
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)

@@ -15,10 +15,10 @@ from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import WINDOW_SIZE, CrcChecks, read_batches
 
 # What a power cut leaves unwritten is whole sectors: of nothing smaller a disk promises to write all or nothing.
-_SECTOR_SIZE = 512
+SECTOR_SIZE = 512
 # Torn places in front of sound records that are looked at; a disk that tore more has lost more than its newest pages.
 _TEARS_MAX = 4096
-_ZEROS = bytes(_SECTOR_SIZE)
+_ZEROS = bytes(SECTOR_SIZE)
 # A record begins with its size, which is big-endian: so many of its bytes may be zero, written or not.
 _SIZE_ZEROS_MAX = 3
 _FULL = "the last file is full"
@@ -202,12 +202,12 @@ def has_lost_sector(log: LogSpace, low: int, high: int) -> bool:
             return False  # a whole file is missing: no write that got lost
         end = min(high + _SIZE_ZEROS_MAX, file.start + log.file_size)
         while low < end:
-            skew = (low - file.start) % _SECTOR_SIZE
+            skew = (low - file.start) % SECTOR_SIZE
             page = log.read(low, min(WINDOW_SIZE - skew, end - low))
             if not page:
                 return True  # the file was never as long
-            edges = range(_SECTOR_SIZE - skew, len(page) + 1, _SECTOR_SIZE)
-            if any(page[max(edge - _SECTOR_SIZE, 0) : edge] == _ZEROS[: min(edge, _SECTOR_SIZE)] for edge in edges):
+            edges = range(SECTOR_SIZE - skew, len(page) + 1, SECTOR_SIZE)
+            if any(page[max(edge - SECTOR_SIZE, 0) : edge] == _ZEROS[: min(edge, SECTOR_SIZE)] for edge in edges):
                 return True
             low += len(page)
         following = log.next_file(file.start)

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.directory.queue_files import leading_blanks
+from rmqstore.directory.queue_files import SIMPLE, leading_blanks, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
-from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
 from rmqstore.formats.names import QueueKey
@@ -26,7 +25,7 @@ def planned_queues(
         queue, track = store.queues.get(key), tracks.get(key)
         if queue is None:
             assert track is not None
-            directory = join(store.root, "consumequeue", key[0], str(key[1]))
+            directory = queue_directory(store.root, key, SIMPLE)
             planned.append(
                 PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next or 0)  # all of it new
             )

@@ -113,7 +113,7 @@ def test_golden_stores_open_at_their_bounds() -> None:
 
 @pytest.mark.parametrize("few_count", [0, 48])
 def test_what_comes_again_is_dropped(few_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_batch, "_FEW_COUNT", few_count)
+    monkeypatch.setattr(record_batch, "FEW_COUNT", few_count)
     disk, fields = MemoryDisk(), traffic(60)
     table = table_on(disk)
     table.dispatch(batch_of(*fields))
