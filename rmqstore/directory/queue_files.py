@@ -1,6 +1,6 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 SIMPLE = "SimpleCQ"
 BATCH = "BatchCQ"
 _DIRECTORIES = {SIMPLE: PLAIN_ROOM, BATCH: BATCH_ROOM}
+# A file of up to this size is read whole to find the end of its entries: one read costs less than ten.
+_READ_WHOLE_SIZE = 8 * 1024
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
 _WRITTEN = {SIMPLE: is_valid, BATCH: batch_queue_entry.is_valid}
@@ -98,23 +100,25 @@ class QueueFiles:
         """The slot after the last written entry of one file, by halving; the file's first slot when nothing is
         written.
         """
-        size, is_written = self.layout.size, _WRITTEN[self.kind]
-        low, high = file.start // size, file.end // size
+        size = self.layout.size
+        first, end = file.start // size, file.end // size
         try:
             source = self.disk.open(file.path)
             try:
-                while low < high:
-                    middle = (low + high) // 2
-                    data = source.read(middle * size - file.start, size)
-                    if len(data) == size and is_written(np.frombuffer(data, self.layout.dtype))[0]:
-                        low = middle + 1
-                    else:
-                        high = middle
+                if file.size <= _READ_WHOLE_SIZE and not file.start % size:
+                    written = self._written(source.read(0, file.size))
+                    return first + halved(0, len(written), written.__getitem__)
+                return halved(first, end, lambda slot: any(self._written(source.read(slot * size - file.start, size))))
             finally:
                 source.close()
         except OSError as error:
-            raise self._lost(file, (low, high), error) from None
-        return low
+            raise self._lost(file, (first, end), error) from None
+
+    def _written(self, data: bytes) -> list[bool]:
+        """Which entries of a byte run are written; a cut last one is none."""
+        entries = np.frombuffer(data, self.layout.dtype, len(data) // self.layout.size)
+        written: list[bool] = _WRITTEN[self.kind](entries).tolist()
+        return written
 
     def behind(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
         """The entries at or behind slot `end` that hold messages and point behind the entry before `end`, with their
@@ -174,6 +178,17 @@ class OwnQueueFiles(QueueFiles):
         return error
 
 
+def halved(low: int, high: int, is_before: Callable[[int], bool]) -> int:
+    """The first of the numbers [low, high) that `is_before` denies, as it then does all after it; `high` if none."""
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry is written; a BatchCQ unit also needs a base offset and a count (store-format: valid unit)."""
     return _WRITTEN[kind](entries)
@@ -193,14 +208,7 @@ class Slots(Protocol):
 
 def leading_blanks(slots: Slots, first: int, end: int) -> int:
     """How many of the written entries [first, end) only fill the room before the first real one, by halving."""
-    low, high = first, end
-    while low < high:
-        middle = (low + high) // 2
-        if is_pre_blank(slots.read(middle, middle + 1))[0]:
-            low = middle + 1
-        else:
-            high = middle
-    return low - first
+    return halved(first, end, lambda slot: bool(is_pre_blank(slots.read(slot, slot + 1))[0])) - first
 
 
 def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]:
