@@ -168,7 +168,9 @@ def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
-    recovery cut off and left in the file must not come back (store-format: truncation does not erase).
+    recovery cut off and left in the file must not come back, as RocketMQ's truncation does not erase.  A recovery
+    (`log_end.next_sound`) also takes an older one that a queue entry points at, and passes over no zeros: it decides
+    what is thrown away, while a reader loses nothing for good.
     """
     offset += 1
     while offset < limits.stop:

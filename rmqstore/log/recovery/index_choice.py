@@ -9,7 +9,7 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero
-from rmqstore.formats import index, names
+from rmqstore.formats import index, index_table, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
@@ -133,34 +133,14 @@ def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bo
 
 
 def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
-    """What is wrong with slots and chains; empty for nothing.
-
-    Every slot leads to the newest item of its own, and every item down its own chain, so that all can be found.
-    """
+    """What is wrong with a file that has items; empty for nothing: all of them can be found, and nothing else is in it."""
     slot_count, item_count = counts
-    slots = index.read_slots(data, slot_count).astype(np.int64)
-    items = index.read_items(data, slot_count)[: min(header.index_count, item_count)]
-    own = items["key_hash"].astype(np.int64) % slot_count
-    reached = np.zeros(len(items), bool)
-    used = np.flatnonzero(slots)
-    newest = slots[used]
-    if (newest < 1).any() or (newest >= len(items)).any() or (own[newest] != used).any():
-        return "a slot leads to no item of its own"
-    reached[newest] = True
-    before = items["previous_item"].astype(np.int64)[1:]
-    numbers = np.arange(1, len(items))
-    if (before < 0).any() or (before >= numbers).any() or (items["key_hash"][1:] < 0).any():
-        return "a chain of items does not descend"
-    linked = before > 0
-    if (own[before[linked]] != own[numbers[linked]]).any():
-        return "a chain of items leads into another"
-    reached[before[linked]] = True
-    if not reached[1:].all():
-        return "items are in no chain"
-    offsets = items["physical_offset"][1:].astype(np.int64)
-    if offsets[0] != header.begin_offset or offsets[-1] != header.end_offset or (np.diff(offsets) < 0).any():
-        return "its items are not in the order of the log"
-    if int((before == 0).sum()) != header.used_slot_count:
+    if header.index_count > item_count or not index_table.is_whole(data, slot_count):
+        return "its slots and its items do not fit each other"
+    items = index.read_items(data, slot_count)[1 : header.index_count]
+    if (items["physical_offset"][0], items["physical_offset"][-1]) != (header.begin_offset, header.end_offset):
+        return "its header does not fit its items"
+    if int((items["previous_item"] == 0).sum()) != header.used_slot_count:
         return "its header counts other slots"
     rest = data[index.file_size(slot_count, header.index_count) :]
     return "" if rest.count(0) == len(rest) else "something stands behind its items"
