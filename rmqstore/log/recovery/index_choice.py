@@ -133,7 +133,7 @@ def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bo
 
 
 def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
-    """What is wrong with a file that has items; empty for nothing: all of them can be found, and nothing else is in it."""
+    """What is wrong with a file that has items; empty for nothing: all can be found, and nothing else is in it."""
     slot_count, item_count = counts
     if header.index_count > item_count or not index_table.is_whole(data, slot_count):
         return "its slots and its items do not fit each other"

@@ -218,9 +218,10 @@ def has_lost_sector(log: LogSpace, low: int, high: int) -> bool:
 def next_sound(log: LogSpace, offset: int, newest_ms: int, is_known: IsKnown = _nobody_knows) -> int | None:
     """The next place from `offset` on where a sound record stands; None if nothing sound follows.
 
-    It must name its own place and pass its CRC.  (Readers look for it in `directory/walk.py`, without `is_known`.)  One that is older than the newest before counts only if a queue entry
+    It must name its own place and pass its CRC.  One that is older than the newest before counts only if a queue entry
     points at it: what a recovery cut off and left in the file must not come back (RocketMQ's truncation does not
-    erase), while a clock that stepped back must not make messages disappear.
+    erase), while a clock that stepped back must not make messages disappear.  Readers search in `directory/walk.py`,
+    where times alone decide.
     """
     for file, position in _data_positions(log, offset):  # windows, each from a byte of a file on
         source = log.opened(file)
