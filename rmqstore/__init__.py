@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from rmqstore.broker.transaction_messages import TransactionState
     from rmqstore.consumer import Consumer
-    from rmqstore.records.batch import Dispatcher, RecordBatch
+    from rmqstore.records.batch import RecordBatch
+    from rmqstore.records.dispatcher import Dispatcher
     from rmqstore.stats import Health
     from rmqstore.store import Store, open_store
 
@@ -77,7 +78,7 @@ __all__ = [
 # Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
 _OF_THE_WRITER = {
     "Consumer": "rmqstore.consumer",
-    "Dispatcher": "rmqstore.records.batch",
+    "Dispatcher": "rmqstore.records.dispatcher",
     "Health": "rmqstore.stats",
     "RecordBatch": "rmqstore.records.batch",
     "Store": "rmqstore.store",

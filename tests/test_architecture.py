@@ -87,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.records",
     },
-    "rmqstore.snapshot.finding": {"rmqstore.files"},
+    "rmqstore.snapshot.finding": {"rmqstore.directory"},
     "rmqstore.snapshot.verify": {
         "rmqstore.directory",
         "rmqstore.errors",

@@ -28,7 +28,7 @@ from rmqstore.log.encode.record_frame import (
     RecordForm,
 )
 from rmqstore.log.get.readable import ReadableLog
-from rmqstore.records.batch import joined_bytes
+from rmqstore.records.gather import joined_bytes
 
 # So many bytes of the log are read at once where they are worth it: where a record comes every 8 KiB on the average.
 _WINDOW_SIZE = 4 * 1024 * 1024

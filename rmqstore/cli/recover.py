@@ -6,10 +6,9 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.directory.store_root import found_store
 from rmqstore.log.opening import configured_kinds
-from rmqstore.log.recovery.planner import plan_recovery
+from rmqstore.log.recovery.planner import dry_plan
 from rmqstore.store import open_store
 
 
@@ -33,7 +32,7 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
     root = found_store(store, (*config.log_paths, *config.read_only_log_paths))
     if dry_run:
-        plan = plan_recovery(ReadOnlyDisk(), root, config, configured_kinds(config))
+        plan = dry_plan(root, config, configured_kinds(config))
     else:
         with open_store(root, config, workers=False) as opened:
             plan = opened.recovery

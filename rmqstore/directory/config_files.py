@@ -1,51 +1,57 @@
-"""What the broker wrote under config/: topics and the offsets of consumer groups.  A torn file gives way to its
-.bak.
-"""
+"""The broker's files under config/: topics, the offsets of consumer groups.  A torn one gives way to its .bak."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqstore.errors import Corrupt, TooLarge
-from rmqstore.files import reading
+from rmqstore.files.disk import ReadableDisk, join, read_small
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import broker_json
-from rmqstore.formats.deleted_topics import DELETED_TOPICS_FILE, DeletedTopics, read_deleted_topics
 
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
 
 
-def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:
-    """config/<name> in the given shape; its .bak where it is missing, empty or torn; `empty` where neither can be
-    read.  Raises TooLarge, as what may be sound is neither passed over nor replaced.
+class Loaded(NamedTuple, Generic[Shape]):
+    """A file of config/ in its shape; `is_backup`: its .bak had to stand in."""
+
+    value: Shape
+    is_backup: bool
+
+
+def load_newest(
+    disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape], *, past_directories: bool = False
+) -> Loaded[Shape] | None:
+    """config/<name> in the given shape; its .bak where it is missing, empty or torn; None where neither can be read.
+
+    `past_directories`: a directory of that name counts as missing, for whoever will not put a file in its place.
+    Raises TooLarge, as what may be sound is neither passed over nor replaced; OSError, NotAStore as the disk does.
     """
     for candidate in (name, f"{name}.bak"):
-        path = reading.join(root, "config", candidate)
-        data = reading.read_small_file(path, _SIZE_MAX)
+        path = join(root, "config", candidate)
+        data = None if past_directories and disk.is_directory(path) else read_small(disk, path, _SIZE_MAX)
         if not data or not data.strip():
             continue
         try:
-            return shape(broker_json.parse(data))
+            return Loaded(shape(broker_json.parse(data)), candidate != name)
         except TooLarge as large:
             raise TooLarge(path, 0, large.reason) from None
-        except Corrupt:
+        except (Corrupt, ValueError):
             continue
-    return empty
+    return None
 
 
-def topics(root: str) -> dict[str, broker_json.TopicConfig]:
+def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape, disk: ReadableDisk = LOCAL) -> Shape:
+    """As `load_newest`, the value alone, for readers; `empty` where nothing can be read."""
+    found = load_newest(disk, root, name, shape, past_directories=True)
+    return empty if found is None else found.value
+
+
+def topics(root: str, disk: ReadableDisk = LOCAL) -> dict[str, broker_json.TopicConfig]:
     """Topic configurations by name."""
-    return load(root, "topics.json", broker_json.topic_configs, {})
+    return load(root, "topics.json", broker_json.topic_configs, {}, disk)
 
 
-def deleted_topics(root: str) -> DeletedTopics:
-    """The topics that this engine deleted; none where the note cannot be read."""
-    data = reading.read_small_file(reading.join(root, "config", DELETED_TOPICS_FILE), _SIZE_MAX)
-    try:
-        return {} if data is None else read_deleted_topics(data)
-    except Corrupt:
-        return {}
-
-
-def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+def consumer_offsets(root: str, disk: ReadableDisk = LOCAL) -> dict[tuple[str, str], dict[int, int]]:
     """Next offset to consume by (group, topic) and queue id."""
-    return load(root, "consumerOffset.json", broker_json.consumer_offsets, {})
+    return load(root, "consumerOffset.json", broker_json.consumer_offsets, {}, disk)

@@ -1,14 +1,28 @@
-"""Which part of the commitlog the consume queues already know: the sum of what they point at against the log itself."""
+"""Up to which offset the consume queues know the log: entries added up and held against it, no record is read.
+
+For a reader, who has to say where the records without an entry begin, of any number of files, in bounded memory.  A
+recovery asks of one file after the other whether anything in it lacks its entry: `log_coverage.py`.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats.message_columns import Ints
 
 _BUCKET_SIZE = 1024 * 1024
+
+
+class Covered(NamedTuple):
+    """Queue entries account for every byte of the log before `until`, and for no record from there on.  `restart` is
+    the last known place before it, or the first one.  A record, a blank or a file begins at both.
+    """
+
+    until: int
+    restart: int
 
 
 class Coverage:
@@ -53,12 +67,10 @@ class Coverage:
         self._low[buckets] = np.minimum(self._low[buckets], offsets[firsts])
         self._high[buckets] = np.maximum(self._high[buckets], offsets[lasts] + sizes[lasts])
 
-    def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> tuple[int, int]:
-        """(the offset up to which every byte is dispatched or the end of a file, a record boundary ≥ `behind` bytes
-        before).
-
-        Both are places where a record, a blank or a file begins.  `is_blank` is asked what stands where the entries of
-        a file end: anything but a blank is a record that no queue knows.
+    def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> Covered:
+        """How far the entries account for every byte of the log, and where to begin for a look back of at least
+        `behind` bytes.  `is_blank` is asked what stands where the entries of a file end: anything but a blank is a
+        record that no queue knows.
         """
         expected = int(self._bucket_starts[0]) if len(self._bucket_starts) else 0
         boundaries = [expected]
@@ -78,4 +90,4 @@ class Coverage:
             expected = int(self._high[number])
             boundaries.append(expected)
         earlier = [place for place in boundaries if place <= expected - behind]
-        return expected, earlier[-1] if earlier else boundaries[0]
+        return Covered(expected, earlier[-1] if earlier else boundaries[0])

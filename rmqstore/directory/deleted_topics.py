@@ -4,13 +4,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rmqstore.directory.disk import ReadableDisk
 from rmqstore.errors import Corrupt
+from rmqstore.files.disk import ReadableDisk, read_small
 from rmqstore.files.filesystem import join
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.broker_json import TEXT_SIZE_MAX
 from rmqstore.formats.deleted_topics import (
     DELETED_TOPICS_FILE,
     DeletedTopic,
+    DeletedTopics,
     read_deleted_topics,
 )
 from rmqstore.formats.message_columns import Ints
@@ -27,17 +29,18 @@ def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, Delete
     OSError.
     """
     path = note_path(root)
-    if not disk.exists(path):
+    data = read_small(disk, path, TEXT_SIZE_MAX + 1)
+    if data is None:
         return {}, []
-    file = disk.open(path)
-    try:
-        data = file.read(0, min(file.size(), TEXT_SIZE_MAX + 1))
-    finally:
-        file.close()
     try:
         return read_deleted_topics(data), []
     except Corrupt as damage:
         return {}, [f"{path} cannot be read ({damage.reason}): topics that were deleted may come back"]
+
+
+def deleted_topics(root: str, disk: ReadableDisk = LOCAL) -> DeletedTopics:
+    """The topics that this engine deleted, for readers; none where the note cannot be read."""
+    return {} if disk.is_directory(note_path(root)) else load_deleted_topics(disk, root)[0]
 
 
 def without_deleted(batch: Records, rows: Ints, ends: Mapping[str, int]) -> Ints:

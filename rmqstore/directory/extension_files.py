@@ -5,19 +5,25 @@
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.layouts import EXTENSION_ROOM
+from rmqstore.directory.listing import stored_files
 from rmqstore.directory.queue_files import SIMPLE
-from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile
+from rmqstore.files.disk import ReadableDisk, join, read_part
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
-from rmqstore.formats.queue_extension import EXTENSION_HEAD, address_to_offset, is_extension_address, read_unit
+from rmqstore.formats.queue_extension import (
+    EXTENSION_HEAD,
+    UNIT_SIZE_MAX,
+    address_to_offset,
+    is_extension_address,
+    read_unit,
+)
 from rmqstore.records.dispatch_rules import tags_codes
 
-_ROOM = "consumequeue_ext"
 
-
-def holds_tag_hashes(root: str, key: QueueKey, kind: str) -> bool:
+def holds_tag_hashes(root: str, key: QueueKey, kind: str, disk: ReadableDisk = LOCAL) -> bool:
     """Whether every tags code of a span's entries is the hash of its record's own TAGS.
 
     Not so in the schedule topic (delivery times), in light queues (other topics' records), in queues of inner batches
@@ -25,7 +31,7 @@ def holds_tag_hashes(root: str, key: QueueKey, kind: str) -> bool:
     """
     topic, queue_id = key
     plain = kind == SIMPLE and topic != names.SCHEDULE_TOPIC and not is_light_queue(topic)
-    return plain and not reading.exists(reading.join(root, _ROOM, topic, str(queue_id)))
+    return plain and not disk.exists(join(root, EXTENSION_ROOM, topic, str(queue_id)))
 
 
 def contradicted(located: Located, codes: Ints) -> Mask:
@@ -38,21 +44,20 @@ def contradicted(located: Located, codes: Ints) -> Mask:
     return other
 
 
-def resolve_extensions(root: str, key: QueueKey, entries: npt.NDArray[np.void]) -> None:
+def resolve_extensions(root: str, key: QueueKey, entries: npt.NDArray[np.void], disk: ReadableDisk = LOCAL) -> None:
     """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
     is.
     """
-    directory = reading.join(root, _ROOM, key[0], str(key[1]))
+    directory = join(root, EXTENSION_ROOM, key[0], str(key[1]))
     codes = entries["tags_code"]
     rows = [row for row, code in enumerate(codes.tolist()) if is_extension_address(code)]
-    for file in reading.list_stored_files(directory, names.parse_start):
+    for file in stored_files(disk, directory):
         inside = [row for row in rows if file.start <= address_to_offset(int(codes[row])) < file.end]
         if not inside:
             continue
         places = [address_to_offset(int(codes[row])) - file.start for row in inside]
         low = min(places)
-        with OpenFile(file.path) as source:
-            data = source.read(low, max(places) - low + EXTENSION_HEAD.size + 2**15)
+        data = read_part(disk, file.path, low, max(places) - low + EXTENSION_HEAD.size + UNIT_SIZE_MAX)
         for row, place in zip(inside, places, strict=True):
             unit = read_unit(data, place - low)
             if unit is not None:

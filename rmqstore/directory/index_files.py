@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rmqstore.directory.listing import stored_files
 from rmqstore.errors import NotNow
-from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile, StoredFile
+from rmqstore.files.disk import ReadableDisk, ReadPages, StoredFile, join, pages
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import index, index_table, names
 
 # Of a file that is shorter than one: it knows nothing, and is damaged.
@@ -25,43 +26,45 @@ class IndexFile:
 
 
 @contextmanager
-def opened_index(file: StoredFile) -> Iterator[OpenFile]:
-    """An index file, open.  Raises NotNow if it is removed or cut meanwhile: a recovery writes it again, a broker
-    deletes it with its messages.
+def index_pages(file: StoredFile, is_mapped: bool, disk: ReadableDisk = LOCAL) -> Iterator[memoryview | ReadPages]:
+    """The bytes of an index file, as what slices are taken of.  Raises NotNow if it is removed or cut meanwhile: a
+    recovery writes it again, a broker deletes it with its messages.
     """
+    source = None
     try:
-        with OpenFile(file.path) as source:
-            yield source
+        source = disk.open(file.path)
+        yield pages(source, file.size, is_mapped=is_mapped and disk.can_map)
     except OSError as error:
         raise NotNow(f"{file.path}: {error.strerror or error}; the index changes just now: ask again") from None
+    finally:
+        if source is not None:
+            source.close()
 
 
-def index_files(root: str, is_mapped: bool) -> list[IndexFile]:
+def index_files(root: str, is_mapped: bool, disk: ReadableDisk = LOCAL) -> list[IndexFile]:
     """The index files of a store in order of creation; one that vanishes meanwhile is left out.  Raises NotNow.
 
     `is_mapped`: they may be mapped into memory.
     """
     found = []
-    for file in reading.list_stored_files(reading.join(root, "index"), names.parse_index_name):
-        if not reading.exists(file.path):
+    for file in stored_files(disk, join(root, "index"), names.parse_index_name):
+        if not disk.exists(file.path):
             continue
-        with opened_index(file) as source:
-            data = source.pages(file.size, is_mapped)
+        with index_pages(file, is_mapped, disk) as data:
             header = index.read_header(data) or _NO_HEADER
             found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
     return found
 
 
 @functools.lru_cache(maxsize=256)
-def is_whole(file: IndexFile, is_mapped: bool) -> bool:
+def is_whole(file: IndexFile, is_mapped: bool, disk: ReadableDisk = LOCAL) -> bool:
     """Whether a search of the file finds all that it should, as far as the file tells: header, slots and items agree.
 
     Looked at once: a file that changes is another one, by its header or its time of change.  Raises NotNow.
     """
     if not file.slot_count:
         return False
-    with opened_index(file.file) as source:
-        data = source.pages(file.file.size, is_mapped)
+    with index_pages(file.file, is_mapped, disk) as data:
         count = index.put_count(data, file.slot_count)
         if not 1 < count == file.header.index_count:
             return False

@@ -1,4 +1,8 @@
-"""Whether the consume queues know what the log holds: entries of one log file laid end to end beside it."""
+"""Whether the consume queues know all that one log file holds: entries laid end to end beside it.
+
+For a recovery, which reads what no entry points at: it may belong to no queue.  A reader looks for the first place that
+no entry knows, in all files at once: `coverage.py`.
+"""
 
 from collections.abc import Iterator
 
@@ -6,22 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.deleted_topics import without_deleted
-from rmqstore.directory.disk import ListedFile
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.directory.store_view import StoreView
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message, names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, rows_by_kind
+from rmqstore.records.read_batches import read_batches
 
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
 # file is read anyway.
 _READ_SIZE_MAX = 64 * 1024 * 1024
 
 
-def is_covered(store: StoreView, file: ListedFile) -> bool:
+def is_covered(store: StoreView, file: StoredFile) -> bool:
     """Whether every record of a log file that belongs to a consume queue has its entry.
 
     Records of a topic that was deleted are none: it is not in the broker's configuration and has no directory, or its
@@ -108,7 +114,7 @@ def is_deleted_topic(store: StoreView, topic: str) -> bool:
     return not any(queue.topic == topic and queue.files for queue in queues)
 
 
-def oldest_message(log: LogView, queue: QueueView) -> int:
+def oldest_message(log: LogSpace, queue: QueueView) -> int:
     """Place in the log of a queue's very first message, queue offset 0; -1 unless an entry leads there.
 
     What stands in front of it and says to be of that queue is of an older one: its topic was deleted and made again.

@@ -4,6 +4,7 @@ import numpy as np
 
 from rmqstore.directory.batch_units import behind, settled
 from rmqstore.directory.log_files import LogView
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import BATCH, QueueFiles, holds_message, is_valid_entry
 from rmqstore.formats import message
 from rmqstore.formats.names import is_light_queue
@@ -115,9 +116,9 @@ def _last_backed(queue: QueueFiles, slots: np.ndarray, entries: np.ndarray, view
     return low - 1
 
 
-def is_backed(queue: QueueFiles, slot: int, entry: np.void, view: LogView) -> bool:
+def is_backed(queue: QueueFiles, slot: int, entry: np.void, log: LogSpace) -> bool:
     """Whether a whole record stands where the entry points and says that the entry is its own."""
-    record = view.whole_record(int(entry["physical_offset"]), int(entry["size"]))
+    record = log.whole_record(int(entry["physical_offset"]), int(entry["size"]))
     if record is None:
         return False
     if is_light_queue(queue.topic):

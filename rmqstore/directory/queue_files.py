@@ -1,26 +1,34 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.directory.layouts import BATCH_ROOM, PLAIN_ROOM
+from rmqstore.directory.listing import directories, stored_files
 from rmqstore.errors import DataLost
-from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile, StoredFile
-from rmqstore.formats import names
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
+from rmqstore.files.reading import LOCAL
+from rmqstore.files.zeros import seems_zero
+from rmqstore.formats import batch_queue_entry, names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 
 SIMPLE = "SimpleCQ"
 BATCH = "BatchCQ"
-_DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+_DIRECTORIES = {SIMPLE: PLAIN_ROOM, BATCH: BATCH_ROOM}
+# A file of up to this size is read whole to find the end of its entries: one read costs less than ten.
+_READ_WHOLE_SIZE = 8 * 1024
 # Slots read at once where the next message is looked for.
 _BLOCK_SLOTS = 4096
 # As much of a small queue is read at once.
 _HEAD_SIZE = 4096
+_WRITTEN = {SIMPLE: is_valid, BATCH: batch_queue_entry.is_valid}
 _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 
 
@@ -28,7 +36,8 @@ _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 class QueueFiles:
     """The files of one queue as listed: `kind` is SimpleCQ (20-byte entries) or BatchCQ (46-byte units).
 
-    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.
+    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.  Whoever else
+    may own the store can take files away meanwhile: then methods raise DataLost, which names the slots.
     """
 
     root: str
@@ -36,11 +45,12 @@ class QueueFiles:
     queue_id: int
     kind: str
     files: tuple[StoredFile, ...]
+    disk: ReadableDisk = field(default=LOCAL, compare=False, repr=False)
 
     @property
     def directory(self) -> str:
         """Where the files lie."""
-        return reading.join(self.root, _DIRECTORIES[self.kind], self.topic, str(self.queue_id))
+        return queue_directory(self.root, (self.topic, self.queue_id), self.kind)
 
     @property
     def layout(self) -> Layout:
@@ -52,10 +62,7 @@ class QueueFiles:
         return -(-self.files[0].start // self.layout.size) if self.files else 0
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
-        """Entries of slots [first, last), structured array of the layout's dtype; zeros where no file covers a slot.
-
-        Raises DataLost if a listed file is gone.
-        """
+        """Entries of slots [first, last), structured array of the layout's dtype; zeros where no file covers a slot."""
         size = self.layout.size
         data = bytearray()
         for number, file in enumerate(self.files):
@@ -65,7 +72,7 @@ class QueueFiles:
             low, high = max(first, file.start // size), min(last, end // size)
             if low >= high:
                 continue
-            found = _read(self, file, low * size - file.start, (high - low) * size, (first, last))
+            found = self._part(file, low * size - file.start, (high - low) * size, (first, last))
             if low == first and len(found) == (last - first) * size:
                 return np.frombuffer(found, self.layout.dtype)
             data = data.ljust((low - first) * size, b"\0") + found[: len(found) // size * size]
@@ -86,17 +93,40 @@ class QueueFiles:
         Entries are appended, so within the last file that has any the written ones come first: found by halving.
         """
         for file in reversed(self.files):
-            first = file.start // self.layout.size
-            end = _unbroken_end(self, file)
-            if end > first:
+            end = self.end_in(file)
+            if end > file.start // self.layout.size:
                 return end
         return self.first_slot()
+
+    def end_in(self, file: StoredFile) -> int:
+        """The slot after the last written entry of one file, by halving; the file's first slot when nothing is
+        written.
+        """
+        size = self.layout.size
+        first, end = file.start // size, file.end // size
+        try:
+            source = self.disk.open(file.path)
+            try:
+                if file.size <= _READ_WHOLE_SIZE and not file.start % size:
+                    written = self._written(source.read(0, file.size))
+                    return first + halved(0, len(written), written.__getitem__)
+                return halved(first, end, lambda slot: any(self._written(source.read(slot * size - file.start, size))))
+            finally:
+                source.close()
+        except OSError as error:
+            raise self.lost(file, (first, end), error) from None
+
+    def _written(self, data: bytes) -> list[bool]:
+        """Which entries of a byte run are written; a cut last one is none."""
+        entries = np.frombuffer(data, self.layout.dtype, len(data) // self.layout.size)
+        written: list[bool] = _WRITTEN[self.kind](entries).tolist()
+        return written
 
     def behind(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
         """The entries at or behind slot `end` that hold messages and point behind the entry before `end`, with their
         slots: a file at a time, the newest first, none empty.
 
-        Files are not read whole to find that there are none: see reading.seems_blank.  Raises DataLost as `read`.
+        Files are not read whole to find that there are none: see zeros.seems_zero.
         """
         size = self.layout.size
         before: int | None = None
@@ -104,7 +134,7 @@ class QueueFiles:
             first, last = max(file.start // size, end), file.end // size
             if first >= last:
                 break
-            if _seems_blank(self, file, first, last):
+            if self._seems_blank(file, first, last):
                 continue
             if before is None:
                 before = self._offset_before(end)
@@ -120,52 +150,50 @@ class QueueFiles:
         entry = self.read(end - 1, end)
         return int(entry["physical_offset"][0]) if holds_message(self.kind, entry)[0] else -1
 
+    def _seems_blank(self, file: StoredFile, first: int, last: int) -> bool:
+        size = self.layout.size
+        try:
+            source = self.disk.open(file.path)
+            try:
+                return seems_zero(source, first * size - file.start, last * size - file.start)
+            finally:
+                source.close()
+        except OSError as error:
+            raise self.lost(file, (first, last), error) from None
 
-def _unbroken_end(queue: QueueFiles, file: StoredFile) -> int:
-    """The slot behind the last written entry of one file, by halving; the file's first slot when nothing is written."""
-    size = queue.layout.size
-    low, high = file.start // size, file.end // size
-    try:
-        with OpenFile(file.path) as source:
-            while low < high:
-                middle = (low + high) // 2
-                data = source.read(middle * size - file.start, size)
-                if len(data) == size and is_valid_entry(queue.kind, np.frombuffer(data, queue.layout.dtype))[0]:
-                    low = middle + 1
-                else:
-                    high = middle
-    except OSError as error:
-        raise _lost(queue, file, (low, high), error) from None
+    def _part(self, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
+        try:
+            return read_part(self.disk, file.path, position, size)
+        except OSError as error:
+            raise self.lost(file, wanted, error) from None
+
+    def lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
+        return DataLost(f"{self.topic}/{self.queue_id}", wanted, None, file.path, error.strerror or str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQueueFiles(QueueFiles):
+    """The same for the owner of the store: no file goes without him, so an error of the disk is raised as it is."""
+
+    def lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
+        del file, wanted
+        return error
+
+
+def halved(low: int, high: int, is_before: Callable[[int], bool]) -> int:
+    """The first of the numbers [low, high) that `is_before` denies, as it then does all after it; `high` if none."""
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(middle):
+            low = middle + 1
+        else:
+            high = middle
     return low
-
-
-def _seems_blank(queue: QueueFiles, file: StoredFile, first: int, last: int) -> bool:
-    size = queue.layout.size
-    try:
-        with OpenFile(file.path) as source:
-            return reading.seems_blank(source, first * size - file.start, last * size - file.start)
-    except OSError as error:
-        raise _lost(queue, file, (first, last), error) from None
-
-
-def _read(queue: QueueFiles, file: StoredFile, position: int, size: int, wanted: tuple[int, int]) -> bytes:
-    try:
-        with OpenFile(file.path) as source:
-            return source.read(position, size)
-    except OSError as error:
-        raise _lost(queue, file, wanted, error) from None
-
-
-def _lost(queue: QueueFiles, file: StoredFile, wanted: tuple[int, int], error: OSError) -> DataLost:
-    return DataLost(f"{queue.topic}/{queue.queue_id}", wanted, None, file.path, error.strerror or str(error))
 
 
 def is_valid_entry(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Where an entry is written; a BatchCQ unit also needs a base offset and a count (docs/formats.md)."""
-    valid = is_valid(entries)
-    if kind == BATCH:
-        valid &= (entries["base_queue_offset"] >= 0) & (entries["message_count"] > 0)
-    return valid
+    return _WRITTEN[kind](entries)
 
 
 def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
@@ -173,39 +201,68 @@ def holds_message(kind: str, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bo
     return is_valid_entry(kind, entries) & ~is_pre_blank(entries)
 
 
-def find_queues(root: str) -> tuple[QueueFiles, ...]:
+class Slots(Protocol):
+    """Whatever gives the entries of slots [first, last)."""
+
+    def read(self, first: int, last: int) -> npt.NDArray[np.void]:
+        """Structured, one row a slot."""
+
+
+def leading_blanks(slots: Slots, first: int, end: int) -> int:
+    """How many of the written entries [first, end) only fill the room before the first real one, by halving."""
+    return halved(first, end, lambda slot: bool(is_pre_blank(slots.read(slot, slot + 1))[0])) - first
+
+
+def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]:
     """Every queue of a store whose directory has a readable name, by topic and queue id; those without files as well.
 
-    Where a topic has queues of both kinds those of batches count, as for who writes: RocketMQ 4 makes plain ones of
+    Where a topic has queues of both kinds those of batches count, as for whoever writes: RocketMQ 4 makes plain ones of
     the same messages.
     """
-    found: list[QueueFiles] = []
-    for kind, room in _DIRECTORIES.items():
-        for topic in reading.list_directories(reading.join(root, room)):
-            found += queues_of(root, topic, kind)
+    found = [
+        QueueFiles(root, topic, queue_id, kind, stored_files(disk, path), disk)
+        for kind in _DIRECTORIES
+        for topic, queue_id, path in queue_directories(disk, root, kind)
+    ]
     of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}
     kept = [queue for queue in found if (queue.kind == BATCH) == (queue.topic in of_batches)]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
 
 
-def topic_directories(root: str) -> set[str]:
+def topic_directories(root: str, disk: ReadableDisk = LOCAL) -> set[str]:
     """Names of all directories that may hold queues of a topic, of either kind."""
-    return {name for room in _DIRECTORIES.values() for name in reading.list_names(reading.join(root, room))}
+    return {name for room in _DIRECTORIES.values() for name, _ in directories(disk, join(root, room))}
 
 
-def queues_of(root: str, topic: str, kind: str) -> list[QueueFiles]:
+def queues_of(root: str, topic: str, kind: str, disk: ReadableDisk = LOCAL) -> list[QueueFiles]:
     """The queues of one kind of a topic, in no order; none of a name that no topic has."""
     if not names.is_topic_name(topic):
         return []
-    children = reading.list_directories(reading.join(root, _DIRECTORIES[kind], topic))
-    numbers = (names.parse_queue_id(child) for child in children)
-    return [open_queue(root, topic, queue_id, kind) for queue_id in numbers if queue_id is not None]
+    found = directories(disk, join(root, _DIRECTORIES[kind], topic))
+    numbers = (names.parse_queue_id(name) for name, _ in found)
+    return [open_queue(root, topic, queue_id, kind, disk) for queue_id in numbers if queue_id is not None]
 
 
-def open_queue(root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
+def queue_directory(root: str, key: QueueKey, kind: str) -> str:
+    """Where the files of a queue lie."""
+    return join(root, _DIRECTORIES[kind], key[0], str(key[1]))
+
+
+def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[tuple[str, int, str]]:
+    """Topic, queue id and path of each directory of a queue with a readable name."""
+    for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
+        if not names.is_topic_name(topic):
+            continue
+        for name, path in directories(disk, directory):
+            queue_id = names.parse_queue_id(name)
+            if queue_id is not None:
+                yield topic, queue_id, path
+
+
+def open_queue(root: str, topic: str, queue_id: int, kind: str, disk: ReadableDisk = LOCAL) -> QueueFiles:
     """The files of one queue as they are now."""
-    directory = reading.join(root, _DIRECTORIES[kind], topic, str(queue_id))
-    return QueueFiles(root, topic, queue_id, kind, reading.list_stored_files(directory, names.parse_start))
+    files = stored_files(disk, queue_directory(root, (topic, queue_id), kind))
+    return QueueFiles(root, topic, queue_id, kind, files, disk)
 
 
 def small_content(queue: QueueFiles) -> bytes | None:
@@ -217,13 +274,16 @@ def small_content(queue: QueueFiles) -> bytes | None:
     file, size = queue.files[0], queue.layout.size
     slots = min(file.size, _HEAD_SIZE) // size
     try:
-        with OpenFile(file.path) as source:
-            if file.size > _HEAD_SIZE and source.next_data(_HEAD_SIZE) is not None:
+        source = queue.disk.open(file.path)
+        try:
+            if file.size > _HEAD_SIZE and source.next_data(_HEAD_SIZE) < source.size():
                 return None
             written = source.read(0, min(file.size, _HEAD_SIZE)).rstrip(b"\0")
+        finally:
+            source.close()
     except OSError as error:
         first = queue.first_slot()
-        raise _lost(queue, file, (first, first + slots), error) from None
+        raise queue.lost(file, (first, first + slots), error) from None
     count = -(-len(written) // size)
     if count > slots:
         return None if file.size > _HEAD_SIZE else written[: slots * size]

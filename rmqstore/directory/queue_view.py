@@ -1,16 +1,15 @@
 """One queue as a recovery plan sees it: the files that can be used, and what is written in them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.disk import ListedFile, ReadableDisk
-from rmqstore.formats import batch_queue_entry, names, queue_entry
-from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
+from rmqstore.directory.queue_files import BATCH, QueueFiles, is_valid_entry
+from rmqstore.files.disk import StoredFile, read_part
+from rmqstore.formats import names
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.names import QueueKey
-from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
 # What is written of a queue is kept up to this size: a plan asks a queue some ten times, and there may be 100,000.
 _KEPT_SIZE = 1024
@@ -18,63 +17,83 @@ _KEPT_SIZE = 1024
 
 @dataclass(slots=True)
 class QueueView:
-    """The files of one queue that can be used: entries of slots [`first`, `end`) are written.
+    """The files of one queue that can be used, `queue`: entries of slots [`first`, `end`) are written.
 
-    `bad_files` are in the way: empty, of a wrong length, behind a gap, or all zero.  A *slot* is a queue offset, but in
-    a queue of batches (`is_batch`) the number of a unit.
+    `bad_files` are in the way: empty, of a wrong length, after a gap, or all zero.
     """
 
-    disk: ReadableDisk
-    directory: str
-    topic: str
-    queue_id: int
-    files: list[ListedFile]
-    bad_files: list[tuple[ListedFile, str]] = field(default_factory=list)
+    queue: QueueFiles
+    bad_files: list[tuple[StoredFile, str]] = field(default_factory=list)
     end: int = 0
-    is_batch: bool = False
     _kept: bytes | None = None  # what is written in its only file
 
     @property
-    def layout(self) -> Layout:
-        """The format of an entry."""
-        return BATCH_QUEUE_ENTRY if self.is_batch else QUEUE_ENTRY
+    def directory(self) -> str:
+        """Where the files lie."""
+        return self.queue.directory
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self.queue.topic
+
+    @property
+    def queue_id(self) -> int:
+        """Its number in the topic."""
+        return self.queue.queue_id
 
     @property
     def key(self) -> QueueKey:
         """Topic and queue id."""
-        return self.topic, self.queue_id
+        return self.queue.topic, self.queue.queue_id
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether its entries are units of batches: then a slot is no queue offset."""
+        return self.queue.kind == BATCH
 
     @property
     def is_light(self) -> bool:
         """Whether it takes entries of other topics' records (LMQ): the log does not say simply which."""
-        return names.is_light_queue(self.topic)
+        return names.is_light_queue(self.queue.topic)
+
+    @property
+    def layout(self) -> Layout:
+        """The format of an entry."""
+        return self.queue.layout
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """The files that can be used."""
+        return self.queue.files
 
     @property
     def first(self) -> int:
         """The first slot that the files have room for; 0 without files."""
-        return -(-self.files[0].start // self.layout.size) if self.files else 0
+        return self.queue.first_slot()
 
     def settle(self, file_size: int) -> None:
         """Sets aside what RocketMQ stumbles over, and finds the end of what is written."""
-        for number, file in enumerate(self.files):
+        files = list(self.queue.files)
+        for number, file in enumerate(files):
             broken = file.size != file_size
-            apart = number > 0 and file.start != self.files[number - 1].start + file_size
+            apart = number > 0 and file.start != files[number - 1].start + file_size
             if broken or apart:
                 reason = f"{file.size} bytes instead of {file_size}" if broken else "the file before it is missing"
-                self.bad_files += [(file, reason)] + [
-                    (later, "behind such a file") for later in self.files[number + 1 :]
-                ]
-                del self.files[number:]
+                self.bad_files += [(file, reason)] + [(later, "behind such a file") for later in files[number + 1 :]]
+                del files[number:]
                 break
-        while self.files and (end := self._written_end(self.files[-1])) == self.files[-1].start // self.layout.size:
-            self.bad_files.append((self.files.pop(), "nothing is written in it"))
-        self.end = end if self.files else 0
+        while files and (end := self.queue.end_in(files[-1])) == files[-1].start // self.layout.size:
+            self.bad_files.append((files.pop(), "nothing is written in it"))
+        self.end = end if files else 0
+        if len(files) != len(self.queue.files):
+            self.queue = replace(self.queue, files=tuple(files))
         self._keep()
 
     def set_aside(self, reason: str) -> None:
         """Lets none of its files count."""
         self.bad_files += [(file, reason) for file in self.files]
-        self.files, self.end, self._kept = [], 0, None
+        self.queue, self.end, self._kept = replace(self.queue, files=()), 0, None
 
     def _keep(self) -> None:
         """Keeps what is written of a small queue."""
@@ -82,61 +101,36 @@ class QueueView:
             return
         size = self.end * self.layout.size - self.files[0].start
         if size <= _KEPT_SIZE:
-            self._kept = self._read_file(self.files[0], 0, size)
-
-    def _read_file(self, file: ListedFile, position: int, size: int) -> bytes:
-        if self._kept is not None:
-            return self._kept[position : position + size]
-        source = self.disk.open(file.path)
-        try:
-            return source.read(position, size)
-        finally:
-            source.close()
-
-    def _written_end(self, file: ListedFile) -> int:
-        """The slot behind the last entry of a file, by halving: entries are appended.  Its first slot if none is."""
-        size = self.layout.size
-        low, high = file.start // size, file.end // size
-        source = self.disk.open(file.path)
-        try:
-            while low < high:
-                middle = (low + high) // 2
-                entry = self._entries(source.read(middle * size - file.start, size))
-                if len(entry) and self._is_valid(entry)[0]:
-                    low = middle + 1
-                else:
-                    high = middle
-        finally:
-            source.close()
-        return low
+            self._kept = read_part(self.queue.disk, self.files[0].path, 0, size)
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
-        """Entries of slots [first, last) as far as they are written and in a file; structured, QUEUE_ENTRY.dtype."""
-        size = self.layout.size
-        parts = []
-        for file in self.files:
-            low, high = max(first, file.start // size), min(last, file.end // size, self.end)
-            if low < high:
-                parts.append(self._read_file(file, low * size - file.start, (high - low) * size))
-        return self._entries(b"".join(parts))
+        """Entries of slots [first, last) as far as they are written and in a file; structured, the layout's dtype."""
+        low, high = max(first, self.first), min(last, self.end)
+        if low >= high:
+            return np.zeros(0, self.layout.dtype)
+        if self._kept is None:
+            return self.queue.read(low, high)
+        size, start = self.layout.size, self.files[0].start
+        return self._entries(self._kept[low * size - start : high * size - start])
 
     def slot_at(self, offset: int) -> int:
         """The first slot whose message stands at or behind `offset` of the log, by halving; `end` if none does.
 
-        A slot that is not written counts as behind: a power cut may leave such holes among the newest entries.
+        A slot that is not written counts as behind: a power cut may leave such holes among the newest entries, and what
+        follows a hole is written again.  (A reader, who writes nothing, goes on behind it: `queue_files.first_behind`.)
         """
         if self._kept is not None:
             return self._kept_slot_at(self._kept, offset)
         size = self.layout.size
         for file in reversed(self.files):
-            source = self.disk.open(file.path)
+            source = self.queue.disk.open(file.path)
             try:
                 low, high = file.start // size, min(file.end // size, self.end)
                 first = low
                 while low < high:
                     middle = high - 1 if high == self.end else (low + high) // 2
                     entry = self._entries(source.read(middle * size - file.start, size))
-                    if self._is_valid(entry)[0] and int(entry["physical_offset"][0]) < offset:
+                    if is_valid_entry(self.queue.kind, entry)[0] and int(entry["physical_offset"][0]) < offset:
                         low = middle + 1
                     else:
                         high = middle
@@ -149,7 +143,7 @@ class QueueView:
     def _kept_slot_at(self, kept: bytes, offset: int) -> int:
         """`slot_at` by what is kept."""
         entries = self._entries(kept)
-        is_older = self._is_valid(entries) & (entries["physical_offset"] < offset)
+        is_older = is_valid_entry(self.queue.kind, entries) & (entries["physical_offset"] < offset)
         low, high = 0, len(entries)
         while low < high:
             middle = high - 1 if high == len(entries) else (low + high) // 2
@@ -160,6 +154,3 @@ class QueueView:
         """The entries of a byte run; a cut last one is left out."""
         layout = self.layout
         return np.frombuffer(data, layout.dtype, count=len(data) // layout.size)
-
-    def _is_valid(self, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-        return batch_queue_entry.is_valid(entries) if self.is_batch else queue_entry.is_valid(entries)

@@ -9,18 +9,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.disk import ReadableDisk, ReadableEntry, ReadOnlyDisk
+from rmqstore.directory.layouts import LEDGER_PREFIX, QUEUE_ROOMS, is_rocksdb, root_hint
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
-from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
 
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
 _DEPTH = 3
-_QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
-_DLEDGER = "dledger-"
 # RocketMQ writes `lock`, and its process id into abort; this engine a note there, and blanks over it.
 _LOCK_SIZE = len(b"lock")
 _ABORT_CONTENT = re.compile(rb"[\s\0]*(\d{1,20}|unsynced from \d{1,19})?[\s\0]*\d*[\s\0]*")
@@ -64,7 +63,7 @@ def found_store(path: StorePath, log_paths: Paths = ()) -> str:
     and `canonical_path`.
     """
     root = canonical_path(path)
-    require_store(ReadOnlyDisk(), root, log_paths)
+    require_store(LOCAL, root, log_paths)
     return root
 
 
@@ -157,13 +156,8 @@ def _has_record(disk: ReadableDisk, directory: str) -> bool:
 
 def _heads(disk: ReadableDisk, directory: str) -> list[bytes]:
     """What the numbered files of a directory begin with; empty ones are left out."""
-    heads = []
-    for entry in _listed(disk, directory):
-        if _is_numbered(entry) and entry.size:
-            file = disk.open(join(directory, entry.name))
-            heads.append(file.read(0, message.BLANK.size))
-            file.close()
-    return heads
+    filled = [entry.name for entry in _listed(disk, directory) if _is_numbered(entry) and entry.size]
+    return [read_part(disk, join(directory, name), 0, message.BLANK.size) for name in filled]
 
 
 def _is_log_head(head: bytes) -> bool:
@@ -172,13 +166,13 @@ def _is_log_head(head: bytes) -> bool:
     return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
 
 
-def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Paths) -> bool:
+def _is_part(disk: ReadableDisk, path: str, entry: DirectoryEntry, log_paths: Paths) -> bool:
     """Whether an entry of a root has the name and the look of a part of a store."""
     if not entry.is_directory:
         return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
     if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
         return True
-    if entry.name in _QUEUE_ROOMS:
+    if entry.name in QUEUE_ROOMS:
         return True  # not looked into: there may be a hundred thousand topics
     fits = _ROOMS.get(entry.name)
     if entry.name == SINK_DIRECTORY:
@@ -188,7 +182,7 @@ def _is_part(disk: ReadableDisk, path: str, entry: ReadableEntry, log_paths: Pat
     return fits is not None and fits(_listed(disk, path))
 
 
-def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+def _is_root_content(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too."""
     if not entry.size:
         return True
@@ -198,18 +192,14 @@ def _is_root_content(disk: ReadableDisk, path: str, entry: ReadableEntry) -> boo
         return entry.size <= _LOCK_SIZE
     if entry.name != names.ABORT_FILE:
         return True
-    file = disk.open(path)
-    try:
-        return _ABORT_CONTENT.fullmatch(file.read(0, _ROOT_CONTENT_MAX)) is not None
-    finally:
-        file.close()
+    return _ABORT_CONTENT.fullmatch(read_part(disk, path, 0, _ROOT_CONTENT_MAX)) is not None
 
 
-def _is_proof(disk: ReadableDisk, path: str, entry: ReadableEntry) -> bool:
+def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a part is one that no other program leaves."""
     if entry.name == names.CHECKPOINT_FILE:
         return entry.size >= CHECKPOINT_SIZE
-    if entry.name in _QUEUE_ROOMS:
+    if entry.name in QUEUE_ROOMS:
         topics = (each for each in _listed(disk, path) if each.is_directory and names.is_topic_name(each.name))
         return any(
             queue.is_directory and names.parse_queue_id(queue.name) is not None
@@ -223,7 +213,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
     """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
     for name in found.foreign:
         path = join(root, name)
-        is_ledger = name.startswith(_DLEDGER) and disk.is_directory(path)
+        is_ledger = name.startswith(LEDGER_PREFIX) and disk.is_directory(path)
         if is_ledger and (not found.has_proof or any(map(_is_numbered, _listed(disk, join(path, "data"))))):
             raise UnsupportedLayout(path, "a DLedger commitlog, which this version does not write or recover")
     if (
@@ -232,7 +222,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
         and any(map(_is_numbered, _listed(disk, join(root, "index"))))
     ):
         raise UnsupportedLayout(root, "a DLedger commitlog, which this version does not write or recover")
-    if disk.exists(join(root, "consumequeue", "CURRENT")):
+    if is_rocksdb(root, disk):
         reason = "consume queues in RocksDB, which this version cannot write"
         raise UnsupportedLayout(join(root, "consumequeue"), reason)
 
@@ -240,9 +230,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
 def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
     """Why a directory is no store, and what may have been meant."""
     _refuse_parts(disk, root)
-    nested = [name for name in found.all if disk.is_directory(join(root, name, "commitlog"))]
-    hint = f"did you mean {join(root, nested[0])}?" if nested else names.LOG_WANTED
-    return NotAStore(root, f"holds no RocketMQ store; {hint}")
+    return NotAStore(root, f"holds no RocketMQ store; {root_hint(root, found.all, disk)}")
 
 
 def _refuse_parts(disk: ReadableDisk, root: str) -> None:
@@ -250,7 +238,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
     path = root
     for _ in range(_DEPTH):
         path, name = directory_of(path), path.rpartition("/")[2]
-        is_room = name in _ROOMS or name in (*_QUEUE_ROOMS, SINK_DIRECTORY)
+        is_room = name in _ROOMS or name in (*QUEUE_ROOMS, SINK_DIRECTORY)
         if not path or not is_room or not disk.is_directory(path):
             continue
         own = [entry for entry in _listed(disk, path) if _is_part(disk, join(path, entry.name), entry, ())]
@@ -259,7 +247,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
             raise NotAStore(root, f"holds no RocketMQ store; did you mean {path}?")
 
 
-def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
+def _listed(disk: ReadableDisk, directory: str) -> Sequence[DirectoryEntry]:
     """What a directory holds.  Raises NotAStore if it may not be read."""
     try:
         return disk.entries(directory)
@@ -267,37 +255,37 @@ def _listed(disk: ReadableDisk, directory: str) -> Sequence[ReadableEntry]:
         raise NotAStore(directory, f"cannot be read ({error.strerror}); {next_step(error)}") from None
 
 
-def _is_numbered(entry: ReadableEntry) -> bool:
+def _is_numbered(entry: DirectoryEntry) -> bool:
     return not entry.is_directory and names.parse_start(entry.name) is not None
 
 
-def _fits_log(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_log(entries: Sequence[DirectoryEntry]) -> bool:
     """Whether commitlog files stand there, or nothing but what stands everywhere."""
     there = [entry for entry in entries if entry.name != "lost+found" and not entry.name.startswith(".")]
     return not there or any(map(_is_numbered, there))
 
 
-def _fits_config(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_config(entries: Sequence[DirectoryEntry]) -> bool:
     return not entries or any(names.is_config_name(entry.name) for entry in entries)
 
 
-def _fits_index(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_index(entries: Sequence[DirectoryEntry]) -> bool:
     """Index files are called by 17 digits; a DLedger index by 20, and a topic of that name has queues below it."""
     return not entries or any(names.parse_index_name(entry.name) is not None for entry in entries)
 
 
-def _fits_compaction(entries: Sequence[ReadableEntry]) -> bool:
+def _fits_compaction(entries: Sequence[DirectoryEntry]) -> bool:
     return {entry.name for entry in entries} <= {"compactionLog", "compactionCq", "position-checkpoint"}
 
 
-def _is_writer(entries: Sequence[ReadableEntry]) -> bool:
+def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:
     """Whether a directory holds what a sink keeps of one writer."""
     files = (COMMITTED_FILE, f"{COMMITTED_FILE}.tmp", INTENT_FILE, f"{INTENT_FILE}.tmp")
     return all(entry.name in files or parse_batch_name(entry.name) is not None for entry in entries)
 
 
 # The directories at a root, and what tells by their entries that they are no others of that name.
-_ROOMS: dict[str, Callable[[Sequence[ReadableEntry]], bool]] = {
+_ROOMS: dict[str, Callable[[Sequence[DirectoryEntry]], bool]] = {
     "commitlog": _fits_log,
     "config": _fits_config,
     "index": _fits_index,

@@ -12,10 +12,10 @@ from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, gather, locate
 from rmqstore.formats.record_chain import chain, magic_positions
+from rmqstore.records.read_batches import WINDOW_SIZE, claimed_size
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
 
-WINDOW_SIZE = 4 * 1024 * 1024
 # Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
 _ZEROS_SIZE = 1024 * 1024
 
@@ -128,7 +128,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
     page, position = log.window(offset, WINDOW_SIZE)
     standing = message.read_record(memoryview(page), position)
     if isinstance(standing, message.Torn):
-        size = _claimed_size(page, position)
+        size = claimed_size(page, position)
         number = log.file_number(offset)
         assert number is not None
         if size is None or size > log.readable_end(number) - offset:
@@ -154,16 +154,6 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
     return Stretch(offsets, located, reasons, log.deleted_before)
 
 
-def _claimed_size(page: Bytes, position: int) -> int | None:
-    """The size that a record at `position` claims, if its magic is one; None for anything else."""
-    if len(page) - position < message.BLANK.size:
-        return None
-    size, magic = message.BLANK.struct.unpack_from(page, position)
-    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
-        return None
-    return int(size)
-
-
 def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
     """As `_next_sound`; a file that is gone, and that the walk is to go past, is a place to go on as well."""
     try:
@@ -178,7 +168,9 @@ def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -
     """The next place behind a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
-    recovery cut off and left in the file must not come back (docs/recovery.md).
+    recovery cut off and left in the file must not come back, as RocketMQ's truncation does not erase.  A recovery
+    (`log_end.next_sound`) also takes an older one that a queue entry points at, and passes over no zeros: it decides
+    what is thrown away, while a reader loses nothing for good.
     """
     offset += 1
     while offset < limits.stop:

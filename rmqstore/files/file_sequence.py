@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from rmqstore.errors import StoreDamaged
-from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem, byte_size, directory_of, join
+from rmqstore.files.disk import DirectoryEntry
+from rmqstore.files.filesystem import DiskFile, FileSystem, byte_size, directory_of, join
 from rmqstore.formats.names import format_start, parse_start
 
 if TYPE_CHECKING:

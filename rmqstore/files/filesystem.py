@@ -10,9 +10,21 @@ import mmap
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rmqstore.files.disk import (
+    DirectoryEntry,
+    PlainDisk,
+    PlainReads,
+    ReadableDisk,
+    ReadableFile,
+)
+from rmqstore.files.disk import (
+    directory_of as _directory_of,
+)
+from rmqstore.files.disk import (
+    join as _join,
+)
 from rmqstore.files.regular import open_regular, require_directory, status_of
 from rmqstore.files.store_lock import HeldLock, RealLock
 
@@ -33,20 +45,16 @@ _PAGE_SIZE = 4096
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
-class DiskFile(Protocol):
-    """One open file; any thread.  Positions and sizes are in bytes.
+# Paths are put together and taken apart in one way, whoever asks for it.
+join, directory_of = _join, _directory_of
+
+
+class DiskFile(ReadableFile, Protocol):
+    """One open file, read and written; any thread.  Positions and sizes are in bytes.
 
     Closed when the last reference to it goes away, so that whoever uses it can finish though it was evicted, retired
     or removed; `close` is for an owner who knows that nobody else uses it.
     """
-
-    path: str
-
-    def size(self) -> int:
-        """The file's size at this moment."""
-
-    def read(self, position: int, size: int) -> bytes:
-        """Bytes [position, position + size), fewer where the file ends before."""
 
     def write(self, position: int, data: "Buffer") -> None:
         """Writes all of `data`, or raises OSError with any part of it written.  Grows the file where it ends before."""
@@ -57,17 +65,11 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None:
         """Sets the file's size; what is added reads as zeros."""
 
-    def next_data(self, position: int) -> int:
-        """The first position from `position` on that may hold anything but zeros; the file's size if there is none.
-
-        It skips what was never written, as far as the disk can tell; `position` itself is a right answer.  Reading
-        makes the disk tell less: to go through a file, ask for `data_ranges` first.
-        """
-
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """The parts from `position` on that may hold anything but zeros, as (from, to), in order; the rest is zeros.
 
         It skips what was never written, as far as the disk can tell; the whole rest of the file is a right answer.
+        Reading makes a disk tell less by `next_data`: to go through a file, ask for these first.
         """
 
     def forget(self, position: int, size: int) -> None:
@@ -81,24 +83,13 @@ class DiskFile(Protocol):
         """Gives the file back to the system; later calls raise OSError (EBADF)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
-    """One name in a directory, as it was when listed; `modified_ms` since the epoch."""
-
-    name: str
-    size: int
-    is_directory: bool
-    modified_ms: int
-
-
-class FileSystem(Protocol):
-    """What the engine asks of a disk; any thread.  Names become durable with `sync_directory` only."""
+class FileSystem(ReadableDisk, Protocol):
+    """What the engine asks of a disk, any thread; it can be read as any disk.  Names become durable with
+    `sync_directory` only.
+    """
 
     def make_directories(self, path: str) -> None:
         """Makes `path` and what is missing above it, durably.  Nothing happens to directories that exist."""
-
-    def entries(self, directory: str) -> list[DirectoryEntry]:
-        """What a directory holds, sorted by name; empty if there is none."""
 
     def open(self, path: str) -> DiskFile:
         """Opens a file that exists for reading and writing.  Raises FileNotFoundError if there is none, NotAStore for
@@ -123,12 +114,6 @@ class FileSystem(Protocol):
     def sync_directory(self, path: str) -> None:
         """Makes the names in a directory durable."""
 
-    def exists(self, path: str) -> bool:
-        """Whether anything stands at `path`."""
-
-    def is_directory(self, path: str) -> bool:
-        """Whether a directory stands at `path`, or a link to one."""
-
     def is_apart(self, path: str) -> bool:
         """Whether a link stands at `path`, or another disk begins there: what lies below belongs elsewhere."""
 
@@ -150,7 +135,7 @@ def byte_size(data: "Buffer") -> int:
     return len(data) if isinstance(data, bytes | bytearray) else memoryview(data).nbytes
 
 
-class RealFile:
+class RealFile(PlainReads):
     """A file of the host, open for reading and writing."""
 
     __slots__ = ("__weakref__", "_descriptor", "_map", "path")
@@ -259,7 +244,7 @@ class RealFile:
         return memoryview(mapped)
 
 
-class RealFileSystem:
+class RealFileSystem(PlainDisk):
     """The host's file system: new directories are 0700, new files 0600, no descriptor is inherited by a program run."""
 
     def make_directories(self, path: str) -> None:
@@ -295,8 +280,8 @@ class RealFileSystem:
         for name in names:
             with suppress(FileNotFoundError):
                 status = status_of(os.path.join(directory, name))
-                is_directory = stat.S_ISDIR(status.st_mode)
-                found.append(DirectoryEntry(name, status.st_size, is_directory, status.st_mtime_ns // 1_000_000))
+                is_directory, modified_ms = stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000
+                found.append(DirectoryEntry(name, status.st_size, is_directory, modified_ms, identity=status.st_ino))
         return found
 
     def open(self, path: str) -> DiskFile:
@@ -443,13 +428,3 @@ def _allocate(file: RealFile, size: int) -> None:
         return
     for position in range(0, size, len(_ZEROS)):
         file.write(position, memoryview(_ZEROS)[: size - position])
-
-
-def join(*parts: str) -> str:
-    """Parts of a path put together in the host's way."""
-    return os.path.join(*parts)
-
-
-def directory_of(path: str) -> str:
-    """The directory that holds `path`."""
-    return os.path.dirname(path)

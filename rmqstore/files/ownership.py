@@ -7,11 +7,13 @@ under their lock, everything that goes by a path through `OwnedFileSystem`.
 
 import errno
 import os
+from collections.abc import Sequence
 from enum import Enum
 from weakref import WeakSet
 
 from rmqstore.errors import StoreClosed
-from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem
+from rmqstore.files.disk import DirectoryEntry, PlainDisk
+from rmqstore.files.filesystem import DiskFile, FileSystem
 from rmqstore.files.store_lock import HeldLock
 
 
@@ -105,7 +107,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class OwnedFileSystem:
+class OwnedFileSystem(PlainDisk):
     """The disk of one open store: as the one behind it, but nothing is opened, made or removed there that is not the
     store's any more.  Raises as `Ownership.require_place` says.
 
@@ -121,7 +123,7 @@ class OwnedFileSystem:
         self._ownership.require_place(path)
         self._fs.make_directories(path)
 
-    def entries(self, directory: str) -> list[DirectoryEntry]:
+    def entries(self, directory: str) -> Sequence[DirectoryEntry]:
         """As FileSystem.entries."""
         return self._fs.entries(directory)
 

@@ -17,38 +17,18 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore.arguments import shown
 from rmqstore.errors import NotAStore, next_step
+from rmqstore.files.disk import GONE, READ_GAP, DirectoryEntry, ReadableFile, StoredFile, shrunk
+from rmqstore.files.disk import join as _join
 from rmqstore.files.regular import open_regular
+from rmqstore.files.zeros import is_zero
 from rmqstore.formats.names import ROOT_WANTED
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
-_CHUNK_SIZE = 4 * 1024 * 1024
-# How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
-_LOOK_SIZE = 64 * 1024
-_PROBES = 16
-# What the system says of a file that its owner deleted or replaced since it was listed.
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _UNMAPPABLE = (errno.ENOMEM, errno.ENODEV)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """One file of a numbered series: `start` is the number in its name; `size`, `modified_ms` and `identity` (its
-    inode) are as listed.
-    """
-
-    path: str
-    start: int
-    size: int
-    modified_ms: int
-    identity: int = 0
-
-    @property
-    def end(self) -> int:
-        """The first number behind this file: where the next file of the series starts."""
-        return self.start + self.size
-
-
+join = _join
 StorePath = str | bytes | os.PathLike[str]
 Item = TypeVar("Item")
 
@@ -103,11 +83,6 @@ def _unreadable(path: str, error: OSError) -> NotAStore:
     return NotAStore(path, f"cannot be read ({error.strerror}); {next_step(error)}")
 
 
-def join(*parts: str) -> str:
-    """Parts of a path put together in the host's way."""
-    return os.path.join(*parts)
-
-
 def is_directory(path: str) -> bool:
     """Whether `path` is a directory that can be seen."""
     return os.path.isdir(path)
@@ -139,16 +114,6 @@ def list_directories(directory: str) -> list[str]:
         raise _unreadable(directory, error) from None
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
-    """One name in a directory, as it was when listed."""
-
-    name: str
-    size: int
-    is_directory: bool
-    is_link: bool = False  # of directories alone
-
-
 def list_entries(directory: str) -> list[DirectoryEntry]:
     """Everything that a directory holds, sorted by name; empty if there is none.  Raises as `list_names`."""
     found = []
@@ -159,7 +124,7 @@ def list_entries(directory: str) -> list[DirectoryEntry]:
             continue  # gone meanwhile, or a link that leads nowhere
         is_directory = stat.S_ISDIR(status.st_mode)
         is_link = is_directory and os.path.islink(join(directory, name))
-        found.append(DirectoryEntry(name, status.st_size, is_directory, is_link))
+        found.append(DirectoryEntry(name, status.st_size, is_directory, is_link=is_link))
     return found
 
 
@@ -231,25 +196,12 @@ def is_locked(path: str) -> bool:
         return False
 
 
-_SHRANK = "the file shrank below"
-
-
-def shrunk(path: str, size: int) -> OSError:
-    """The error (ESTALE) for a file that ends before the first `size` bytes that it had."""
-    return OSError(errno.ESTALE, f"{_SHRANK} {size} bytes while it was read", path)
-
-
-def tells_of_change(reason: str) -> bool:
-    """Whether the words of a system's error are those for a file that its owner deleted, replaced or cut."""
-    return reason.startswith(_SHRANK) or reason in {os.strerror(number) for number in _GONE}
-
-
 class OpenFile:
     """One file open for reading; `read` and `map_bytes` may be called from any thread.
 
     Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises at construction
-    FileNotFoundError (or another error in _GONE) if the file is gone, NotAStore if it is there and cannot be opened, or
-    is no ordinary file: its messages are not lost, and who asked for what is left must not go on without them.
+    FileNotFoundError (or another error in GONE) if the file is gone, NotAStore if it is there and cannot be opened,
+    or is no ordinary file: its messages are not lost, and who asked for what is left must not go on without them.
     """
 
     def __init__(self, path: str) -> None:
@@ -259,7 +211,7 @@ class OpenFile:
         try:
             self._descriptor = open_regular(path, os.O_RDONLY)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 raise
             raise _unreadable(path, error) from None
 
@@ -291,50 +243,37 @@ class OpenFile:
             position, size = position + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def next_data(self, position: int) -> int | None:
-        """The first position at or behind `position` where the file system holds data, which may be zeros; None if it
-        holds none up to the end of the file.  `position` itself where the file system cannot tell.
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each range [low, high), one read each."""
+        return [self.read(low, high - low) for low, high in ranges]
+
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on where the file system holds data, which may be zeros; the file's size
+        if it holds none.  `position` itself where the file system cannot tell.
         """
         if not hasattr(os, "SEEK_DATA"):
             return position
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:
-            return None if error.errno == errno.ENXIO else position
+            return max(self.size(), position) if error.errno == errno.ENXIO else position
 
-    def map_bytes(self, size: int) -> memoryview:
-        """The first `size` bytes, mapped read-only.
+    def map_bytes(self, size: int) -> memoryview | None:
+        """The first `size` bytes, mapped read-only; None where the system has no room for the mapping (a limit of the
+        address space), or cannot map files of this file system.
 
         Raises OSError (ESTALE) if the file is now shorter: touching the mapping there would end the process.
         """
         if self.size() < size:
             raise shrunk(self.path, size)
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+            try:
+                self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                if error.errno in _UNMAPPABLE:
+                    return None
+                raise
         return memoryview(self._map)
-
-    def map_if_possible(self, size: int) -> memoryview | None:
-        """As `map_bytes`; None where the system has no room for the mapping (a limit of the address space), or cannot
-        map files of this file system.
-        """
-        try:
-            return self.map_bytes(size)
-        except OSError as error:
-            if error.errno in _UNMAPPABLE:
-                return None
-            raise
-
-    def pages(self, size: int, is_mapped: bool) -> "memoryview | ReadPages":
-        """The first `size` bytes as what slices are taken of: the mapping, or reads with pread.
-
-        Raises OSError (ESTALE) if the file is now shorter, now or at a slice; after `close` only the mapping answers.
-        """
-        mapped = self.map_if_possible(size) if is_mapped else None
-        if mapped is not None:
-            return mapped[:size]
-        if self.size() < size:
-            raise shrunk(self.path, size)
-        return ReadPages(self, size)
 
     def prefault(self, position: int, size: int) -> None:
         """Brings a part of the mapping into this process's page table at once, where the system can: one call in place
@@ -357,54 +296,55 @@ class OpenFile:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
-class ReadPages:
-    """The first bytes of an open file, of which each slice is read when it is asked for."""
+@dataclass(frozen=True, slots=True)
+class LocalDisk:
+    """The host's disk, where nothing can be written: for a look at a store that somebody else may be using."""
 
-    def __init__(self, source: OpenFile, size: int) -> None:
-        self._source, self._size = source, size
+    can_map = True
+    read_gap = READ_GAP
 
-    def __len__(self) -> int:
-        return self._size
+    def entries(self, directory: str) -> list[DirectoryEntry]:
+        """Lists a directory; links are followed, and what vanishes meanwhile is left out.  Raises as `list_names`."""
+        found = []
+        try:
+            with os.scandir(directory) as listed:
+                for entry in listed:
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    is_directory = stat.S_ISDIR(status.st_mode)
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    is_link = is_directory and entry.is_symlink()
+                    found.append(
+                        DirectoryEntry(entry.name, status.st_size, is_directory, modified_ms, is_link, status.st_ino)
+                    )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unreadable(directory, error) from None
+        found.sort()
+        return found
 
-    def __getitem__(self, part: slice, /) -> bytes:
-        start, stop, _ = part.indices(self._size)
-        data = self._source.read(start, stop - start)
-        if len(data) < stop - start:
-            raise shrunk(self._source.path, stop)
-        return data
+    def open(self, path: str) -> ReadableFile:
+        """Opens a file for reading.  Raises as `OpenFile`."""
+        return OpenFile(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything stands at `path`."""
+        return exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands at `path`, or a link to one."""
+        return is_directory(path)
 
 
-def seems_blank(source: OpenFile, start: int, end: int) -> bool:
-    """Whether bytes [start, end) of a file look like zeros, without reading all of them: holes are passed over, then
-    64 KiB are read, and of what lies behind them, which a copy may have without holes, the last page and 15 more.
-
-    False is certain.  Raises OSError as the system gives it.
-    """
-    position = source.next_data(start)
-    if position is None or position >= end:
-        return True
-    if not _all_zero(source.read(position, min(_LOOK_SIZE, end - position))):
-        return False
-    rest = source.next_data(position + _LOOK_SIZE) if position + _LOOK_SIZE < end else None
-    if rest is None or rest >= end:
-        return True
-    last = max(end - mmap.PAGESIZE, rest)
-    places = {rest + (last - rest) * number // (_PROBES - 1) for number in range(_PROBES)}
-    return all(_all_zero(source.read(place, min(mmap.PAGESIZE, end - place))) for place in places)
-
-
-def _all_zero(data: bytes) -> bool:
-    return data == bytes(len(data))
+LOCAL = LocalDisk()
 
 
 def is_blank(path: str, start: int, end: int) -> bool:
-    """Whether bytes [start, end) of a file are all zero, as far as the file reaches; holes read quickly.
-
-    Raises OSError as the system gives it.
+    """Whether bytes [start, end) of a file are all zero, as far as the file reaches.  Raises OSError as the system
+    gives it.
     """
     with OpenFile(path) as source:
-        for position in range(start, end, _CHUNK_SIZE):
-            data = source.read(position, min(_CHUNK_SIZE, end - position))
-            if data.count(0) != len(data):
-                return False
-    return True
+        return is_zero(source, start, end)

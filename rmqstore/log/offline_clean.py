@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadableDisk, ReadOnlyDisk
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_root import require_store
-from rmqstore.directory.store_view import LogView, StoreView, open_view
+from rmqstore.directory.store_view import StoreView, open_view
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import RealFileSystem, directory_of, join
-from rmqstore.files.reading import canonical_path
+from rmqstore.files.reading import LocalDisk, canonical_path
 from rmqstore.formats import names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.message import BLANK
@@ -45,7 +46,7 @@ def plan_offline(
     Only looks.  A store that was not closed cleanly is recovered before it is cleaned, which may change what there is.
     Raises NotAStore, UnsupportedLayout, OSError.
     """
-    disk = ReadOnlyDisk()
+    disk = LocalDisk()
     store = open_view(disk, canonical_path(root), (*config.log_paths, *config.read_only_log_paths))
     try:
         view = RetentionView(
@@ -89,7 +90,7 @@ def clean_offline(
     return plan
 
 
-def _log_files(log: LogView) -> tuple[LogFile, ...]:
+def _log_files(log: LogSpace) -> tuple[LogFile, ...]:
     fs = RealFileSystem()  # of which nothing is asked but the times
     times = {
         join(directory, entry.name): entry.modified_ms
@@ -100,7 +101,7 @@ def _log_files(log: LogView) -> tuple[LogFile, ...]:
                  if file.path in times)  # fmt: skip
 
 
-def _written_from(log: LogView) -> int:
+def _written_from(log: LogSpace) -> int:
     """Where the newest file begins that has anything in it: all before it is written for good."""
     used = (file.start for file in reversed(log.files) if any(log.read(file.start, BLANK.size)))
     return next(used, log.start)

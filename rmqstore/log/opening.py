@@ -16,7 +16,7 @@ from rmqstore.log.recovery.first_read import NOTHING_SEEN
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.log.staging.committed_batches import settle_batches
-from rmqstore.records.batch import Dispatcher
+from rmqstore.records.dispatcher import Dispatcher
 
 _UNSYNCED = "unsynced from "
 _CHUNK_SIZE = 4 * 1024 * 1024

@@ -1,43 +1,29 @@
-"""Records that follow each other in the log, as vectors: what dispatch hands on, and the walk that finds them.
+"""Records that follow each other in the log, as vectors: each is made when it is first asked for."""
 
-Whoever wants to be told of every message implements `Dispatcher`.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from rmqstore.formats import message, names, sys_flag
+from rmqstore.formats import names, sys_flag
 from rmqstore.formats.index_table import index_hashes, key_hashes, merged, split_keys, text_hashes
 from rmqstore.formats.inner_batch import RecordNumbers, record_numbers
 from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.java_text import java_text
-from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, equal_bytes, gather_bytes, locate
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, equal_bytes
 from rmqstore.formats.properties import DELAY, KEY_SEPARATOR, KEYS, NAME_END, TAGS, UNIQUE_KEY, VALUE_END
 from rmqstore.formats.property_columns import Pieces, split_pieces
-from rmqstore.formats.record_chain import chain
-from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 from rmqstore.records.dispatch_rules import is_dispatched, set_delivery_times
-
-WINDOW_SIZE = 4 * 1024 * 1024
+from rmqstore.records.gather import joined_bytes
 
 _TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TAGS, KEYS, UNIQUE_KEY, DELAY))
 # The properties that queues and index are filled from.
 DISPATCHED_NAMES = frozenset(_NAMES)
 _SEPARATOR = KEY_SEPARATOR.encode()
 # Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
-_FEW_COUNT = 48
-# Fewer values than this are joined one by one; Arrow's gather has its price.
-_JOINED_COUNT_MAX = 64
-_UNIFORM_SIZE_MAX = 64
-# Arrow's binary view: values of up to 12 bytes stand in the view itself.
-_INLINE_SIZE = 12
-_VIEW = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
+FEW_COUNT = 48
 
 
 @dataclass(eq=False)
@@ -100,8 +86,8 @@ class RecordBatch:
         part = self.located
         if part.topic:
             return [_text(part.topic)], np.zeros(len(self), np.int64)
-        if len(self) > _FEW_COUNT:
-            first = self._topic_bytes(0)
+        if len(self) > FEW_COUNT:
+            first = self.topic_bytes(0)
             if equal_bytes(part.page, part.topic_at, part.topic_size, first).all():
                 return [_text(first)], np.zeros(len(self), np.int64)
             found = self._topics_by_hash()
@@ -111,7 +97,8 @@ class RecordBatch:
         each = [numbers.setdefault(topic, len(numbers)) for topic in self._values(part.topic_at, part.topic_size)]
         return [_text(topic) for topic in numbers], np.array(each, np.int64)
 
-    def _topic_bytes(self, row: int) -> bytes:
+    def topic_bytes(self, row: int) -> bytes:
+        """The topic of one record, as it stands there."""
         at = int(self.located.topic_at[row])
         return self.located.page[at : at + int(self.located.topic_size[row])].tobytes()
 
@@ -128,7 +115,7 @@ class RecordBatch:
         values, firsts, numbers = np.unique(hashes, return_index=True, return_inverse=True)
         order = np.argsort(numbers, kind="stable")
         ends = np.cumsum(np.bincount(numbers, minlength=len(values)))
-        topics = [self._topic_bytes(row) for row in firsts.tolist()]
+        topics = [self.topic_bytes(row) for row in firsts.tolist()]
         for topic, rows in zip(topics, np.split(order, ends[:-1]), strict=True):
             if not equal_bytes(part.page, part.topic_at[rows], part.topic_size[rows], topic).all():
                 return None
@@ -147,7 +134,7 @@ class RecordBatch:
     @cached_property
     def _few(self) -> list[dict[bytes, bytes]] | None:
         """The properties that dispatch asks for, record by record; None when there are many records."""
-        if len(self) > _FEW_COUNT:
+        if len(self) > FEW_COUNT:
             return None
         blocks = self._values(self.located.properties_at, self.located.properties_size)
         return [dispatched_properties(block) for block in blocks]
@@ -246,157 +233,3 @@ def tags_hash(tags: bytes) -> int:
 def prefix_hash(topic: str) -> int:
     """The hash of what stands before each key of a topic."""
     return string_hash(f"{topic}#")
-
-
-def joined_bytes(page: Bytes, positions: Ints, sizes: Ints) -> tuple[Bytes, Ints]:
-    """n slices of a page laid end to end: uint8[nbytes], int64[n] twice → uint8[sum], int64[n + 1] where each begins.
-
-    The page holds less than 2 GiB, and every slice lies in it.
-    """
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    if not offsets[-1]:
-        return np.zeros(0, np.uint8), offsets
-    small = (sizes > 0) & (sizes <= _INLINE_SIZE)
-    first = int(sizes[0])
-    if len(sizes) > 1 and 0 < first <= _UNIFORM_SIZE_MAX and (sizes == first).all():
-        return gather_bytes(page, positions, first).view(np.uint8), offsets
-    if len(sizes) <= _JOINED_COUNT_MAX or small.any():
-        view = memoryview(np.ascontiguousarray(page))
-        bounds = zip(positions.tolist(), (positions + sizes).tolist(), strict=True)
-        return np.frombuffer(b"".join([view[begin:end] for begin, end in bounds]), np.uint8), offsets
-    views = np.zeros(len(sizes), _VIEW)
-    views["size"], views["offset"] = sizes, positions
-    array = pa.Array.from_buffers(pa.binary_view(), len(sizes), [None, pa.py_buffer(views), pa.py_buffer(page)])
-    return np.frombuffer(array.cast(pa.binary()).buffers()[2], np.uint8), offsets
-
-
-class Dispatcher(Protocol):
-    """Whoever is told of every record of the log: queues and index, and what a caller adds.
-
-    Called from one thread, in the order of the log.  After a crash or a failure records come again that came before:
-    what a dispatcher has already, it drops.
-    """
-
-    def dispatch(self, batch: RecordBatch) -> None:
-        """Takes the records of a batch.  An exception stops dispatching and makes the store unhealthy."""
-
-    def flush(self) -> None:
-        """Makes durable all that was taken until now."""
-
-
-Read = Callable[[int, int], bytes]
-
-
-class CrcChecks(NamedTuple):
-    """Which CRCs are held against what they cover."""
-
-    bodies: bool = False
-    properties: bool = False
-
-
-NO_CHECKS = CrcChecks()
-
-
-def read_batches(
-    read: Read,
-    start: int,
-    stop: int,
-    file_size: int,
-    *,
-    checks: CrcChecks = NO_CHECKS,
-    window_size: int = WINDOW_SIZE,
-    places: Ints | None = None,
-) -> Iterator[RecordBatch | message.Blank | message.Torn]:
-    """Everything that stands in the log in [start, stop), in order: records, and where a file ends in a blank.
-
-    `read(offset, size)` gives bytes of the log, fewer where it ends.  `start` is where a record, a blank or a file
-    begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
-    physicalOffset field that names another place, or a wrong CRC of those that `checks` names.  `position` of a Blank
-    and a Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.  `places`, ascending,
-    are where records are said to begin in the log: as far as that is so, they are found faster.
-    """
-    offset, topic = start, b""
-    while offset < stop:
-        file_end = offset - offset % file_size + file_size
-        room = min(file_end, stop) - offset
-        data = read(offset, min(room, window_size))
-        if (whole_size := _cut_size(data, room)) is not None:
-            data = read(offset, whole_size)
-        standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)))
-        yield standing
-        if isinstance(standing, message.Torn):
-            return
-        if isinstance(standing, message.Blank):
-            offset = file_end
-        else:
-            offset = standing.end
-            topic = standing.located.topic or standing._topic_bytes(-1)
-
-
-def _within(places: Ints | None, offset: int, size: int) -> Ints | None:
-    """Those of the places that lie in `size` bytes from `offset` on, as positions there."""
-    if places is None:
-        return None
-    low, high = np.searchsorted(places, (offset, offset + size)).tolist()
-    return places[low:high] - offset
-
-
-def _cut_size(data: bytes, room: int) -> int | None:
-    """The size of the first record where only the window cut it."""
-    if len(data) < message.BLANK.size:
-        return None
-    size, magic = message.BLANK.struct.unpack_from(data)
-    return size if magic in message.MESSAGE_MAGICS and len(data) < size <= room else None
-
-
-def _standing(
-    data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None
-) -> RecordBatch | message.Blank | message.Torn:
-    """What `data` from `offset` on begins with; `topic` is that of the record before, `places` where records may be."""
-    if len(data) >= message.BLANK.size:
-        size, magic = message.BLANK.struct.unpack_from(data)
-        if magic == message.MAGIC_BLANK:
-            return message.Blank(offset, size)
-    page = np.frombuffer(data, np.uint8)
-    starts = chain(page, 0, places)
-    if not len(starts):
-        return _torn(data, offset, "")
-    located = locate(page, starts, topic=topic)
-    offsets = starts + offset
-    sound, reason = _sound(located, offsets, checks)
-    if not sound.all():
-        count = int(np.argmin(sound))
-        if not count:
-            return _torn(data, offset, reason)
-        located, offsets = located.take(np.arange(count)), offsets[:count]
-    return RecordBatch(offsets, located, int(offsets[-1] + located.total_size[-1]))
-
-
-def _sound(located: Located, offsets: Ints, checks: CrcChecks) -> tuple[Mask, str]:
-    """Which records are sound, and what is wrong with the first one if it is not ("": its lengths)."""
-    whole = located.sound
-    if not whole[0]:
-        return whole, ""
-    placed = whole & (located.head("physical_offset") == offsets)
-    if not placed[0]:
-        return placed, f"the record's physicalOffset field says {int(located.head('physical_offset')[0])}"
-    if not any(checks):
-        return placed, ""
-    rows = np.flatnonzero(placed)
-    part = located if len(rows) == len(placed) else located.take(rows)
-    if checks.bodies:
-        crcs = masked_crc32s(part.page, part.body_at, part.body_size)
-        placed[rows] &= (crcs == part.head("body_crc")) | (part.body_size == 0)
-        if not placed[0]:
-            return placed, "the CRC of the body is wrong"
-    if checks.properties:
-        placed[rows] &= property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
-    return placed, "the CRC property of the record is wrong"
-
-
-def _torn(data: bytes, offset: int, reason: str) -> message.Torn:
-    if not reason:
-        standing = message.read_record(data, 0)
-        reason = standing.reason if isinstance(standing, message.Torn) else "no whole record stands here"
-    return message.Torn(offset, reason)

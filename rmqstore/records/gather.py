@@ -22,6 +22,8 @@ _OFFSET_MAX = 2**31 - 1
 # Values of one size are copied as one block each up to this size; for larger ones the cast of views is faster
 # (measured).
 _UNIFORM_SIZE_MAX = 64
+# Fewer values than this are joined one by one; Arrow's gather has its price.
+_JOINED_COUNT_MAX = 64
 
 
 def binary_array(page: Bytes, positions: Places, sizes: Places, absent: Mask | None = None) -> pa.Array:
@@ -162,3 +164,19 @@ def hex_array(rows: Bytes) -> pa.Array:
     digits = _HEX_PAIRS[rows]
     offsets = np.arange(count + 1, dtype=np.int32) * (2 * size)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+
+
+def joined_bytes(page: Bytes, positions: Ints, sizes: Ints) -> tuple[Bytes, Ints]:
+    """n slices of a page laid end to end: uint8[nbytes], int64[n] twice → uint8[sum], int64[n + 1] where each begins.
+
+    The page holds less than 2 GiB, and every slice lies in it.
+    """
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if not offsets[-1]:
+        return np.zeros(0, np.uint8), offsets
+    if len(sizes) <= _JOINED_COUNT_MAX:
+        view = memoryview(np.ascontiguousarray(page))
+        bounds = zip(positions.tolist(), (positions + sizes).tolist(), strict=True)
+        return np.frombuffer(b"".join([view[begin:end] for begin, end in bounds]), np.uint8), offsets
+    return np.frombuffer(binary_array(page, positions, sizes).buffers()[2], np.uint8), offsets

@@ -14,13 +14,12 @@ from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_properties
-from rmqstore.records.batch import RecordBatch
+from rmqstore.records.batch import FEW_COUNT, RecordBatch
 
 SEPARATOR = ","
 LIGHT_QUEUE_ID = 0
 _NAMES = tuple(name.encode() for name in (MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
 _OFFSET = re.compile(r"[0-9]{1,18}")
-_FEW_COUNT = 48
 
 
 def may_dispatch(topic: str) -> bool:
@@ -72,7 +71,7 @@ def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
 
 def _rows_with_lists(batch: RecordBatch) -> list[int]:
     """The records that belong to queues and have both lists."""
-    if len(batch) <= _FEW_COUNT:
+    if len(batch) <= FEW_COUNT:
         blocks = [_block(batch, row) for row in range(len(batch))]
         has_both = np.array([all(name in block for name in _NAMES) for block in blocks])
     else:

@@ -58,7 +58,14 @@ def judge_place(located: Located, offsets: Ints) -> Reasons:
     return reasons
 
 
-def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None = None, properties_too: bool = True) -> None:
+def judge_crcs(
+    located: Located,
+    reasons: Reasons,
+    wanted: Mask | None = None,
+    *,
+    bodies_too: bool = True,
+    properties_too: bool = True,
+) -> None:
     """Marks wrong body CRCs (an empty body's is 0 or not checked by RocketMQ), and wrong CRC properties of the records
     that have one.
 
@@ -68,9 +75,11 @@ def judge_crcs(located: Located, reasons: Reasons, wanted: Mask | None = None, p
     if not len(rows):
         return
     part = located.take(rows) if len(rows) < len(reasons) else located
-    stored = part.head("body_crc").astype(np.int64)
-    wrong = (masked_crc32s(part.page, part.body_at, part.body_size) != stored) & (part.body_size > 0)
-    reasons[rows[wrong]] = Reason.BODY_CRC
+    if bodies_too:
+        stored = part.head("body_crc").astype(np.int64)
+        wrong = (masked_crc32s(part.page, part.body_at, part.body_size) != stored) & (part.body_size > 0)
+        reasons[rows[wrong]] = Reason.BODY_CRC
     if properties_too:
         holds = property_crcs_hold(part.page, part.starts, part.total_size, part.properties_size)
-        reasons[rows[~holds & ~wrong]] = Reason.PROPERTY_CRC
+        broken = rows[~holds]
+        reasons[broken[reasons[broken] == Reason.SOUND]] = Reason.PROPERTY_CRC

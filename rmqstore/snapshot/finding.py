@@ -1,9 +1,11 @@
 """Findings of `verify`: one place and one reason each, like ones counted together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rmqstore.files.reading import StoredFile
+from rmqstore.directory.log_place import log_place
+
+__all__ = ["DAMAGE", "NOTE", "Finding", "Tally", "log_place"]
 
 DAMAGE = "damage"
 NOTE = "note"
@@ -41,9 +43,3 @@ class Tally:
         """Each kind once, in the order in which it was met first."""
         for (path, reason, severity), (position, count) in self._found.items():
             yield Finding(path, position, reason if count == 1 else f"{reason} ({count} times, first here)", severity)
-
-
-def log_place(files: Sequence[StoredFile], offset: int) -> tuple[str, int]:
-    """The commitlog file that holds a log offset, and the byte in it; where none holds it, the last file before it."""
-    holder = next((file for file in reversed(files) if file.start <= offset), None)
-    return (holder.path, offset - holder.start) if holder else ("commitlog", offset)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rmqstore import arguments
 from rmqstore.annotations import checked
 from rmqstore.directory import config_files
-from rmqstore.directory.log_files import corrupt_at
+from rmqstore.directory.log_place import corrupt_at
 from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
 from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list, real_path
 from rmqstore.formats.message_columns import locate

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqstore.errors import StoreInUse
-from rmqstore.files.filesystem import DirectoryEntry, DiskFile, FileSystem, HeldLock
+from rmqstore.files.disk import DirectoryEntry, PlainDisk, PlainReads
+from rmqstore.files.filesystem import DiskFile, FileSystem, HeldLock
 from rmqstore.files.regular import require_regular
 
 SECTOR_SIZE = 512
@@ -166,7 +167,7 @@ class _NameChange:
             self.add[0].durable[self.add[1]] = self.add[2]
 
 
-class _MemoryFile:
+class _MemoryFile(PlainReads):
     """An open file of a `MemoryDisk`."""
 
     def __init__(self, disk: "MemoryDisk", path: str, node: _File) -> None:
@@ -261,7 +262,7 @@ class _MemoryLock:
             self._disk.locks.discard(self._path)
 
 
-class MemoryDisk:
+class MemoryDisk(PlainDisk):
     """A file system in memory that remembers what is durable; paths are absolute, directories are made like any other.
 
     `operations` counts what changed or synced something; `open_count` is the files open now.  `modified_ms` of every
@@ -513,7 +514,7 @@ class Operation:
     path: str
 
 
-class WatchedDisk:
+class WatchedDisk(PlainDisk):
     """A disk in front of another: counts what changes or syncs something, and lets `before` fail it.
 
     `trace` holds every such operation when `keep_trace` is set.
@@ -612,7 +613,7 @@ class WatchedDisk:
         return self.inner.lock(path)
 
 
-class _WatchedFile:
+class _WatchedFile(PlainReads):
     """An open file of a `WatchedDisk`."""
 
     def __init__(self, disk: WatchedDisk, inner: DiskFile) -> None:

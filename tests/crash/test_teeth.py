@@ -16,7 +16,7 @@ from rmqstore.broker import topic_deletion
 from rmqstore.broker.topic_deletion import TopicDeletion
 from rmqstore.config import StoreConfig
 from rmqstore.directory import store_view
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.engine import Engine
 from rmqstore.errors import Corrupt, DurabilityLost, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
@@ -111,7 +111,7 @@ def from_the_last_file_only(patch: pytest.MonkeyPatch) -> None:
     """The last one that holds anything."""
     no_look_back(patch)
 
-    def start(log: LogView, checkpoint: object, is_clean: bool) -> tuple[int, str]:
+    def start(log: LogSpace, checkpoint: object, is_clean: bool) -> tuple[int, str]:
         used = [file.start for file in log.files if any(log.read(file.start, 8))]
         return (used or [log.start])[-1], "the last"
 

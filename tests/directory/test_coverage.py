@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.directory.coverage import Coverage
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 
 MIB = 1024 * 1024
 FILE_SIZE = 4 * MIB

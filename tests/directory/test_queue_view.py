@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.directory.disk import ListedFile
+from rmqstore.directory.queue_files import SIMPLE, OwnQueueFiles
 from rmqstore.directory.queue_view import QueueView
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from tests.crash.disks import MemoryDisk
 
@@ -14,7 +15,8 @@ FILE_SIZE = SLOTS * QUEUE_ENTRY.size
 
 
 def view_of(disk: MemoryDisk, start: int) -> QueueView:
-    view = QueueView(disk, "/q", "T", 0, [ListedFile("/q/file", start, FILE_SIZE)])
+    files = (StoredFile("/q/file", start, FILE_SIZE),)
+    view = QueueView(OwnQueueFiles("/", "T", 0, SIMPLE, files, disk))
     view.settle(FILE_SIZE)
     return view
 

@@ -13,10 +13,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
-from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.directory.store_root import require_room, require_store
 from rmqstore.errors import Corrupt, NotAStore, StoreError, StoreInUse, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.log.opening import mark_open
@@ -526,5 +526,5 @@ def test_who_looks_at_an_open_store_leaves_it_its_lock(tmp_path: Path) -> None:
     with open_store(root, CONFIG, workers=False):
         require_store(RealFileSystem(), root)
         require_room(RealFileSystem(), root)
-        plan_recovery(ReadOnlyDisk(), root, CONFIG)
+        plan_recovery(LocalDisk(), root, CONFIG)
         assert in_child(work) == ["in use"]

@@ -14,17 +14,18 @@ import pytest
 import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.directory.queue_kinds import PLAIN_ONLY
 from rmqstore.errors import Corrupt
 from rmqstore.files import filesystem
 from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.first_read import keeper
 from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.records.batch import CrcChecks, RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import CrcChecks, read_batches
 from rmqstore.records.vectors import Records
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
@@ -86,7 +87,7 @@ def _recover(store: Path, **changes: Any) -> StoreParts:
 
 
 def _plan(store: Path, **changes: Any) -> Any:
-    return plan_recovery(ReadOnlyDisk(), str(store), StoreConfig(**changes))
+    return plan_recovery(LocalDisk(), str(store), StoreConfig(**changes))
 
 
 def _contents(store: Path) -> dict[str, bytes]:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from rmqstore.formats.message import Torn
 from rmqstore.formats.names import parse_start
-from rmqstore.records.batch import Dispatcher, RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.dispatcher import Dispatcher
+from rmqstore.records.read_batches import read_batches
 from tests.golden.cases import FOLDERS, load_expected
 
 

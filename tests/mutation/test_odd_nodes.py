@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, StoreConfig, StoreError, open_snapshot, open_store
-from rmqstore.directory.disk import ReadOnlyDisk
 from rmqstore.errors import NotAStore
+from rmqstore.files.reading import LocalDisk
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.snapshot.verify import verify
 from tests.mutation.damage import no_hang
@@ -84,7 +84,7 @@ def write(root: Path) -> None:
 
 
 def plan(root: Path) -> None:
-    plan_recovery(ReadOnlyDisk(), str(root), CONFIG)
+    plan_recovery(LocalDisk(), str(root), CONFIG)
 
 
 LOOKS = {"read": read_all, "write": write, "plan": plan}

@@ -15,6 +15,7 @@ from rmqstore.records.gather import (
     constant_text,
     hex_array,
     is_ascii,
+    joined_bytes,
     millis_to_timestamps,
     repeated_texts,
     text_array,
@@ -152,3 +153,13 @@ def test_texts_are_repeated_row_after_row() -> None:
     assert repeated.to_pylist() == ["TAGS", "k", "x" * 20] * 3
     assert repeated_texts((b"TAGS", "\u00dc".encode()), 3) is None
     assert repeated_texts((b"x" * 2**20,), 2**11) is None  # Arrow's offsets have 32 bits
+
+
+@pytest.mark.parametrize("sizes", [[5] * 100, [0] * 100, [20, 30] * 50, [3, 30] * 50, [100] * 100, [0, 70] * 40, [9]])
+def test_joined_bytes_lays_slices_end_to_end(sizes: list[int]) -> None:
+    page = (np.arange(20_000) % 251).astype(np.uint8)
+    positions = np.arange(len(sizes), dtype=np.int64) * 150
+    data, offsets = joined_bytes(page, positions, np.array(sizes, np.int64))
+    expected = [page[at : at + size].tobytes() for at, size in zip(positions.tolist(), sizes, strict=True)]
+    assert data.tobytes() == b"".join(expected)
+    assert offsets.tolist() == np.cumsum([0, *sizes]).tolist()

@@ -23,7 +23,8 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.engine_of import engine_of

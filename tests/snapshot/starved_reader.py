@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rmqstore.files import reading
-from rmqstore.files.reading import OpenFile
+from rmqstore.files.reading import LocalDisk, OpenFile
 
 _METHODS = ("__init__", "read", "map_bytes", "next_data", "size")
+_OF_THE_DISK = ("entries",)  # its other questions are put to what stands above and below
 _FUNCTIONS = ("list_stored_files", "list_directories", "list_names", "read_small_file", "exists", "is_locked")
 
 
@@ -43,6 +44,8 @@ def starved(step: Callable[[], None], operations: list[str] | None = None) -> It
     with pytest.MonkeyPatch.context() as patch:
         for name in _METHODS:
             patch.setattr(OpenFile, name, between(name, getattr(OpenFile, name)))
+        for name in _OF_THE_DISK:
+            patch.setattr(LocalDisk, name, between(name, getattr(LocalDisk, name)))
         for name in _FUNCTIONS:
             patch.setattr(reading, name, between(name, getattr(reading, name)))
         yield operations

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.formats.sys_flag import is_inner_batch
 from rmqstore.message import Message
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of

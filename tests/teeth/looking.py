@@ -9,7 +9,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "reader: body CRC ignored",
         _SOUNDNESS,
-        "    reasons[rows[wrong]] = Reason.BODY_CRC\n",
+        "        reasons[rows[wrong]] = Reason.BODY_CRC\n",
         "",
         "tests/snapshot/arrow/test_null_rows.py::test_every_way_through_flags_the_same_row[body-queue]",
         finding=r"assert \[\] == \[7\]",

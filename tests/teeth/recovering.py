@@ -23,9 +23,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "recovery: physicalOffset unchecked",
-        "rmqstore/records/batch.py",
-        '    placed = whole & (located.head("physical_offset") == offsets)\n',
-        "    placed = whole.copy()\n",
+        "rmqstore/records/soundness.py",
+        '    mark(reasons, located.head("physical_offset") != offsets, Reason.WRONG_PLACE)\n',
+        "",
         "tests/log/recovery/test_planner.py::test_a_record_of_another_place_is_no_record",
         finding="assert 3436 == 2650",
     ),

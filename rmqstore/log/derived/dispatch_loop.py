@@ -7,7 +7,8 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
 from rmqstore.locks import Bell
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
-from rmqstore.records.batch import WINDOW_SIZE, Dispatcher, read_batches
+from rmqstore.records.dispatcher import Dispatcher
+from rmqstore.records.read_batches import WINDOW_SIZE, read_batches
 
 __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
 

@@ -27,7 +27,9 @@ from rmqstore.log.derived.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.index_log import DIRECTORY, IndexLog
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.recovery.plan import PlannedExtension, PlannedQueue, RecoveryPlan
-from rmqstore.records.batch import Dispatcher, RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.dispatcher import Dispatcher
+from rmqstore.records.read_batches import read_batches
 from rmqstore.records.vectors import Records
 
 _ZEROS = bytes(1024 * 1024)

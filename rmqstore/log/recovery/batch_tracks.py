@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.log_coverage import is_deleted_topic, oldest_message, queue_rows
+from rmqstore.directory.queue_files import BATCH, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
-from rmqstore.files.filesystem import join
 from rmqstore.formats import message
 from rmqstore.formats.inner_batch import inner_batch_rows, numbers_said
 from rmqstore.formats.message_columns import Ints
@@ -212,7 +212,7 @@ def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log
         queue, track = store.batch_queues.get(key), scan.tracks.get(key)
         if queue is None:
             assert track is not None
-            directory = join(store.root, "batchconsumequeue", key[0], str(key[1]))
+            directory = queue_directory(store.root, key, BATCH)
             planned.append(PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next))
             continue
         kept = queue.slot_at(log_end if scan.compare else scan_start)

@@ -4,10 +4,9 @@ queues goes."""
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqstore.directory.queue_view import QueueView
+from rmqstore.directory.deleted_queues import held_places, honour
 from rmqstore.directory.store_view import StoreView
-from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics, honoured
-from rmqstore.log.recovery.queue_tracks import leading_blanks
+from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics
 
 _GOES = "its topic was deleted"
 
@@ -16,25 +15,16 @@ def without_deleted_topics(store: StoreView) -> StoreView:
     """The store with `deleted_before` set, and without the entries that an interrupted deletion left."""
     if not store.deleted_topics:
         return store
-    ends: dict[str, int] = {}
-    for topic, noted in store.deleted_topics.items():
-        queues = [queue for queue in (*store.queues.values(), *store.batch_queues.values()) if queue.topic == topic]
-        held = [(queue, places) for queue in queues if (places := _places(queue)) is not None]
-        ends[topic], leaving = honoured(noted, [places for _, places in held])
-        for (queue, _), goes in zip(held, leaving, strict=True):
-            if goes:
-                queue.set_aside(_GOES)
-    return replace(store, deleted_before=ends)
-
-
-def _places(queue: QueueView) -> tuple[int, int] | None:
-    """Where the records of a queue's first and last entry stand; None where nothing is written."""
-    first = queue.first if queue.is_batch else queue.first + leading_blanks(queue)
-    entries = [queue.read(slot, slot + 1) for slot in (first, queue.end - 1)]
-    if first >= queue.end or not all(len(entry) for entry in entries):
-        return None
-    low, high = (int(entry["physical_offset"][0]) for entry in entries)
-    return low, high
+    views = [
+        view for view in (*store.queues.values(), *store.batch_queues.values()) if view.topic in store.deleted_topics
+    ]
+    held = [(view, places) for view in views
+            if (places := held_places(view, view.queue.kind, view.first, view.end)) is not None]  # fmt: skip
+    found = honour(store.deleted_topics, [(view.topic, places) for view, places in held])
+    for (view, _), goes in zip(held, found.leaving, strict=True):
+        if goes:
+            view.set_aside(_GOES)
+    return replace(store, deleted_before=found.before)
 
 
 def noted_after(noted: DeletedTopics, ends: Mapping[str, int], log: tuple[int, int]) -> dict[str, DeletedTopic]:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from rmqstore.directory.disk import ListedFile
+from rmqstore.directory.listing import directories, numbered_files
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import StoreView, directories, numbered_files
+from rmqstore.directory.store_view import StoreView
+from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import join
+from rmqstore.files.zeros import is_zero
 from rmqstore.formats import names
 from rmqstore.formats.queue_extension import EXTENSION_HEAD, UNIT_SIZE_MAX, address_to_offset, read_unit
 from rmqstore.log.derived.queue_extension import DIRECTORY, last_address
-from rmqstore.log.recovery.outcome import nonzero
 from rmqstore.log.recovery.plan import PlannedExtension, PlannedFile, PlannedQueue
 
 _FAR_COUNT = 4096
@@ -56,25 +57,21 @@ def _last_address(queue: QueueView, keep: int) -> int | None:
     return None
 
 
-def _file_at(files: Sequence[ListedFile], offset: int) -> ListedFile | None:
+def _file_at(files: Sequence[StoredFile], offset: int) -> StoredFile | None:
     return next((file for file in files if file.start <= offset < file.end), None)
 
 
-def _end_behind(store: StoreView, files: Sequence[ListedFile], offset: int) -> int:
+def _end_behind(store: StoreView, files: Sequence[StoredFile], offset: int) -> int:
     """As queue_extension.end_behind."""
     file, size = _file_at(files, offset), store.kinds.extension_file_size
     if file is not None:
-        source = store.disk.open(file.path)
-        try:
-            unit = read_unit(source.read(offset - file.start, UNIT_SIZE_MAX), 0)
-        finally:
-            source.close()
+        unit = read_unit(read_part(store.disk, file.path, offset - file.start, UNIT_SIZE_MAX), 0)
         if unit is not None:
             return offset + unit.size
     return offset - offset % size + size
 
 
-def _has_rest(store: StoreView, files: Sequence[ListedFile], end: int) -> bool:
+def _has_rest(store: StoreView, files: Sequence[StoredFile], end: int) -> bool:
     """Whether something stands behind the last unit; after a clean exit only what a reader would take for one."""
     file = _file_at(files, end)
     if file is None:
@@ -82,7 +79,7 @@ def _has_rest(store: StoreView, files: Sequence[ListedFile], end: int) -> bool:
     source = store.disk.open(file.path)
     try:
         if store.abort_present:
-            return nonzero(source, end - file.start, file.size, first_only=True) is not None
+            return not is_zero(source, end - file.start, file.size)
         return any(source.read(end - file.start, EXTENSION_HEAD.size))
     finally:
         source.close()

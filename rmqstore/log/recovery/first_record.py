@@ -1,15 +1,14 @@
 """A log that holds bytes and not one sound record: a store whose very first record was torn, or something else."""
 
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import message
-from rmqstore.log.recovery.log_end import LogEnd, ScanCount, has_lost_sector
-from rmqstore.log.recovery.outcome import nonzero
+from rmqstore.log.recovery.log_end import SECTOR_SIZE, LogEnd, ScanCount, has_lost_sector
 
 NOT_ONE = "not one sound record is in the log, which may be no commitlog at all"
-_SECTOR_SIZE = 512
 
 
-def bytes_without_record(log: LogView, end: LogEnd, count: ScanCount) -> int | None:
+def bytes_without_record(log: LogSpace, end: LogEnd, count: ScanCount) -> int | None:
     """The first byte of the log that is not zero, where a scan of all of it met no sound record; None where one is, or
     nothing at all.
     """
@@ -22,7 +21,7 @@ def bytes_without_record(log: LogView, end: LogEnd, count: ScanCount) -> int | N
     return None
 
 
-def is_torn_beginning(log: LogView, flushed_ms: int) -> bool:
+def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
     """Whether a power cut explains why no record is sound: the first one was being written, and nothing was known to be
     on the disk (`flushed_ms` 0), or what was is deleted by now.
 
@@ -32,9 +31,9 @@ def is_torn_beginning(log: LogView, flushed_ms: int) -> bool:
     first = log.files[0]
     if flushed_ms and not log.start:
         return False
-    head = log.read(first.start, _SECTOR_SIZE)
+    head = log.read(first.start, SECTOR_SIZE)
     if not any(head):
-        return nonzero(log.opened(first), max(first.size - _SECTOR_SIZE, 0), first.size, first_only=True) is None
+        return is_zero(log.opened(first), max(first.size - SECTOR_SIZE, 0), first.size)
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)

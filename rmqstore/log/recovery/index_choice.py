@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore.directory.disk import ReadableDisk, ReadableFile
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import join
-from rmqstore.formats import index, names
+from rmqstore.files.zeros import is_zero
+from rmqstore.formats import index, index_table, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 
 # Files up to this size are read whole to find their sizes; nothing bigger than Java's default is met in practice.
 _READ_SIZE_MAX = 1024 * 1024 * 1024
@@ -18,7 +20,6 @@ _READ_SIZE_MAX = 1024 * 1024 * 1024
 _CHECKED_SIZE = 64 * 1024 * 1024
 # Records at the start of a log file that are asked whether they have keys.
 _SAMPLE_SIZE = 64 * 1024
-_CHUNK_SIZE = 1024 * 1024
 
 
 Read = Callable[[int, int], bytes]
@@ -103,7 +104,7 @@ def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, 
             return replace(view, fault="it is too short for a header")
         counts = known.get(view.size, (0, 0))
         if header.index_count <= 1:
-            fault = "" if _is_blank(file, view.size) else "its header says that it is empty, and it is not"
+            fault = "" if is_zero(file, HEADER.size, view.size) else "its header says that it is empty, and it is not"
             return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault)
         data = b""
         if not counts[0] or not _is_anchored(file.read, header, counts):
@@ -119,17 +120,6 @@ def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, 
         file.close()
 
 
-def _is_blank(file: ReadableFile, size: int) -> bool:
-    """Whether nothing stands behind the header."""
-    position = HEADER.size
-    while (position := file.next_data(position)) < size:
-        data = file.read(position, _CHUNK_SIZE)
-        if data.count(0) != len(data):
-            return False
-        position += _CHUNK_SIZE
-    return True
-
-
 def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bool:
     """Whether the first and the last item stand where the header says, with these counts."""
     slot_count, item_count = counts
@@ -143,34 +133,14 @@ def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bo
 
 
 def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
-    """What is wrong with slots and chains; empty for nothing.
-
-    Every slot leads to the newest item of its own, and every item down its own chain, so that all can be found.
-    """
+    """What is wrong with a file that has items; empty for nothing: all can be found, and nothing else is in it."""
     slot_count, item_count = counts
-    slots = index.read_slots(data, slot_count).astype(np.int64)
-    items = index.read_items(data, slot_count)[: min(header.index_count, item_count)]
-    own = items["key_hash"].astype(np.int64) % slot_count
-    reached = np.zeros(len(items), bool)
-    used = np.flatnonzero(slots)
-    newest = slots[used]
-    if (newest < 1).any() or (newest >= len(items)).any() or (own[newest] != used).any():
-        return "a slot leads to no item of its own"
-    reached[newest] = True
-    before = items["previous_item"].astype(np.int64)[1:]
-    numbers = np.arange(1, len(items))
-    if (before < 0).any() or (before >= numbers).any() or (items["key_hash"][1:] < 0).any():
-        return "a chain of items does not descend"
-    linked = before > 0
-    if (own[before[linked]] != own[numbers[linked]]).any():
-        return "a chain of items leads into another"
-    reached[before[linked]] = True
-    if not reached[1:].all():
-        return "items are in no chain"
-    offsets = items["physical_offset"][1:].astype(np.int64)
-    if offsets[0] != header.begin_offset or offsets[-1] != header.end_offset or (np.diff(offsets) < 0).any():
-        return "its items are not in the order of the log"
-    if int((before == 0).sum()) != header.used_slot_count:
+    if header.index_count > item_count or not index_table.is_whole(data, slot_count):
+        return "its slots and its items do not fit each other"
+    items = index.read_items(data, slot_count)[1 : header.index_count]
+    if (items["physical_offset"][0], items["physical_offset"][-1]) != (header.begin_offset, header.end_offset):
+        return "its header does not fit its items"
+    if int((items["previous_item"] == 0).sum()) != header.used_slot_count:
         return "its header counts other slots"
     rest = data[index.file_size(slot_count, header.index_count) :]
     return "" if rest.count(0) == len(rest) else "something stands behind its items"
@@ -217,13 +187,15 @@ def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> 
     return ""
 
 
-def has_keys(log: LogView, offset: int) -> bool:
+def has_keys(log: LogSpace, offset: int) -> bool:
     """Whether some of the first records from `offset` on, where one begins, have a key to be indexed."""
     found = next(read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE), None)
     return isinstance(found, RecordBatch) and len(found.index_items()[0]) > 0
 
 
-def partial_record(disk: ReadableDisk, log: LogView, kept: Sequence[IndexView], covered: int) -> tuple[int, int] | None:
+def partial_record(
+    disk: ReadableDisk, log: LogSpace, kept: Sequence[IndexView], covered: int
+) -> tuple[int, int] | None:
     """The newest indexed record and how many of its items the kept files have, where they are not all; else None.
 
     A file may become full in the middle of a record: the others of its keys are in the next one, which may go.

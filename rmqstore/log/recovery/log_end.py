@@ -5,19 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.directory.disk import ListedFile
-from rmqstore.directory.store_view import LogView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
 from rmqstore.formats.record_chain import NO_END, lacks_end, magic_positions
 from rmqstore.formats.record_crc import masked_crc32s
-from rmqstore.records.batch import WINDOW_SIZE, CrcChecks, RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import WINDOW_SIZE, CrcChecks, read_batches
 
 # What a power cut leaves unwritten is whole sectors: of nothing smaller a disk promises to write all or nothing.
-_SECTOR_SIZE = 512
+SECTOR_SIZE = 512
 # Torn places in front of sound records that are looked at; a disk that tore more has lost more than its newest pages.
 _TEARS_MAX = 4096
-_ZEROS = bytes(_SECTOR_SIZE)
+_ZEROS = bytes(SECTOR_SIZE)
 # A record begins with its size, which is big-endian: so many of its bytes may be zero, written or not.
 _SIZE_ZEROS_MAX = 3
 _FULL = "the last file is full"
@@ -92,7 +93,7 @@ class ScanRules:
 
 
 def scan_log(
-    log: LogView, start: int, rules: ScanRules, take: Callable[[RecordBatch], None], places: Ints | None = None
+    log: LogSpace, start: int, rules: ScanRules, take: Callable[[RecordBatch], None], places: Ints | None = None
 ) -> tuple[LogEnd, ScanCount]:
     """Reads the log from `start`, where a file begins, hands every batch of sound records to `take`, finds the end.
 
@@ -137,7 +138,7 @@ def _without_last(batch: RecordBatch) -> RecordBatch | None:
     return RecordBatch(batch.offsets[rows], batch.located.take(rows), int(batch.offsets[-1])) if len(rows) else None
 
 
-def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
+def _end_at(log: LogSpace, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
     """The chain of records is lost at a place: is that the end, a tear, or damage?"""
     is_gap = log.file_at(torn.position) is None
     resume = next_sound(log, torn.position + 1, count.newest_ms, rules.is_known)
@@ -151,7 +152,7 @@ def _end_at(log: LogView, torn: message.Torn, rules: ScanRules, count: ScanCount
     return LogEnd(torn.position, reason, is_broken=not is_gap, resume=resume, is_tear=is_tear)
 
 
-def _is_tear(log: LogView, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
+def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
     """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing behind
     it was known to be flushed."""
     following: int | None = resume
@@ -189,7 +190,7 @@ def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCo
     return before.saw_flushed and not behind.saw_flushed
 
 
-def has_lost_sector(log: LogView, low: int, high: int) -> bool:
+def has_lost_sector(log: LogSpace, low: int, high: int) -> bool:
     """Whether [low, high) of the log holds the zeros of a sector that was never written, to the sector's end.
 
     What stood in front of `low` may share the sector: it was written earlier.  So may the record that stands at `high`,
@@ -201,12 +202,12 @@ def has_lost_sector(log: LogView, low: int, high: int) -> bool:
             return False  # a whole file is missing: no write that got lost
         end = min(high + _SIZE_ZEROS_MAX, file.start + log.file_size)
         while low < end:
-            skew = (low - file.start) % _SECTOR_SIZE
+            skew = (low - file.start) % SECTOR_SIZE
             page = log.read(low, min(WINDOW_SIZE - skew, end - low))
             if not page:
                 return True  # the file was never as long
-            edges = range(_SECTOR_SIZE - skew, len(page) + 1, _SECTOR_SIZE)
-            if any(page[max(edge - _SECTOR_SIZE, 0) : edge] == _ZEROS[: min(edge, _SECTOR_SIZE)] for edge in edges):
+            edges = range(SECTOR_SIZE - skew, len(page) + 1, SECTOR_SIZE)
+            if any(page[max(edge - SECTOR_SIZE, 0) : edge] == _ZEROS[: min(edge, SECTOR_SIZE)] for edge in edges):
                 return True
             low += len(page)
         following = log.next_file(file.start)
@@ -214,12 +215,13 @@ def has_lost_sector(log: LogView, low: int, high: int) -> bool:
     return False
 
 
-def next_sound(log: LogView, offset: int, newest_ms: int, is_known: IsKnown = _nobody_knows) -> int | None:
+def next_sound(log: LogSpace, offset: int, newest_ms: int, is_known: IsKnown = _nobody_knows) -> int | None:
     """The next place from `offset` on where a sound record stands; None if nothing sound follows.
 
     It must name its own place and pass its CRC.  One that is older than the newest before counts only if a queue entry
     points at it: what a recovery cut off and left in the file must not come back (RocketMQ's truncation does not
-    erase), while a clock that stepped back must not make messages disappear.
+    erase), while a clock that stepped back must not make messages disappear.  Readers search in `directory/walk.py`,
+    where times alone decide.
     """
     for file, position in _data_positions(log, offset):  # windows, each from a byte of a file on
         source = log.opened(file)
@@ -235,7 +237,7 @@ def next_sound(log: LogView, offset: int, newest_ms: int, is_known: IsKnown = _n
     return None
 
 
-def _data_positions(log: LogView, offset: int) -> Iterator[tuple[ListedFile, int]]:
+def _data_positions(log: LogSpace, offset: int) -> Iterator[tuple[StoredFile, int]]:
     """The windows of the files from `offset` on that may hold anything; they overlap by the head of a record."""
     for file in log.files:
         if file.start + log.file_size <= offset:
@@ -248,7 +250,7 @@ def _data_positions(log: LogView, offset: int) -> Iterator[tuple[ListedFile, int
             position += WINDOW_SIZE - message.RECORD_SIZE_MIN
 
 
-def _sound_record(log: LogView, page: Bytes, start: int, offset: int) -> Located | None:
+def _sound_record(log: LogSpace, page: Bytes, start: int, offset: int) -> Located | None:
     """The sound record at a byte of a page, `offset` of the log; None where none stands."""
     head = page[start : start + message.HEAD.size].tobytes()
     if len(head) < message.HEAD.size:

@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from rmqstore.directory.disk import ReadableFile
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.queue_files import SIMPLE, leading_blanks, queue_directory
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import LogView, StoreView
-from rmqstore.files.filesystem import join
+from rmqstore.directory.store_view import StoreView
+from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
-from rmqstore.log.recovery.queue_tracks import QueueTrack, leading_blanks
+from rmqstore.log.recovery.queue_states import QueueTrack
 
-_CHUNK_SIZE = 1024 * 1024
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 
 
@@ -27,7 +25,7 @@ def planned_queues(
         queue, track = store.queues.get(key), tracks.get(key)
         if queue is None:
             assert track is not None
-            directory = join(store.root, "consumequeue", key[0], str(key[1]))
+            directory = queue_directory(store.root, key, SIMPLE)
             planned.append(
                 PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next or 0)  # all of it new
             )
@@ -59,7 +57,8 @@ def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None,
         behind = track.next or 0
     low = behind
     if keep is not None:
-        low = min(max(queue.slot_at(store.log.start), queue.first + leading_blanks(queue)), behind)
+        filled = queue.first + leading_blanks(queue, queue.first, queue.end)
+        low = min(max(queue.slot_at(store.log.start), filled), behind)
     elif track is not None and track.anew is not None:
         low = track.anew
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)
@@ -72,9 +71,9 @@ def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None,
 def has_rest(queue: QueueView, keep: int) -> bool:
     """Whether anything but zeros stands behind the entries that stay, in their last file."""
     file = queue.files[-1]
-    source = queue.disk.open(file.path)
+    source = queue.queue.disk.open(file.path)
     try:
-        return nonzero(source, max(keep * queue.layout.size - file.start, 0), file.size, first_only=True) is not None
+        return not is_zero(source, max(keep * queue.layout.size - file.start, 0), file.size)
     finally:
         source.close()
 
@@ -121,7 +120,7 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
     return [said]
 
 
-def end_warnings(log: LogView, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
+def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
     """What is said of a log that ends where something stands that is no sound record: `zeroed` is what of it goes."""
     file = log.file_at(end.offset)
     if not end.is_broken or file is None:
@@ -133,31 +132,16 @@ def end_warnings(log: LogView, end: LogEnd, reason: str, zeroed: tuple[int, int]
     return [f"{file.path}: the log is cut at byte {end.offset - file.start}: {reason}; {dropped}"]
 
 
-def files_behind(log: LogView, end: int) -> list[PlannedFile]:
+def files_behind(log: LogSpace, end: int) -> list[PlannedFile]:
     """The log files behind the end, newest first; the first file of the log stays, though it may be empty."""
     behind = [file for file in log.files[1:] if file.start >= end]
     return [PlannedFile(file.path, "it lies behind the end of the log") for file in reversed(behind)]
 
 
-def nonzero_behind(log: LogView, end: int) -> tuple[int, int] | None:
+def nonzero_behind(log: LogSpace, end: int) -> tuple[int, int] | None:
     """The range behind the end of the log, in the file that holds it, that is not zero; None if all is."""
     file = log.file_at(end)
     if file is None:
         return None
     found = nonzero(log.opened(file), end - file.start, file.size)
     return None if found is None else (file.start + found[0], file.start + found[1])
-
-
-def nonzero(source: ReadableFile, position: int, size: int, *, first_only: bool = False) -> tuple[int, int] | None:
-    """From the first to behind the last byte of [position, size) that is not zero."""
-    low, high = -1, 0
-    while (position := source.next_data(position)) < size:
-        page = np.frombuffer(source.read(position, _CHUNK_SIZE), np.uint8)
-        hits = np.flatnonzero(page)
-        if len(hits):
-            low = position + int(hits[0]) if low < 0 else low
-            high = position + int(hits[-1]) + 1
-            if first_only:
-                break
-        position += max(len(page), 1)
-    return None if low < 0 else (low, high)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadableDisk
+from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView, open_view
 from rmqstore.errors import Corrupt, StoreDamaged
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
@@ -36,9 +38,9 @@ from rmqstore.log.recovery.outcome import (
     nonzero_behind,
     planned_queues,
 )
-from rmqstore.log.recovery.own_log import require_own_log
 from rmqstore.log.recovery.plan import PlannedFile, QueueSizes, RecoveryPlan
-from rmqstore.log.recovery.queue_tracks import Contradiction, QueueScan, QueueTrack
+from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
+from rmqstore.log.recovery.queue_tracks import QueueScan
 from rmqstore.log.recovery.start import (
     Start,
     covered_start,
@@ -52,6 +54,10 @@ from rmqstore.records.batch import RecordBatch
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
 _NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
+_OTHER_LOG_HINT = (
+    "name the store's own commitlog (log_paths, storePathCommitLog), or say on_middle_damage='cut' to make the queues "
+    "again from this one"
+)
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
 
 
@@ -74,6 +80,11 @@ def plan_recovery(
         return planner.plan()
     finally:
         planner.close()
+
+
+def dry_plan(root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> RecoveryPlan:
+    """As `plan_recovery`, of a store of this machine that somebody else may be using: its disk cannot write."""
+    return plan_recovery(LOCAL, root, config, kinds)
 
 
 @dataclass(slots=True)
@@ -120,7 +131,7 @@ class _Planner:
         if not self._log.files:
             return self._plan_without_log()
         if self._must_refuse:
-            require_own_log(self._store)
+            require_own_log(self._store.root, self._log, self._store.queue_files(), _OTHER_LOG_HINT)
         scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
         if self._drops_checkpoint(scan):
             reason = "the checkpoint is later than the newest message: it answers for nothing"

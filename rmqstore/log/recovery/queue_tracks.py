@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.log_coverage import is_deleted_topic, oldest_message, queue_rows
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
+from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack, Run, ScanFacts, State
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows
 from rmqstore.records.light_queues import light_entries
@@ -20,51 +22,6 @@ from rmqstore.records.queue_numbers import distinct_queues
 
 # Records that are looked at together: with thousands of queues each look has its price.
 _BLOCK_COUNT = 128 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """The record at `offset` of the log says a queue offset that cannot be; `expected` is the one that could.
-
-    `is_lie`: the records behind it go on as if it had said `expected`, or none is behind it.  Else they go on from what
-    it says: the messages between the two are missing in the log.
-    """
-
-    offset: int
-    key: QueueKey
-    says: int
-    expected: int
-    is_lie: bool
-
-    @property
-    def reason(self) -> str:
-        """In a sentence."""
-        name = f"{self.key[0]}/{self.key[1]}"
-        if self.is_lie:
-            return f"the record says queue offset {self.says} of {name}, which is at {self.expected}"
-        return f"the queue offsets of {name} jump from {self.expected} to {self.says}"
-
-
-@dataclass(slots=True)
-class QueueTrack:
-    """One queue along the scan.
-
-    The entries of its files below queue offset `kept` stay (None: the files are of no use); `next` is the queue offset
-    behind the records seen.  Records before `begin` of the log are not for it: they belong to an older queue of its
-    name, or cannot be reached.  `anew` is the queue offset with which it begins where no entry is kept.
-    """
-
-    key: QueueKey
-    kept: int | None
-    next: int | None
-    begin: int = 0
-    anew: int | None = None
-    first_missing: int | None = None
-    message_count: int = 0
-    has_hole: bool = False
-    rewriting: bool = False
-    pending: tuple[int, int] | None = None  # a single record that does not continue: its place and what it says
-    again: int | None = None  # the next number where numbers come a second time
 
 
 @dataclass(slots=True)
@@ -87,6 +44,10 @@ class QueueScan:
     _block_count: int = 0
     _numbers: dict[QueueKey, int] = field(default_factory=dict)
     _keys: list[QueueKey] = field(default_factory=list)
+
+    @property
+    def _facts(self) -> ScanFacts:
+        return ScanFacts(self.compare, self.is_whole, self.is_whole and self.store.log.start == 0)
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
@@ -113,13 +74,7 @@ class QueueScan:
         """Takes in what is left; then `tracks` and `contradictions` are whole."""
         self._look()
         for track in self.tracks.values():
-            if track.pending is not None:
-                place, says = track.pending
-                if not track.message_count and not self.is_whole:
-                    track.has_hole = True  # its older records will tell
-                else:
-                    self._lie(track, place, says)
-                track.pending = None
+            self.contradictions += track.finish(self._facts)
         self.contradictions.sort(key=lambda found: found.offset)
 
     def _fit(self, batch: RecordBatch, rows: Rows) -> Rows:
@@ -154,7 +109,9 @@ class QueueScan:
             first = self._held_until(track, says[rows], offsets[rows], sizes[rows])
             for start, stop in _runs(says[rows[first:]]):
                 low, high = first + start, first + stop
-                self._run(track, int(says[rows[low]]), offsets[rows[low:high]])
+                run = Run(int(offsets[rows[low]]), int(says[rows[low]]), high - low)
+                lacks = self._may_lack_older(track, run)
+                self.contradictions += track.follow(run, self._facts, may_lack_older=lacks)
 
     def _track(self, key: QueueKey) -> QueueTrack:
         queue = self.store.queues.get(key)
@@ -173,76 +130,14 @@ class QueueScan:
         if not len(missing):
             return len(says)
         first = int(missing[0])
-        track.rewriting = True
         kept = min(int(says[first]), queue.end)
-        track.kept = track.next = kept if kept > queue.first else None
+        track.cut(kept if kept > queue.first else None)
         return first
 
-    def _run(self, track: QueueTrack, says: int, offsets: Ints) -> None:
-        """One run of consecutive queue offsets: does it continue the queue?"""
-        count = len(offsets)
-        if track.pending is not None:
-            self._settle_pending(track, says)
-        if track.next is None:
-            track.has_hole |= says > 0 and not self.is_whole and not is_deleted_topic(self.store, track.key[0])
-            self._start_anew(track, says, int(offsets[0]))
-        elif says == track.again:
-            track.again = says + count
-        elif says != track.next:
-            if count == 1:
-                track.pending = int(offsets[0]), says
-                return
-            self._jump(track, says, int(offsets[0]))
-            if track.again is not None:
-                track.again = says + count
-        elif track.first_missing is None:
-            track.first_missing = int(offsets[0])
-        track.next = max(track.next or 0, says + count)
-        track.message_count += count
-        if track.again == track.next:
-            track.again = None
-
-    def _settle_pending(self, track: QueueTrack, says: int) -> None:
-        """A single record did not continue its queue; `says` is where the next one goes on."""
-        assert track.pending is not None
-        place, said = track.pending
-        track.pending = None
-        if says == said + 1:
-            self._jump(track, said, place)
-            if track.again is None:
-                track.next = says
-        else:
-            self._lie(track, place, said)
-            if track.next is not None and says == track.next + 1:
-                track.next = says  # the lying record has the place between
-
-    def _jump(self, track: QueueTrack, says: int, offset: int) -> None:
-        """More than one record goes on from another place than the queue's end."""
-        expected = track.next or 0
-        if 0 < says < expected and self._first_lies(track):
-            self.contradictions.append(Contradiction(track.first_missing or 0, track.key, expected - 1, says - 1, True))
-        elif 0 < says < expected:
-            track.again = says + 1  # numbers come a second time: as in RocketMQ, the first one has the place
-            return
-        if says > expected:
-            if not track.message_count and not self.is_whole:
-                track.has_hole = True
-            else:
-                self.contradictions.append(Contradiction(offset, track.key, says, expected, is_lie=False))
-        self._start_anew(track, says, offset)  # at 0: the topic was deleted and made again
-
-    def _first_lies(self, track: QueueTrack) -> bool:
-        """Whether all that was met of a queue is one record, in a log that has lost nothing, and not with number 0."""
-        return bool(track.anew) and track.message_count == 1 and self.is_whole and self.store.log.start == 0
-
-    def _start_anew(self, track: QueueTrack, says: int, offset: int) -> None:
-        if self.compare or track.first_missing is not None:
-            track.begin = offset
-        track.anew, track.first_missing = says, offset
-        track.kept, track.next, track.message_count, track.again = None, says, 0, None
-
-    def _lie(self, track: QueueTrack, offset: int, says: int) -> None:
-        self.contradictions.append(Contradiction(offset, track.key, says, track.next or 0, is_lie=True))
+    def _may_lack_older(self, track: QueueTrack, run: Run) -> bool:
+        """Whether records that come before the first one met of a queue may stand where the scan did not look."""
+        is_first = track.state is State.EMPTY and run.says > 0
+        return is_first and not self.is_whole and not is_deleted_topic(self.store, track.key[0])
 
 
 def _runs(says: Ints) -> Iterator[tuple[int, int]]:
@@ -253,7 +148,7 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _is_missing(log: LogView, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
+def _is_missing(log: LogSpace, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
     """Which records of a queue its entries neither point at nor explain: bool[n].
 
     Explained are records older than the queue (its topic was deleted and made again), and a queue offset that another,
@@ -273,18 +168,6 @@ def _is_missing(log: LogView, queue: QueueView, says: Ints, offsets: Ints, sizes
     second = ~blank & (places[rows] < offsets[rows]) & rising
     missing[rows[older | second]] = False
     return missing
-
-
-def leading_blanks(queue: QueueView) -> int:
-    """How many entries only fill the room before the first real one."""
-    low, high = queue.first, queue.end
-    while low < high:
-        middle = (low + high) // 2
-        if is_pre_blank(queue.read(middle, middle + 1))[0]:
-            low = middle + 1
-        else:
-            high = middle
-    return low - queue.first
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

@@ -3,28 +3,29 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rmqstore.directory.disk import ListedFile, ReadableDisk
 from rmqstore.directory.log_coverage import is_covered
-from rmqstore.directory.store_view import LogView, StoreView
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
+from rmqstore.files.disk import ReadableDisk, StoredFile
+from rmqstore.files.zeros import is_zero
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.log.recovery.batch_tracks import BatchTrack
 from rmqstore.log.recovery.index_choice import IndexChoice, has_keys
 from rmqstore.log.recovery.plan import PlannedFile, ResizedFile
-from rmqstore.log.recovery.queue_tracks import QueueTrack
+from rmqstore.log.recovery.queue_states import QueueTrack
 
 _CLEAN_FILE_COUNT = 3  # Java: CommitLog.recoverNormally
-_CHUNK_SIZE = 1024 * 1024
 
 # An offset of the log, where a file begins, and why reading begins there.
 Start = tuple[int, str]
 
 
 def settled_log(
-    disk: ReadableDisk, log: LogView, must_refuse: bool, new_size: int
-) -> tuple[LogView, list[PlannedFile], list[ResizedFile], list[str]]:
+    disk: ReadableDisk, log: LogSpace, must_refuse: bool, new_size: int
+) -> tuple[LogSpace, list[PlannedFile], list[ResizedFile], list[str]]:
     """The log without files that a crash left half made; those, files that get their length back, and warnings.
 
     `new_size`: a crash may have ended the making of a first file of this length (0: there was no crash).
@@ -50,12 +51,10 @@ def settled_log(
             raise StoreDamaged(later.path, 0, f"{file.path} holds the same part of the log")
         if later.start != file.start + size:
             warnings.append(f"no commitlog file holds {file.start + size} to {later.start}")
-    settled = LogView(disk, files)
-    settled.file_size = size if files else 0
-    return settled, removed, resized, warnings
+    return LogSpace(disk, files, size if files else 0), removed, resized, warnings
 
 
-def usual_start(log: LogView, checkpoint: Checkpoint, is_clean: bool) -> Start:
+def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
     """Where RocketMQ would begin, or earlier: the log has files."""
     used = [file for file in log.files if any(log.read(file.start, message.BLANK.size))]
     if not used:
@@ -82,7 +81,7 @@ def covered_start(store: StoreView, start: Start) -> Start:
     return start
 
 
-def indexed_start(log: LogView, choice: IndexChoice, start: Start) -> Start:
+def indexed_start(log: LogSpace, choice: IndexChoice, start: Start) -> Start:
     """`start`, or the beginning of an earlier file from which on keys are not in the index files that stay."""
     needed = _index_needs(log, choice, start[0])
     if needed is None or needed >= start[0]:
@@ -90,7 +89,7 @@ def indexed_start(log: LogView, choice: IndexChoice, start: Start) -> Start:
     return needed, "from there on keys are to be indexed again"
 
 
-def _index_needs(log: LogView, choice: IndexChoice, start: int) -> int | None:
+def _index_needs(log: LogSpace, choice: IndexChoice, start: int) -> int | None:
     if choice.needed_from is not None:
         return start_of(log, choice.needed_from)
     for file in log.files:
@@ -123,40 +122,34 @@ def _before_hole(store: StoreView, track: QueueTrack | BatchTrack, start: int) -
     return start_of(store.log, int(entry["physical_offset"][0]))
 
 
-def file_before(log: LogView, offset: int) -> ListedFile | None:
+def file_before(log: LogSpace, offset: int) -> StoredFile | None:
     """The newest file that starts before `offset`."""
     before = [file for file in log.files if file.start < offset]
     return before[-1] if before else None
 
 
-def start_of(log: LogView, offset: int) -> int:
+def start_of(log: LogSpace, offset: int) -> int:
     """Where the file begins that holds `offset`; the first one where none does."""
     file = file_before(log, offset + 1)
     return log.start if file is None else file.start
 
 
-def _first_ms(log: LogView, file: ListedFile) -> int:
+def _first_ms(log: LogSpace, file: StoredFile) -> int:
     """Store time of the first record of a file; 0 where no whole one stands."""
     found = log.record_at(file.start)
     return 0 if found is None else int(found.store_ms[0])
 
 
-def _behind(log: LogView, offset: int) -> int | None:
+def _behind(log: LogSpace, offset: int) -> int | None:
     """Where the record ends that stands at `offset`; None if none does."""
     found = log.record_at(offset)
     return None if found is None else found.end
 
 
-def _is_zero(disk: ReadableDisk, listed: ListedFile) -> bool:
+def _is_zero(disk: ReadableDisk, listed: StoredFile) -> bool:
     """Whether a file holds nothing but zeros."""
     source = disk.open(listed.path)
     try:
-        position = 0
-        while (position := source.next_data(position)) < listed.size:
-            page = source.read(position, _CHUNK_SIZE)
-            if not page or page.count(0) != len(page):
-                return not page
-            position += len(page)
-        return True
+        return is_zero(source, 0, listed.size)
     finally:
         source.close()

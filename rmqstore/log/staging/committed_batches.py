@@ -33,7 +33,8 @@ from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.staging.staged_parts import read_part, read_parts, unstamp
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 
 _CHUNK_SIZE = 1024 * 1024
 _ZEROS = bytes(_CHUNK_SIZE)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.directory.index_files import IndexFile, index_files, is_whole, opened_index
+from rmqstore.directory.index_files import IndexFile, index_files, index_pages, is_whole
 from rmqstore.directory.walk import WalkLimits, walk
 from rmqstore.errors import NotNow
 from rmqstore.formats import index, java_hash, sys_flag
@@ -130,8 +130,7 @@ def _newest_before(store: StoreExtent, file: IndexFile) -> int:
     """
     if file.header.end_offset < store.log_end:
         return file.header.end_offset
-    with opened_index(file.file) as source:
-        data = source.pages(file.file.size, store.maps_index)
+    with index_pages(file.file, store.maps_index) as data:
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
     return int(offsets[offsets < store.log_end].max(initial=-1))
 
@@ -140,8 +139,7 @@ def searched(
     store: StoreExtent, file: IndexFile, key_hash: int, times_ms: tuple[int, int], count_max: int
 ) -> list[int]:
     """`index.search` of one of the store's index files; `times_ms` are the first and the last."""
-    with opened_index(file.file) as source:
-        data = source.pages(file.file.size, store.maps_index)
+    with index_pages(file.file, store.maps_index) as data:
         return index.search(data, file.slot_count, file.item_count, key_hash, *times_ms, count_max)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqstore.directory.log_files import corrupt_at
+from rmqstore.directory.log_place import corrupt_at
 from rmqstore.errors import DataLost
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.batch_units import settled, slots_around
+from rmqstore.directory.deleted_queues import without_deleted
 from rmqstore.directory.extension_files import resolve_extensions
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH, QueueFiles, holds_message, open_queue
@@ -23,7 +24,6 @@ from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.scan.second_look import SecondLook
 from rmqstore.snapshot.split import Span, Split
-from rmqstore.snapshot.survey.deleted import without_deleted
 
 _BLOCK_ENTRIES = 64 * 1024
 _NO_SLOT = -2  # beside no slot

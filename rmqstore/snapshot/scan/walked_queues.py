@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.directory.deleted_queues import without_deleted
 from rmqstore.directory.extension_files import contradicted, holds_tag_hashes, resolve_extensions
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, holds_message, open_queue
@@ -17,7 +18,6 @@ from rmqstore.records.queue_runs import QueueRun
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.scan.walk_count import WalkCount
-from rmqstore.snapshot.survey.deleted import without_deleted
 
 
 @dataclass(frozen=True, slots=True)

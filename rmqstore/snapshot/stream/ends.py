@@ -19,7 +19,7 @@ from rmqstore.directory.queue_files import SIMPLE, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end

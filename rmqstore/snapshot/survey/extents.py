@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rmqstore.directory.layouts import log_candidates, root_hint
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
-from rmqstore.errors import DataLost, NotAStore, StoreError
+from rmqstore.errors import DataLost, NotAStore
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message, names
-from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
@@ -148,12 +149,6 @@ def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, acces
     return newest[-1] if newest else 0
 
 
-# Directories of a store root that hold files with numbers for names and are no commitlog.
-_OTHER_DIRECTORIES = frozenset(
-    ("timerlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "compaction")
-)
-
-
 def is_log_directory(directory: str) -> bool:
     """Whether a directory holds commitlog files by their names."""
     return bool(reading.list_stored_files(directory, names.parse_start))
@@ -162,9 +157,7 @@ def is_log_directory(directory: str) -> bool:
 def log_directories(root: str) -> list[str]:
     """The directories under a store's root that hold commitlog files: `commitlog`, or several of a broker with several
     paths (storePathCommitLog), whatever they are called."""
-    children = [name for name in reading.list_directories(root) if name not in _OTHER_DIRECTORIES]
-    paths = [reading.join(root, name) for name in children if not name.startswith("dledger-")]
-    return [path for path in paths if is_log_directory(path)]
+    return [path for path in log_candidates(root, reading.list_directories(root)) if is_log_directory(path)]
 
 
 def find_log_files(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
@@ -192,14 +185,7 @@ def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
     known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
     just_opened = {names.LOCK_FILE, names.ABORT_FILE}  # by a writer who has put nothing yet
     if not log_files and not known.intersection(children) and not just_opened.issubset(children):
-        nested = [name for name in children if reading.is_directory(reading.join(root, name, "commitlog"))]
-        hint = f"did you mean {reading.join(root, nested[0])}?" if nested else names.LOG_WANTED
-        raise NotAStore(root, f"holds no RocketMQ store; {hint}")
-
-
-def is_rocksdb(root: str) -> bool:
-    """Whether consumequeue/ is a RocksDB database (storeType=defaultRocksDB) and not directories of entries."""
-    return reading.exists(reading.join(root, "consumequeue", "CURRENT"))
+        raise NotAStore(root, f"holds no RocketMQ store; {root_hint(root, children)}")
 
 
 def version_line(root: str, checkpoint: Checkpoint | None) -> str:
@@ -227,15 +213,6 @@ def stored_broker_name(root: str) -> str:
         if found:
             return found.group(1).decode("utf-8", "replace")
     return "default"
-
-
-def load_checkpoint(root: str) -> Checkpoint | None:
-    """The checkpoint file, None where it is missing or cut."""
-    data = reading.read_small_file(reading.join(root, "checkpoint"), 4096)
-    try:
-        return None if data is None else read_checkpoint(data)
-    except (StoreError, ValueError):
-        return None
 
 
 def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: bool) -> int:

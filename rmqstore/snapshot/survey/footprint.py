@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import is_valid_entry, open_queue
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import names
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, find_log_files
 

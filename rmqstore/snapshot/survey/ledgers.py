@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from rmqstore.directory.layouts import LEDGER_PREFIX
 from rmqstore.errors import UnsupportedLayout
 from rmqstore.files import reading
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import dledger, names
 
-_PREFIX = "dledger-"
 _ROOMS = ("data", "index")
 _ADVICE = (
     "a DLedger commitlog wraps each message in an entry of its own, which this version does not read yet; "
@@ -21,7 +21,7 @@ def refuse_ledgers(root: str, log_files: Sequence[StoredFile]) -> None:
     """
     for name in reading.list_directories(root):
         ledger = reading.join(root, name)
-        if name.startswith(_PREFIX) and (not log_files or _numbered(reading.join(ledger, "data"))):
+        if name.startswith(LEDGER_PREFIX) and (not log_files or _numbered(reading.join(ledger, "data"))):
             raise UnsupportedLayout(ledger, _ADVICE)
     parent = reading.canonical_path(reading.join(root, ".."))
     is_room = root in (reading.join(parent, room) for room in _ROOMS)

@@ -4,14 +4,16 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from rmqstore.directory.deleted_queues import deleted_before, without_deleted
+from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files import reading
+from rmqstore.files.disk import tells_of_change
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
-from rmqstore.snapshot.survey.deleted import deleted_before, without_deleted
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.log_search import search, settle_end
@@ -74,7 +76,7 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
     """The error for a file that vanished or was cut while it was looked at: StoreChanging; a file that is there and
     cannot be read is told as it is.
     """
-    if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not reading.tells_of_change(error.reason)):
+    if isinstance(error, StoreChanging) or (isinstance(error, DataLost) and not tells_of_change(error.reason)):
         return error
     path = error.path if isinstance(error, DataLost) else error.filename
     return StoreChanging(root, f"the file {path} went or was cut")
@@ -84,10 +86,10 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
     """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     root = before.root
     extents.refuse_unread_layouts(root, before.log_files)
-    rocksdb = extents.is_rocksdb(root)
+    rocksdb = is_rocksdb(root)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(root)) if before.log_files else 0
-    checkpoint = extents.load_checkpoint(root)
+    checkpoint = load_checkpoint(root)
     whole = StoreExtent(
         path=root,
         broker_name=broker_name or extents.stored_broker_name(root),

@@ -32,7 +32,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rmqstore.directory.config_files import deleted_topics
+from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import is_backed, sound_end
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, open_queue, queues_of, topic_directories
@@ -140,9 +140,9 @@ def _is_blank_from(view: LogView, offset: int) -> bool:
     for number, file in enumerate(view.files):
         position, end = max(offset - file.start, 0), view.readable_end(number) - file.start
         while position < end:
-            source = view.opened(number)
+            source = view.opened(file)
             data_at = source.next_data(position)
-            if data_at is None or data_at >= end:
+            if data_at >= end:
                 break
             data = source.read(data_at, min(_CHUNK_SIZE, end - data_at))
             if not data or np.frombuffer(data, np.uint8).any():

@@ -11,7 +11,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, first_behind
 from rmqstore.directory.walk import WalkLimits, walk
 from rmqstore.files import reading
-from rmqstore.files.reading import DirectoryEntry
+from rmqstore.files.disk import DirectoryEntry
 from rmqstore.formats import index, names
 from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text

@@ -10,7 +10,8 @@ from rmqstore.directory import config_files
 from rmqstore.directory.queue_files import QueueFiles
 from rmqstore.errors import Corrupt
 from rmqstore.files import reading
-from rmqstore.files.reading import DirectoryEntry, OpenFile, StoredFile
+from rmqstore.files.disk import DirectoryEntry, StoredFile
+from rmqstore.files.reading import OpenFile
 from rmqstore.formats import broker_json, checkpoint, message, names
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.extents import StoreExtent, log_directories

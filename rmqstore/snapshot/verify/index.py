@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.index_files import IndexFile, index_files, opened_index
+from rmqstore.directory.index_files import IndexFile, index_files, index_pages
 from rmqstore.files import reading
 from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
@@ -128,8 +128,8 @@ class _Items:
     def read(self, first: int, last: int) -> Rows:
         """Items [first, last)."""
         start = index.file_size(self.file.slot_count, first)
-        with opened_index(self.file.file) as source:
-            data = source.read(start, (last - first) * index.ITEM.size)
+        with index_pages(self.file.file, is_mapped=False) as pages:
+            data = pages[start : start + (last - first) * index.ITEM.size]
         return np.frombuffer(data, index.ITEM.dtype, len(data) // index.ITEM.size)
 
 
@@ -151,8 +151,8 @@ def _structure(file: IndexFile, is_growing: bool) -> Iterator[Finding]:
     """
     count = min(file.header.index_count, file.item_count)
     items = _Items(file, END)
-    with opened_index(file.file) as source:
-        data = source.read(index.HEADER.size, file.slot_count * index.SLOT.size)
+    with index_pages(file.file, is_mapped=False) as pages:
+        data = pages[index.HEADER.size : index.HEADER.size + file.slot_count * index.SLOT.size]
     slots = np.frombuffer(data, np.dtype(">i4")).astype(np.int64)
     hashes = np.zeros(count, np.int64)
     for first in range(1, count, _BLOCK):

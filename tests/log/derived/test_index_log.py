@@ -11,7 +11,8 @@ from rmqstore.formats import index
 from rmqstore.formats.index import HEADER
 from rmqstore.formats.index_table import put_items
 from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.formats.records import encoded
 from tests.golden.cases import STORE_CASES, load_expected

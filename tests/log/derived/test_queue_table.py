@@ -14,7 +14,8 @@ from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.queue_entry import is_pre_blank, read_entries
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.records import batch as record_batch
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import FailingDisk, MemoryDisk
 from tests.formats.records import encoded
 from tests.golden.cases import STORE_CASES, load_expected
@@ -112,7 +113,7 @@ def test_golden_stores_open_at_their_bounds() -> None:
 
 @pytest.mark.parametrize("few_count", [0, 48])
 def test_what_comes_again_is_dropped(few_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_batch, "_FEW_COUNT", few_count)
+    monkeypatch.setattr(record_batch, "FEW_COUNT", few_count)
     disk, fields = MemoryDisk(), traffic(60)
     table = table_on(disk)
     table.dispatch(batch_of(*fields))

@@ -8,13 +8,15 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.directory.store_view import LogView, numbered_files
+from rmqstore.directory.listing import numbered_files
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.files.filesystem import join
 from rmqstore.formats.names import format_start
 from rmqstore.log.recovery.log_end import has_lost_sector, next_sound
 from rmqstore.message import Message
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.log.recovering import (
@@ -278,7 +280,8 @@ def test_where_a_sector_is_missing() -> None:
     disk.put_file(join(LOG, format_start(0)), b"y" * 4096)
     for start in (4096, 8192):
         disk.put_file(join(LOG, format_start(start)), bytes(data))
-    log = LogView(disk, numbered_files(disk, LOG)[0])
+    files = numbered_files(disk, LOG).files
+    log = LogSpace(disk, files, files[0].size)
     base = 4096
     assert has_lost_sector(log, base + 700, base + 1100)
     assert has_lost_sector(log, base + 900, base + 1024)
@@ -288,13 +291,15 @@ def test_where_a_sector_is_missing() -> None:
     assert not has_lost_sector(log, base + 700, base + 1020)
     assert not has_lost_sector(log, base + 1024, base + 4096 + 600)
     disk.put_file(join(LOG, format_start(8192)), bytes(data[:512]))
+    log.close()
     assert has_lost_sector(log, base + 2000, base + 4096 + 1024)
 
 
 def test_the_next_sound_record() -> None:
     store = keyed_store(30)
     disk = settled(store)
-    log = LogView(disk, numbered_files(disk, LOG)[0])
+    files = numbered_files(disk, LOG).files
+    log = LogSpace(disk, files, files[0].size)
     first, second = store.offsets[3:5]
     assert next_sound(log, first, 0) == first
     assert next_sound(log, first + 1, 0) == second

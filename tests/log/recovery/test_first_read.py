@@ -8,7 +8,8 @@ from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.log.recovery import first_read
 from rmqstore.log.recovery.first_read import SeenRecords, keeper
 from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.records.batch import RecordBatch, read_batches
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import read_batches
 from rmqstore.records.vectors import RecordVectors
 from tests.crash.disks import MemoryDisk
 from tests.log.recovering import ROOT, SIZES, all_there, derived, keyed_store, killed, rebuilt, recover, settled

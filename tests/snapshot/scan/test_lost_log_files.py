@@ -8,7 +8,7 @@ import pytest
 
 import rmqstore
 from rmqstore import DataLost
-from rmqstore.files.reading import StoredFile
+from rmqstore.files.disk import StoredFile
 from rmqstore.snapshot.survey.extents import find_log_files
 from tests.snapshot.harmed_store import (
     COUNT,

@@ -6,7 +6,7 @@ import pytest
 
 import rmqstore
 from rmqstore.config import StoreConfig
-from rmqstore.directory.disk import ReadOnlyDisk
+from rmqstore.files.reading import LocalDisk
 from rmqstore.log.recovery.planner import plan_recovery
 from tests.snapshot.small_store import SmallStore
 
@@ -60,5 +60,5 @@ def test_the_log_is_not_read_further_back_than_the_last_entry(tmp_path: Path) ->
 def test_a_recovery_finds_the_same(tmp_path: Path) -> None:
     lagging_store(tmp_path, 7)
     (tmp_path / "abort").touch()
-    plan = plan_recovery(ReadOnlyDisk(), str(tmp_path), StoreConfig())
+    plan = plan_recovery(LocalDisk(), str(tmp_path), StoreConfig())
     assert plan.next_offsets() == {("T", 0): 200, ("T", 1): 200}

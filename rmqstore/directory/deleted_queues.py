@@ -1,0 +1,70 @@
+"""Queues of topics that were deleted: what the log and old files still hold of them is in no queue."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from rmqstore.directory.deleted_topics import deleted_topics
+from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
+from rmqstore.formats.deleted_topics import DeletedTopics, honoured
+
+
+class HeldPlaces(NamedTuple):
+    """Where in the log the records of a queue's first and last message stand."""
+
+    first: int
+    last: int
+
+
+class Honoured(NamedTuple):
+    """`before`: by topic, before which offset of the log it has no messages.  `leaving`: which of the queues that were
+    asked about hold nothing but what the deletion leaves of them.
+    """
+
+    before: dict[str, int]
+    leaving: list[bool]
+
+
+def held_places(slots: Slots, kind: str, first: int, end: int) -> HeldPlaces | None:
+    """The places by the entries of slots [first, end), which are written; None where none is of a message."""
+    first += leading_blanks(slots, first, end)
+    entries = [slots.read(slot, slot + 1) for slot in (first, end - 1)] if first < end else []
+    if not entries or not all(len(entry) for entry in entries):
+        return None
+    low, high = (int(entry["physical_offset"][0]) for entry in entries)
+    return HeldPlaces(low if holds_message(kind, entries[0])[0] else high, high)
+
+
+def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Honoured:
+    """What the note of deleted topics comes to for these queues, given by topic and places."""
+    queues = list(held)
+    before, leaving = {}, [False] * len(queues)
+    for topic, one in noted.items():
+        rows = [row for row, (of, _) in enumerate(queues) if of == topic]
+        before[topic], goes = honoured(one, [queues[row][1] for row in rows])
+        for row, is_leaving in zip(rows, goes, strict=True):
+            leaving[row] = is_leaving
+    return Honoured(before, leaving)
+
+
+def deleted_before(root: str, queues: Iterable[QueueFiles]) -> dict[str, int]:
+    """By topic, before which offset of the log it has no messages, as a reader of these queues has it."""
+    noted = deleted_topics(root)
+    if not noted:
+        return {}
+    held = [(queue.topic, places) for queue in queues if queue.topic in noted and (places := _places(queue))]
+    return honour(noted, held).before
+
+
+def without_deleted(queue: QueueFiles, ends: Mapping[str, int]) -> QueueFiles:
+    """The queue, without files if these are left of a deletion that goes on, or that a crash interrupted."""
+    if queue.topic not in ends:
+        return queue
+    places = _places(queue)
+    if places is None or places.last >= ends[queue.topic]:
+        return queue
+    return replace(queue, files=())
+
+
+def _places(queue: QueueFiles) -> HeldPlaces | None:
+    return held_places(queue, queue.kind, queue.first_slot(), queue.unbroken_end())

@@ -1,0 +1,67 @@
+"""Where a file holds anything but zeros: files are allocated ahead, so nothing else tells what was written."""
+
+import mmap
+
+import numpy as np
+
+from rmqstore.files.disk import ReadableFile
+
+_CHUNK_SIZE = 1024 * 1024
+# How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
+_LOOK_SIZE = 64 * 1024
+_PROBES = 16
+
+
+def nonzero(source: ReadableFile, start: int, end: int, *, first_only: bool = False) -> tuple[int, int] | None:
+    """From the first to behind the last byte of [start, end) that is not zero, as far as the file reaches; None if all
+    are.  With `first_only` the search ends soon after the first one.  Holes are passed over.
+    """
+    low, high, position = -1, 0, start
+    while (position := source.next_data(position)) < end:
+        page = np.frombuffer(source.read(position, min(_CHUNK_SIZE, end - position)), np.uint8)
+        if not len(page):
+            break
+        hits = np.flatnonzero(page)
+        if len(hits):
+            low = position + int(hits[0]) if low < 0 else low
+            high = position + int(hits[-1]) + 1
+            if first_only:
+                break
+        position += len(page)
+    return None if low < 0 else (low, high)
+
+
+def is_zero(source: ReadableFile, start: int, end: int) -> bool:
+    """Whether bytes [start, end) of a file are all zero, as far as it reaches; holes are passed over."""
+    position = start
+    while (position := source.next_data(position)) < end:
+        data = source.read(position, min(_CHUNK_SIZE, end - position))
+        if not data:
+            return True
+        if not _are_zero(data):
+            return False
+        position += len(data)
+    return True
+
+
+def seems_zero(source: ReadableFile, start: int, end: int) -> bool:
+    """Whether bytes [start, end) of a file look like zeros, without reading all of them: holes are passed over, then
+    64 KiB are read, and of what lies behind them, which a copy may have without holes, the last page and 15 more.
+
+    False is certain.  Raises OSError as the system gives it.
+    """
+    position = source.next_data(start)
+    if position >= end:
+        return True
+    if not _are_zero(source.read(position, min(_LOOK_SIZE, end - position))):
+        return False
+    rest = source.next_data(position + _LOOK_SIZE) if position + _LOOK_SIZE < end else end
+    if rest >= end:
+        return True
+    last = max(end - mmap.PAGESIZE, rest)
+    places = {rest + (last - rest) * number // (_PROBES - 1) for number in range(_PROBES)}
+    return all(_are_zero(source.read(place, min(mmap.PAGESIZE, end - place))) for place in places)
+
+
+def _are_zero(data: bytes) -> bool:
+    return data.count(0) == len(data)

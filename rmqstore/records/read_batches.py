@@ -1,0 +1,125 @@
+"""The walk that finds batches of records in a log: from one to the next, as far as they are sound."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.formats import message
+from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, locate
+from rmqstore.formats.record_chain import chain
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.soundness import TEXT, Reason, judge_crcs, judge_place
+
+WINDOW_SIZE = 4 * 1024 * 1024
+
+Read = Callable[[int, int], bytes]
+
+
+class CrcChecks(NamedTuple):
+    """Which CRCs are held against what they cover."""
+
+    bodies: bool = False
+    properties: bool = False
+
+
+NO_CHECKS = CrcChecks()
+
+
+def read_batches(
+    read: Read,
+    start: int,
+    stop: int,
+    file_size: int,
+    *,
+    checks: CrcChecks = NO_CHECKS,
+    window_size: int = WINDOW_SIZE,
+    places: Ints | None = None,
+) -> Iterator[RecordBatch | message.Blank | message.Torn]:
+    """Everything that stands in the log in [start, stop), in order: records, and where a file ends in a blank.
+
+    `read(offset, size)` gives bytes of the log, fewer where it ends.  `start` is where a record, a blank or a file
+    begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
+    physicalOffset field that names another place, or a wrong CRC of those that `checks` names.  `position` of a Blank
+    and a Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.  `places`, ascending,
+    are where records are said to begin in the log: as far as that is so, they are found faster.
+    """
+    offset, topic = start, b""
+    while offset < stop:
+        file_end = offset - offset % file_size + file_size
+        room = min(file_end, stop) - offset
+        data = read(offset, min(room, window_size))
+        size = claimed_size(data, 0)
+        if size is not None and len(data) < size <= room:  # only the window cut it
+            data = read(offset, size)
+        standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)))
+        yield standing
+        if isinstance(standing, message.Torn):
+            return
+        if isinstance(standing, message.Blank):
+            offset = file_end
+        else:
+            offset = standing.end
+            topic = standing.located.topic or standing.topic_bytes(-1)
+
+
+def _within(places: Ints | None, offset: int, size: int) -> Ints | None:
+    """Those of the places that lie in `size` bytes from `offset` on, as positions there."""
+    if places is None:
+        return None
+    low, high = np.searchsorted(places, (offset, offset + size)).tolist()
+    return places[low:high] - offset
+
+
+def claimed_size(data: bytes | Bytes, position: int) -> int | None:
+    """The size that a record at `position` claims, if its magic is one; None for anything else."""
+    if len(data) - position < message.BLANK.size:
+        return None
+    size, magic = message.BLANK.struct.unpack_from(data, position)
+    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
+        return None
+    return int(size)
+
+
+def _standing(
+    data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None
+) -> RecordBatch | message.Blank | message.Torn:
+    """What `data` from `offset` on begins with; `topic` is that of the record before, `places` where records may be."""
+    if len(data) >= message.BLANK.size:
+        size, magic = message.BLANK.struct.unpack_from(data)
+        if magic == message.MAGIC_BLANK:
+            return message.Blank(offset, size)
+    page = np.frombuffer(data, np.uint8)
+    starts = chain(page, 0, places)
+    if not len(starts):
+        return _torn(data, offset, "")
+    located = locate(page, starts, topic=topic)
+    offsets = starts + offset
+    sound, reason = _judged(located, offsets, checks)
+    if not sound.all():
+        count = int(np.argmin(sound))
+        if not count:
+            return _torn(data, offset, reason)
+        located, offsets = located.take(np.arange(count)), offsets[:count]
+    return RecordBatch(offsets, located, int(offsets[-1] + located.total_size[-1]))
+
+
+def _judged(located: Located, offsets: Ints, checks: CrcChecks) -> tuple[Mask, str]:
+    """Which records are sound, and what is wrong with the first one if it is not ("": its lengths)."""
+    reasons = judge_place(located, offsets)
+    if any(checks):
+        judge_crcs(located, reasons, bodies_too=checks.bodies, properties_too=checks.properties)
+    first = Reason(int(reasons[0]))
+    text = TEXT[first]
+    if first is Reason.NOT_WHOLE:
+        text = ""
+    elif first is Reason.WRONG_PLACE:
+        text = f"the record's physicalOffset field says {int(located.head('physical_offset')[0])}"
+    return reasons == Reason.SOUND, text
+
+
+def _torn(data: bytes, offset: int, reason: str) -> message.Torn:
+    if not reason:
+        standing = message.read_record(data, 0)
+        reason = standing.reason if isinstance(standing, message.Torn) else "no whole record stands here"
+    return message.Torn(offset, reason)
