@@ -13,7 +13,7 @@ from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
 from spark_source.options import values
 from spark_source.options.table import Parser, in_one_line, parsed_options
-from spark_source.stream.limits import TriggerLimits
+from spark_source.stream_limits import TriggerLimits
 
 # Spark holds a column of one batch in a 2 GiB vector, so that a batch has to stay well below.
 BATCH_BYTES_MAX = 1 << 30

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rmqstore.snapshot.request import BATCH_BYTES, BATCH_ROWS, SPLIT_BYTES
 from spark_source.options.writes import QUEUES_DEFAULT
-from spark_source.stream.limits import DELAY_MS
+from spark_source.stream_limits import DELAY_MS
 
 
 @dataclass(frozen=True, slots=True)

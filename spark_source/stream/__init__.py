@@ -1,1 +1,1 @@
-"""A stream: the offsets of its batches, how much one takes, and queues that were found shorter."""
+"""A stream: the offsets of its batches, what each of them reads, and queues that were found shorter."""

@@ -10,8 +10,8 @@ from rmqstore.snapshot import QueueRange
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.stream.lag import LostRange, about_bytes, lost_ranges, message_sizes
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from spark_source.stream.limits import TriggerLimits, Waiting, shared_bytes, shared_rows
 from spark_source.stream.offsets import Offsets
+from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, shared_rows
 
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_source.stream.limits import Waiting, shared_bytes, shared_rows
+from spark_source.stream_limits import Waiting, shared_bytes, shared_rows
 
 
 def waiting(sizes: list[int], block: int = 3) -> Waiting:
