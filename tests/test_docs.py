@@ -47,7 +47,11 @@ def test_every_path_on_the_house_page_exists() -> None:
     table = page[page.index("## Where does a change go?") :]
     paths = [path for path in re.findall(r"`([\w./]+(?:\.py|\.md|/))`", table) if path != "config/"]
     assert len(set(paths)) > 60
-    assert [path for path in paths if not any((top / path).exists() for top in (PROJECT, PROJECT / "rmqstore"))] == []
+    places = {path: top / path for path in paths for top in (PROJECT, PROJECT / "rmqstore") if (top / path).exists()}
+    assert set(paths) == places.keys()
+    for path, said in re.findall(r"`([\w./]+\.py)` \(([^)]*)\)", table):  # what is named in brackets stands there
+        words = re.findall(r"`([A-Za-z_]\w*)`", said)
+        assert [word for word in words if word not in places[path].read_text(encoding="utf-8")] == []
 
 
 def test_the_page_of_options_says_what_the_code_takes() -> None:
