@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -248,15 +248,23 @@ def queue_directory(root: str, key: QueueKey, kind: str) -> str:
     return join(root, _DIRECTORIES[kind], key[0], str(key[1]))
 
 
-def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[tuple[str, int, str]]:
-    """Topic, queue id and path of each directory of a queue with a readable name."""
+class QueueDirectory(NamedTuple):
+    """A directory of a queue, by its names."""
+
+    topic: str
+    queue_id: int
+    path: str
+
+
+def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[QueueDirectory]:
+    """Each directory of a queue with a readable name."""
     for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
         if not names.is_topic_name(topic):
             continue
         for name, path in directories(disk, directory):
             queue_id = names.parse_queue_id(name)
             if queue_id is not None:
-                yield topic, queue_id, path
+                yield QueueDirectory(topic, queue_id, path)
 
 
 def open_queue(root: str, topic: str, queue_id: int, kind: str, disk: ReadableDisk = LOCAL) -> QueueFiles:
