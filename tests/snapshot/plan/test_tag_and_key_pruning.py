@@ -7,7 +7,7 @@ import pytest
 import rmqstore
 from rmqstore.snapshot.plan.key_pruning import prune_by_keys
 from rmqstore.snapshot.request import ScanRequest, SplitBudget
-from rmqstore.snapshot.scan import split_reader
+from rmqstore.snapshot.scan import entry_source
 from tests.golden.cases import FOLDERS, REFUSED, base_name
 from tests.snapshot.small_store import SmallStore
 
@@ -59,11 +59,11 @@ def test_a_key_plans_few_messages(case, store_of):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """Counts the records that a split_reader has in its hands."""
+    """Counts the records that a scan has in its hands."""
     counted = []
-    rows = split_reader.RecordCheck.rows
+    rows = entry_source.RecordCheck.rows
     monkeypatch.setattr(
-        split_reader.RecordCheck,
+        entry_source.RecordCheck,
         "rows",
         lambda self, entries, *more: counted.append(len(entries)) or rows(self, entries, *more),
     )
