@@ -249,8 +249,8 @@ class Appender:
         return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
     def forget_topic(self, topic: str, note: Callable[[int], None] = lambda _: None) -> int:
-        """The queues of a topic begin again at 0; where the log ends at that moment, which `note` is told first: nothing
-        changes if it raises.
+        """The queues of a topic begin again at 0; where the log ends at that moment, which `note` is told first:
+        nothing changes if it raises.
         """
         with self._log.lock:
             note(self._log.marks.appended)

@@ -31,8 +31,8 @@ class RecentPut(NamedTuple):
 
 
 class _Backlog(deque[RecentPut | RecentBlock]):
-    """Puts that were added and not taken yet.  The thread that adds and the one that takes each count for themselves the
-    rows that blocks hold in memory.
+    """Puts that were added and not taken yet.  The thread that adds and the one that takes each count for themselves
+    the rows that blocks hold in memory.
     """
 
     added_count = taken_count = 0
@@ -71,8 +71,8 @@ class RecentPuts:
             backlog.append(block)
 
     def forget(self) -> None:
-        """Leaves out all that was added: it has to be read from the log.  Nothing changes for a thread that takes at this
-        moment, as records added from now on are not among those that it sees.
+        """Leaves out all that was added: it has to be read from the log.  Nothing changes for a thread that takes at
+        this moment, as records added from now on are not among those that it sees.
         """
         self._backlog = _Backlog()
 
