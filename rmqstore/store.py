@@ -79,7 +79,7 @@ class Store:
         return self._engine.put(message)
 
     def put_batch(self, messages: Iterable[Message]) -> PutResult:
-        """Stores messages of one queue together, one behind the other (RocketMQ: putMessages).
+        """Stores messages of one queue together, next to each other (RocketMQ: putMessages).
 
         Raises Rejected for messages of several queues, WrongType, DurabilityLost.
         """

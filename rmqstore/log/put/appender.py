@@ -142,7 +142,7 @@ class Appender:
         return PutResult(status, offset, len(frame.data), msg_id, store_ms, queue_offset, 1)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
-        """Appends several messages of one queue one behind the other in one file.  Raises DurabilityLost, Rejected."""
+        """Appends several messages of one queue next to each other in one file.  Raises DurabilityLost, Rejected."""
         refused = self._refused()
         if refused is not None:
             return self._refusal_of(refused)
@@ -249,8 +249,8 @@ class Appender:
         return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
     def forget_topic(self, topic: str, note: Callable[[int], None] = lambda _: None) -> int:
-        """The queues of a topic begin anew; where the log ends at that moment, which `note` is told first: nothing
-        changes if it raises.
+        """The queues of a topic begin again at 0; where the log ends at that moment, which `note` is told first:
+        nothing changes if it raises.
         """
         with self._log.lock:
             note(self._log.marks.appended)

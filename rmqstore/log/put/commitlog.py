@@ -165,7 +165,7 @@ class CommitLog:
             raise
 
     def forget_topic(self, topic: str) -> None:
-        """Has the queues of a topic begin anew, all of them whatever interrupts it; under the lock."""
+        """Has the queues of a topic begin again at 0, all of them whatever interrupts it; under the lock."""
         try:
             self._forget_topic(topic)
         except BaseException:

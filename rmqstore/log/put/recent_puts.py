@@ -31,8 +31,8 @@ class RecentPut(NamedTuple):
 
 
 class _Backlog(deque[RecentPut | RecentBlock]):
-    """What was added and not taken yet.  The rows that blocks hold in memory are counted by who adds and by who takes,
-    each for itself, as they are two threads.
+    """Puts that were added and not taken yet.  The thread that adds and the one that takes each count for themselves
+    the rows that blocks hold in memory.
     """
 
     added_count = taken_count = 0
@@ -71,14 +71,14 @@ class RecentPuts:
             backlog.append(block)
 
     def forget(self) -> None:
-        """Leaves out all that was added: it has to be read from the log.  For who takes at this moment nothing changes,
-        as records added from now on are not among his.
+        """Leaves out all that was added: it has to be read from the log.  Nothing changes for a thread that takes at
+        this moment, as records added from now on are not among those that it sees.
         """
         self._backlog = _Backlog()
 
     def take(self, position: int, end: int) -> list[RecentPut] | RecentBlock:
-        """The records that stand one behind the other from `position` on, before `end`, or the block that does; none if
-        what stands there is not at hand.
+        """The records that follow each other from `position` on, before `end`, or the one block that stands there; none
+        if what stands there is not at hand.
         """
         backlog, taken = self._backlog, list[RecentPut]()
         while backlog and (first := backlog[0]).offset < position:
