@@ -116,6 +116,8 @@ class _Planner:
             store.disk, store.log, self._must_refuse, new_size
         )
         self._store = replace(store, log=self._log)
+        self._indexed_by: tuple[int | None, int] | None = None  # by an index like this the log
+        self._indexed_until = 0  # has no keys before here that are missing in it
         self._warnings = [*store.notes]
         self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings
@@ -247,7 +249,13 @@ class _Planner:
         return None
 
     def _indexed(self, start: Start) -> Start:
-        return indexed_start(self._log, self._choice, start) if self._config.index_enabled else start
+        asked = (self._choice.needed_from, self._choice.covered)
+        if not self._config.index_enabled or (asked == self._indexed_by and start[0] <= self._indexed_until):
+            return start
+        found = indexed_start(self._log, self._choice, start)
+        if found == start:  # to ask it again costs a look into each file
+            self._indexed_by, self._indexed_until = asked, start[0]
+        return found
 
     def _choose_index(self, log_end: int) -> IndexChoice:
         is_trusted = self._clean or not self._config.index_enabled
