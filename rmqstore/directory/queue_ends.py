@@ -121,11 +121,11 @@ def is_backed(queue: QueueFiles, slot: int, entry: np.void, log: LogSpace) -> bo
     record = log.whole_record(int(entry["physical_offset"]), int(entry["size"]))
     if record is None:
         return False
-    if is_light_queue(queue.topic):
-        return _names_light_queue(record, queue.topic, slot)
     wanted = int(entry["base_queue_offset"]) if queue.kind == BATCH else slot
     said = (record.topic, record.queue_id, record.queue_offset)
-    return said == (queue.topic.encode(), queue.queue_id, wanted)
+    if said == (queue.topic.encode(), queue.queue_id, wanted):
+        return True
+    return is_light_queue(queue.topic) and _names_light_queue(record, queue.topic, slot)
 
 
 def _names_light_queue(record: message.Record, topic: str, slot: int) -> bool:

@@ -85,6 +85,7 @@ def without_light(found: dict[tuple[str, int], Any]) -> dict[tuple[str, int], An
 @given(st.lists(PUTS, min_size=1, max_size=8), st.booleans(), st.sampled_from(["closed", "killed", "no queues"]))
 @example([("put", DELAYED), ("put", replace(DELAYED, properties={"DELAY": "99999999999"}))], False, "no queues")
 @example([("put", LIGHT), ("put", replace(LIGHT, properties=FORGED)), ("put", LISTED)], True, "no queues")
+@example([("put", Message("%LMQ%a", b"")), ("put", Message("%LMQ%a", b""))], False, "closed")
 @example([("put", WHOLE), ("put", Message("batch", b"x")), ("commit", WHOLE)], False, "killed")
 @example(
     [("put", Message("plain", b"", sys_flag=0x80)), ("put", Message("plain", b"", sys_flag=0x40))], False, "killed"
