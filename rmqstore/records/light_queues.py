@@ -6,7 +6,7 @@ record to each.  Java: LmqDispatch, MultiDispatchUtils and ConsumeQueue.multiDis
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -48,6 +48,15 @@ def light_places(properties: Mapping[str, str], queue_id: int) -> Iterator[tuple
     for name, text in zip(listed, offsets, strict=False):
         if _OFFSET.fullmatch(text) and names.is_directory_name(name):
             yield (name, LIGHT_QUEUE_ID if is_light_queue(name) else queue_id), int(text)
+
+
+def in_log_order(batch: RecordBatch) -> Iterable[RecordBatch]:
+    """The batch; record by record if some were put to a light queue's own topic: others may list that queue, and its
+    entries follow each other as the records do.
+    """
+    if not any(map(is_light_queue, batch.topics[0])):
+        return (batch,)
+    return (batch.take(np.array([row])) for row in range(len(batch)))
 
 
 def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:

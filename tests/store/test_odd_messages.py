@@ -75,6 +75,7 @@ def require_everything(store: Store, caller: Caller) -> None:
 @example([("commit", WHOLE), ("put", replace(WHOLE, properties={"INNER_NUM": "2", "DELAY": "1"}))], False, {})
 @example([("put", LIGHT), ("put", replace(WHOLE, properties=WHOLE.properties | FORGED)), ("put", LIGHT)], True, {})
 @example([("put", LIGHT), ("put", replace(LIGHT, properties=FORGED | {"INNER_MULTI_DISPATCH": " "}))], True, {})
+@example([("put", LIGHT), ("put", LIGHT), ("put", Message("%LMQ%a", b""))], True, {})
 @example([("put", WHOLE), ("delete", "batch"), ("put", Message("batch", b"x")), ("put", WHOLE)], False, {})
 def test_no_message_stops_the_store_and_none_is_lost(
     puts: list[tuple[str, Any]], is_light: bool, changes: dict[str, Any]

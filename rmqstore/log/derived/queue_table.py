@@ -1,7 +1,7 @@
 """All consume queues of a store, and the dispatcher that fills them."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -21,7 +21,7 @@ from rmqstore.log.derived.queue_extension import DIRECTORY as EXTENSION_DIRECTOR
 from rmqstore.log.derived.queue_extension import QueueExtension
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, rows_by_kind
-from rmqstore.records.light_queues import light_entries
+from rmqstore.records.light_queues import in_log_order, light_entries
 from rmqstore.records.vectors import Records
 
 DIRECTORY = "consumequeue"
@@ -119,6 +119,15 @@ class QueueTable:
         One write for each run of entries of a queue.  Raises Corrupt for a gap in a queue, OSError from the disk;
         some queues have their entries then, and the same batch can be dispatched again.
         """
+        for part in self._in_order(batch):
+            self._dispatch(part)
+        self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
+
+    def _in_order(self, batch: Records) -> Iterable[Records]:
+        """The batch, in parts where the order of entries asks for that."""
+        return in_log_order(batch) if self.kinds.multi_dispatch and isinstance(batch, RecordBatch) else (batch,)
+
+    def _dispatch(self, batch: Records) -> None:
         touched: list[ConsumeQueue] = []
         with self._writing:
             rows, of_batches = (self._still_wanted(batch, rows) for rows in rows_by_kind(batch, self.is_batch_topic))
@@ -132,7 +141,6 @@ class QueueTable:
             finally:
                 with self._lock:
                     self._dirty.update(touched)
-        self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
 
     def append_run(self, key: QueueKey, first_offset: int, entries: bytes, ends: tuple[int, int]) -> None:
         """Appends entries of one plain queue, as a file holds them, whose queue offsets follow each other from

@@ -17,7 +17,7 @@ from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entri
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack, Run, ScanFacts, State
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows
-from rmqstore.records.light_queues import light_entries
+from rmqstore.records.light_queues import in_log_order, light_entries
 from rmqstore.records.queue_numbers import distinct_queues
 
 # Records that are looked at together: with thousands of queues each look has its price.
@@ -51,6 +51,12 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
+        for part in in_log_order(batch) if self.store.kinds.multi_dispatch else (batch,):
+            self._add(part)
+        if self._block_count >= _BLOCK_COUNT:
+            self._look()
+
+    def _add(self, batch: RecordBatch) -> None:
         rows = self._fit(batch, queue_rows(self.store, batch)[0])
         if len(rows):
             topics, topic_numbers = batch.topics
@@ -67,8 +73,6 @@ class QueueScan:
                 numbers = np.full(len(places), self._number_of(key))
                 self._blocks.append((numbers, queue_offsets, batch.offsets[places], batch.sizes[places]))
                 self._block_count += len(places)
-        if self._block_count >= _BLOCK_COUNT:
-            self._look()
 
     def finish(self) -> None:
         """Takes in what is left; then `tracks` and `contradictions` are whole."""

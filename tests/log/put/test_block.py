@@ -13,7 +13,7 @@ from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.properties import MULTI_DISPATCH
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile
-from rmqstore.records.batch import read_batches
+from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
 from tests.store.interrupting import Interrupt, sweep

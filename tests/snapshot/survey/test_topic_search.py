@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rmqstore import StoreConfig, StoreError, open_snapshot, open_store
+from rmqstore.clock import ManualClock
 from rmqstore.snapshot import Snapshot, open_selected
 
 TOPICS = [f"t{number:02d}" for number in range(40)]
@@ -18,12 +19,20 @@ Outcome = tuple[object, ...]
 Change = Callable[[Path], None]
 
 
+class Ticking(ManualClock):
+    """Later whenever it is asked: of what has one time nobody could tell that the last file is lost."""
+
+    def now_ms(self) -> int:
+        self.advance(1)
+        return super().now_ms()
+
+
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty topics of two queues; the records of all of them lie mixed, in four log files."""
     root = tmp_path_factory.mktemp("many") / "store"
     config = StoreConfig(log_file_size=LOG_FILE, queue_file_size=200, default_queue_nums=2, preallocate=False)
-    with open_store(root, config, workers=False) as store:
+    with open_store(root, config, workers=False, clock=Ticking()) as store:
         for turn in range(4):
             names = [topic for topic, _ in product(TOPICS, range(2))]
             bodies = [b"%s of turn %d" % (name.encode(), turn) for name in names]
