@@ -29,6 +29,8 @@ ITEM = Layout(
 )
 assert (HEADER.size, SLOT.size, ITEM.size) == (40, 4, 20)
 
+# Java maps an index file as one buffer, whose length is an int.
+FILE_SIZE_MAX = 2**31 - 1
 DEFAULT_SLOT_COUNT = 5_000_000  # Java: MessageStoreConfig.maxHashSlotNum
 DEFAULT_ITEM_COUNT = 20_000_000  # maxIndexNum
 
@@ -171,6 +173,8 @@ def infer_sizes(data: Pages) -> tuple[int, int] | None:
     """
     header = read_header(data)
     if header is None or header.index_count <= 1 or (len(data) - HEADER.size) % SLOT.size:
+        return None
+    if len(data) > FILE_SIZE_MAX:
         return None
     if len(data) == file_size(DEFAULT_SLOT_COUNT, DEFAULT_ITEM_COUNT):
         slot_counts = [DEFAULT_SLOT_COUNT]  # found at once, without a look through 420 MB

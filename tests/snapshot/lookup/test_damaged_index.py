@@ -1,5 +1,6 @@
 """Damage of index files never costs a row: what the chains lose is read from the log."""
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +8,16 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import Message, StoreConfig, open_store
+from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.directory import index_files
+from rmqstore.files.reading import OpenFile
 from rmqstore.formats import index, java_hash
+from rmqstore.formats.index import FILE_SIZE_MAX
 from rmqstore.formats.index_table import is_whole
 from rmqstore.snapshot.plan import key_pruning
 from rmqstore.snapshot.plan.key_pruning import prune_by_keys
 from rmqstore.snapshot.request import ScanRequest
+from rmqstore.snapshot.verify import verify
 from tests.formats.index_writer import written
 
 SLOTS, ITEMS, COUNT = 40, 60, 150
@@ -171,3 +175,20 @@ def test_a_file_is_checked_once(made: Path, tmp_path: Path, monkeypatch: pytest.
 def test_a_sound_file_is_whole(count: int) -> None:
     data = bytes(written(SLOTS, ITEMS, [f"t#{number % 7}" for number in range(count)]).data)
     assert is_whole(data, SLOTS)
+
+
+def test_an_index_file_larger_than_any_is_not_read_to_be_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path, StoreConfig(log_file_size=65536, preallocate=False), workers=False) as store:
+        for number in range(20):
+            store.put(Message("t", b"%d" % number, keys=[f"k{number}"]))
+    (path,) = (tmp_path / "index").iterdir()
+    os.truncate(path, FILE_SIZE_MAX + 1 - (FILE_SIZE_MAX + 1 - 40) % 4 + 4)
+    reads: list[int] = []
+    read = OpenFile.read
+    monkeypatch.setattr(OpenFile, "read", lambda file, at, size: reads.append(size) or read(file, at, size))
+    snapshot = open_snapshot(tmp_path, access="pread")
+    assert snapshot.scan(["t"], keys=["k7"]).read_all()["body"].to_pylist() == [b"7"]
+    assert "fits no number of slots" in " ".join(found.reason for found in verify(snapshot.stores[0]))
+    assert max(reads) < 100 * 1024 * 1024
