@@ -1,9 +1,13 @@
 """For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones.  Long files first."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# What helpers of the tests assert is shown with its values, as in the tests themselves.
+pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 
 # How long an example takes says more of the machine, and of what else runs there, than of the code.
 settings.register_profile("patient", deadline=None)

@@ -110,7 +110,7 @@ PLANTS: tuple[Plant, ...] = (
         "        if entry.size >= self.file_size:\n            return False\n",
         "        if entry.size >= self.file_size or not entry.size:\n            return False\n",
         "tests/files/test_file_sequence.py::test_the_file_that_was_being_made_is_removed[0]",
-        finding="Corrupt: .* the file has 0 bytes, its sequence 1024",
+        finding="StoreDamaged: .* the file has 0 bytes, its sequence 1024",
     ),
     plant(
         "JSON rewritten in place",
@@ -211,7 +211,7 @@ PLANTS: tuple[Plant, ...] = (
         "    known = _unsynced_from(fs, root)\n    with",
         "    return\n    known = _unsynced_from(fs, root)\n    with",
         "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
-        finding="Corrupt: .* no data; the next sound record is at",
+        finding="StoreDamaged: .* no data; the next sound record is at",
     ),
     plant(
         "what a failed sync left in memory is not written again",
@@ -219,7 +219,7 @@ PLANTS: tuple[Plant, ...] = (
         "        parts.log.write(position, data)\n",
         "",
         "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
-        finding="Corrupt: .* no data; the next sound record is at",
+        finding="StoreDamaged: .* no data; the next sound record is at",
     ),
     plant(
         "the mark of being open goes first at a close, and all is flushed afterwards",

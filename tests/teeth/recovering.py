@@ -86,7 +86,7 @@ PLANTS: tuple[Plant, ...] = (
             ),
         ),
         ("tests/log/recovery/test_planner.py::test_a_file_that_was_being_made[commitlog-0]",),
-        finding="Corrupt: .* the file has 0 bytes, the others 4096",
+        finding="StoreDamaged: .* the file has 0 bytes, the others 4096",
     ),
     plant(
         "the checkpoint is disbelieved again and again",
@@ -204,7 +204,7 @@ PLANTS: tuple[Plant, ...] = (
         _KINDS,
         "    if not any(of_batches):\n        return np.flatnonzero(batch.queued), nothing\n",
         "    if not any(of_batches):\n"
-        '        said = batch.located.head("sys_flag") & sys_flag.INNER_BATCH == 0\n'
+        '        said = batch.located.head("sys_flag") & 0x80 == 0\n'
         "        return np.flatnonzero(batch.queued & said), nothing\n",
         "tests/records/test_inner_batches.py::test_a_record_of_a_plain_topic_is_in_its_queue_whatever_it_says_of_batches",
         finding="the record says queue offset 2 of T/0, which is at 1",
