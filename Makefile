@@ -10,7 +10,9 @@ STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/b
     tests/snapshot/tables/test_tables.py tests/snapshot/plan/test_tag_and_key_pruning.py tests/snapshot/survey/test_live_store.py \
     tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/lookup/test_damaged_index.py \
     tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
-    tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py
+    tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
+    tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
+    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
