@@ -506,7 +506,7 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.files.file_sequence:FileSequence": (331, _OLD),
     "rmqstore.files.file_sequence:FileSequence{}": (26, _OLD),
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
-    "rmqstore.store:Store{}": (32, "the public verbs, each a call of the part that does it"),
+    "rmqstore.store:Store{}": (35, "the public verbs, each a call of the part that does it"),
     "rmqstore.broker.delay_delivery:__init__()": (7, _OLD),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),
     "rmqstore.log.derived.dispatch_loop:__init__()": (7, _OLD),
