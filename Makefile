@@ -12,7 +12,7 @@ STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/b
     tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
     tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
     tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
-    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py
+    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
@@ -27,7 +27,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash teeth soak wheel clean
+.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash sim teeth soak wheel clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -113,6 +113,9 @@ flips: $(READY)  ## turn every bit of a small store over, one at a time: what is
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
 	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_small_disk.py tests/store/test_slips_machine.py $(ARGS)
+
+sim: $(READY)  ## a master and a slave over a network and disks that fail; N=10000 says how many seeds
+	@RMQSTORE_SIM_SEEDS=$(or $(N),10000) $(PYTEST) -q -n 2 tests/replication/test_simulation.py $(ARGS)
 
 teeth: $(READY)  ## do the tests notice faults?  Plants each of a list into a copy; ONLY='regex' takes some (minutes)
 	@$(PY) -m tests.teeth --only '$(ONLY)' $(ARGS)

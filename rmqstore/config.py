@@ -1,11 +1,12 @@
 """The configuration of a store: read once, checked as a whole.  Accepts a broker's own configuration file."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from rmqstore.annotations import plain_values
+from rmqstore.arguments import shown
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.reading import StorePath, canonical_path, read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
@@ -21,6 +22,53 @@ OnMiddleDamage = Literal["refuse", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HaConfig:
+    """A store that slaves may attach to, RocketMQ's or our own; sizes are bytes, times milliseconds.
+
+    `listen` is host:port (port 0: any that is free); the protocol has neither passwords nor encryption, so another host
+    than loopback wants `is_open_to_network`.  A put waits for `in_sync_replicas` copies, its own included (RocketMQ 5:
+    inSyncReplicas), at the most `slave_timeout_ms`; a slave that lags by `slave_fallen_behind_bytes` is none to wait
+    for.  With fewer than `min_in_sync_replicas` copies nothing is put at all.  `whole_history`: a new slave gets the
+    log from its first byte on, instead of the newest file only, as RocketMQ's masters have it.  Raises Rejected.
+    """
+
+    listen: str = "127.0.0.1:10912"
+    is_open_to_network: bool = False
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    slave_timeout_ms: int = 3000
+    slave_fallen_behind_bytes: int = 256 * MIB
+    slaves_max: int = 16
+    whole_history: bool = False
+
+    def __post_init__(self) -> None:
+        plain, mistakes = plain_values(self)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        least = {"in_sync_replicas": 1, "min_in_sync_replicas": 1, "slave_timeout_ms": 0, "slaves_max": 1}
+        least["slave_fallen_behind_bytes"] = 1
+        mistakes += [f"{name}={getattr(self, name)}: at least {low}" for name, low in least.items()
+                     if getattr(self, name) < low]  # fmt: skip
+        if not mistakes:
+            host, _ = self.place()
+            if not self.is_open_to_network and host not in _LOOPBACK:
+                mistakes.append(f"listen={self.listen!r}: replication has no passwords and no encryption; another host "
+                                "than 127.0.0.1 needs is_open_to_network=True")  # fmt: skip
+        if mistakes:
+            raise Rejected("; ".join(mistakes))
+
+    def place(self) -> tuple[str, int]:
+        """Host and port of `listen`.  Raises Rejected."""
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not host or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
+            raise Rejected(f"listen={self.listen!r}: wanted is host:port, as 127.0.0.1:10912")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """Sizes are bytes, times milliseconds; a new store gets the sizes, an existing one keeps those of its files.
 
@@ -29,6 +77,7 @@ class StoreConfig:
     and only what is committed can be read.  `on_middle_damage`: what opening does with a log that is damaged in front
     of sound records: refuse, or cut it there as RocketMQ does.  `auto_create_topics`: a topic is made by its first
     message, and gets more queues when a message asks for one that it has not; without, such messages are refused.
+    `ha`: slaves may attach.
     `retention`: old log files are deleted, and a full disk refuses messages, by themselves; without, only when asked.
     Raises Rejected, with all mistakes in one message.
     """
@@ -82,6 +131,7 @@ class StoreConfig:
     extension_file_size: int = MIB
     batch_queue_file_size: int = 460_000
     statistics: bool = True
+    ha: HaConfig | None = None
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)
@@ -93,6 +143,7 @@ class StoreConfig:
             mistakes.append(f"queue_file_size={self.queue_file_size}: a multiple of {QUEUE_ENTRY.size}")
         if self.pool_buffers == 1:
             mistakes.append("pool_buffers=1: 0, or at least 2, as a new file begins before the old one is committed")
+        mistakes += wrong_percents(self, _PERCENTS) + wrong_hours("delete_when", self.delete_when)
         for check in (self.delay_ms, self.host_bytes):
             try:
                 check()
@@ -125,11 +176,10 @@ class StoreConfig:
     def from_broker_conf(cls, path: StorePath, read: Callable[[StorePath], str] | None = None, **changes: Any) -> Self:
         """The configuration of a broker's `broker.conf`, with Apache's names, units and defaults.
 
-        Names that have nothing to do with storage are passed over.  Raises Rejected for a value that makes no sense.
+        Names that have nothing to do with storage are passed over, and shares of the disk have Java's bounds.  Raises
+        Rejected for a value that makes no sense.
         """
-        text = (read or _read_text)(path)
-        pairs = re.findall(r"^\s*([A-Za-z]\w*)\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE)
-        return cls.broker(**(_from_apache(dict(pairs)) | changes))
+        return cls.broker(**(_from_apache(broker_pairs((read or read_broker_conf)(path))) | changes))
 
     def delay_ms(self) -> tuple[int, ...]:
         """Milliseconds of each delay level; level 1 is the first.  Raises Rejected."""
@@ -147,7 +197,7 @@ def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
     """The smallest value of each number that has one."""
     numbers = [
         field.name for field in fields(config)
-        if field.name.endswith(("_ms", "_pages", "_hours", "_percent", "_nums"))
+        if field.name.endswith(("_ms", "_pages", "_hours", "_nums"))
         or field.name in ("pool_buffers", "message_size_max")
     ]  # fmt: skip
     return [
@@ -156,10 +206,28 @@ def _least(config: StoreConfig) -> Sequence[tuple[str, int]]:
     ]  # fmt: skip
 
 
+_PERCENTS = ("disk_max_used_percent", "disk_clean_percent", "disk_warning_percent")
+
+
+def wrong_percents(settings: object, names: Iterable[str]) -> list[str]:
+    """The mistakes in those attributes of `settings` that are percents."""
+    values = {name: getattr(settings, name) for name in names}
+    return [f"{name}={shown(value)}: a number of percent" for name, value in values.items() if not 0 <= value <= 100]
+
+
+def wrong_hours(name: str, text: str) -> list[str]:
+    """The mistake in hours of the day as deleteWhen lists them, in one line; none where they are right."""
+    pieces = [piece.strip() for piece in text.split(";")]
+    if all(not piece or re.fullmatch("0*([01]?[0-9]|2[0-3])", piece) for piece in pieces):
+        return []
+    return [f"{name}={shown(text)}: hours from 0 to 23, with ; between"]
+
+
 _TEXT_SIZE_MAX = 1024 * 1024
 
 
-def _read_text(path: StorePath) -> str:
+def read_broker_conf(path: StorePath) -> str:
+    """The text of a broker's configuration file.  Raises Rejected."""
     try:
         whole = canonical_path(path)
         data = read_small_file(whole, _TEXT_SIZE_MAX + 1)
@@ -172,8 +240,17 @@ def _read_text(path: StorePath) -> str:
     return data.decode("utf-8", "replace")
 
 
+def broker_pairs(text: str) -> dict[str, str]:
+    """Names and values of a broker's configuration file; the last of a name wins."""
+    return dict(re.findall(r"^\s*([A-Za-z]\w*)\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE))
+
+
 def _number(text: str) -> int:
     return int(text)
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    return lambda text: min(max(int(text), low), high)
 
 
 def _flag(text: str) -> bool:
@@ -198,8 +275,10 @@ def _queue_file_size(text: str) -> int:
     return -(-int(text) // QUEUE_ENTRY.size) * QUEUE_ENTRY.size
 
 
+ApacheNames = Mapping[str, tuple[str, Callable[[str], Any]]]
+
 # Apache's name -> ours and how to read its value.
-_APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+_APACHE: ApacheNames = {
     "mappedFileSizeCommitLog": ("log_file_size", _number),
     "mapedFileSizeCommitLog": ("log_file_size", _number),
     "mappedFileSizeConsumeQueue": ("queue_file_size", _queue_file_size),
@@ -234,9 +313,9 @@ _APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "transactionCheckInterval": ("transaction_check_interval_ms", _number),
     "deleteWhen": ("delete_when", str),
     "fileReservedTime": ("file_reserved_hours", _number),
-    "diskMaxUsedSpaceRatio": ("disk_max_used_percent", _number),
-    "diskSpaceCleanForciblyRatio": ("disk_clean_percent", _number),
-    "diskSpaceWarningLevelRatio": ("disk_warning_percent", _number),
+    "diskMaxUsedSpaceRatio": ("disk_max_used_percent", _within(10, 95)),
+    "diskSpaceCleanForciblyRatio": ("disk_clean_percent", _within(30, 85)),
+    "diskSpaceWarningLevelRatio": ("disk_warning_percent", _within(35, 90)),
     "cleanFileForciblyEnable": ("clean_forcibly", _flag),
     "enableMultiDispatch": ("multi_dispatch", _flag),
     "maxLmqConsumeQueueNum": ("light_queue_max", _number),
@@ -246,18 +325,24 @@ _APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def _from_apache(pairs: Mapping[str, str]) -> dict[str, Any]:
+def read_values(pairs: Mapping[str, str], names: ApacheNames) -> dict[str, Any]:
+    """Those of a broker's settings that have one of `names`, under our own names.  Raises Rejected."""
     values: dict[str, Any] = {}
     mistakes = []
     for name, text in pairs.items():
-        if name in _APACHE:
-            own, read = _APACHE[name]
+        if name in names:
+            own, read = names[name]
             try:
                 values[own] = read(text)
             except (ValueError, KeyError):
                 mistakes.append(f"{name}={text!r} cannot be read")
     if mistakes:
         raise Rejected("; ".join(mistakes))
+    return values
+
+
+def _from_apache(pairs: Mapping[str, str]) -> dict[str, Any]:
+    values = read_values(pairs, _APACHE)
     if pairs.get("transientStorePoolEnable", "false").lower() != "true":
         values.pop("pool_buffers", None)
     else:

@@ -42,20 +42,20 @@ _MOVED = (
 
 
 class Source(Protocol):
-    """What is asked of a store."""
+    """A store, as a consumer needs it."""
 
     def get(self, topic: str, queue_id: int, offset: int, max_count: int = 32, *, tags: str = "*") -> GetResult:
         """The next messages of a queue that have one of the tags: exactly, not by hash only."""
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """First queue offset that can be read and the one behind the last; (0, 0) where there is no such queue."""
+        """First queue offset that can be read and the one after the last; (0, 0) where there is no such queue."""
 
     def queues(self) -> Sequence[QueueKey]:
         """Topic and queue id of every queue."""
 
 
-class Offsets(Protocol):
-    """What is asked of the table of consumer offsets."""
+class CommittedOffsets(Protocol):
+    """The table of consumer offsets, as a consumer needs it."""
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where a group goes on in a queue; None if it never was there."""
@@ -70,8 +70,8 @@ class Offsets(Protocol):
         """Makes all that was noted durable."""
 
 
-class Retries(Protocol):
-    """What is asked of retry and dead letters."""
+class SendsBack(Protocol):
+    """Retry and dead letters, as a consumer needs them."""
 
     def send_back(self, group: str, message: StoredMessage, delay_level: int = 0) -> PutResult:
         """Has a group get a message again, later; or puts it to the dead letters."""
@@ -118,7 +118,7 @@ class Consumer:
     """Reads the topics of `subscriptions` (topic → tags, "a || b" or "*") and what comes again to `group`; one thread.
 
     It starts where the group committed.  In a queue where it never did, it starts at the first message ("earliest"), or
-    behind those that are there when the consumer is made ("latest"); retries always at the first.  The default is what
+    after those that are there when the consumer is made ("latest"); retries always at the first.  The default is what
     RocketMQ's CONSUME_FROM_LAST_OFFSET does with a topic that was never cleaned, and it loses nothing.
 
     Every message is delivered at least once: what was polled and not committed comes again to the next consumer.
@@ -129,8 +129,8 @@ class Consumer:
     def __init__(
         self,
         source: Source,
-        offsets: Offsets,
-        retries: Retries,
+        offsets: CommittedOffsets,
+        retries: SendsBack,
         group: str,
         subscriptions: Mapping[str, str],
         consume_from: Start = "earliest",
@@ -148,10 +148,9 @@ class Consumer:
         self.retry_topic = names.RETRY_PREFIX + group
         self.moves: deque[OffsetMove] = deque(maxlen=_MOVES_KEPT)  # the newest last
         self._source, self._offsets, self._retries = source, offsets, retries
-        # Whoever sent it back wants it again, whatever its tags (Java: SubscriptionData.SUB_ALL).
+        # The consumer that sent it back wants it again, whatever its tags (Java: SubscriptionData.SUB_ALL).
         self._tags = {**subscriptions, self.retry_topic: "*"}
-        self._positions: dict[QueueKey, int] = {}
-        self._order: deque[QueueKey] = deque()  # the queue whose turn it is comes first
+        self._positions: dict[QueueKey, int] = {}  # the queue whose turn it is comes first
         self._polls_to_look = 0
         self._removals = {name: offsets.removals(name) for name in self._tags}
         self._look(from_latest=consume_from == "latest")
@@ -173,20 +172,20 @@ class Consumer:
         """The next messages, at most `max_count`, in the order of each queue; empty only when there are none.
 
         Queues take turns.  Messages without one of the tags are passed over, however many.  A damaged message is
-        delivered and says so (`corrupt_reason`).  Raises Rejected for a `max_count` below 1, StoreClosed.
+        delivered and says so (`corrupt_reason`).  A poll that raises passes over nothing: the next one starts where it
+        did.  Raises Rejected for a `max_count` below 1, StoreClosed.
         """
         max_count = arguments.integer("max_count", max_count, 1)
         self._forget_deleted()
-        if self._polls_to_look <= 0:
-            self._look()
-        self._polls_to_look -= 1
-        found = self._turns(list(self._order), max_count)
-        if not found:
-            found = self._turns(self._look(), max_count)
-        return found
+        before = dict(self._positions)
+        try:
+            return self._poll(max_count)
+        except BaseException:
+            self._positions = before
+            raise
 
     def commit(self) -> None:
-        """Declares all that was polled as done, durably: the next consumer of the group goes on behind it.
+        """Declares all that was polled as done, durably: the next consumer of the group goes on after it.
 
         Raises what `persist` of the offsets raises: OSError.
         """
@@ -235,8 +234,6 @@ class Consumer:
         queue_id = arguments.integer("queue_id", queue_id, 0, arguments.I32_MAX)
         offset = arguments.integer("offset", offset, 0)
         self._forget_deleted()
-        if (topic, queue_id) not in self._positions:
-            self._order.append((topic, queue_id))
         self._positions[topic, queue_id] = offset
 
     def lag(self) -> dict[QueueKey, int]:
@@ -246,40 +243,45 @@ class Consumer:
         ends = {key: self._source.bounds(*key)[1] for key in self._positions}
         return {key: max(ends[key] - position, 0) for key, position in self._positions.items()}
 
+    def _poll(self, max_count: int) -> list[StoredMessage]:
+        if self._polls_to_look <= 0:
+            self._look()
+        self._polls_to_look -= 1
+        return self._turns(list(self._positions), max_count) or self._turns(self._look(), max_count)
+
     def _look(self, from_latest: bool = False) -> list[QueueKey]:
         """Queues that were not there before; they have their turn first."""
         self._polls_to_look = _POLLS_PER_LOOK
-        new = [key for key in self._source.queues() if key[0] in self._tags and key not in self._positions]
-        for key in new:
-            committed = self._offsets.committed(self.group, *key)
-            low, high = self._source.bounds(*key)
-            start = high if from_latest and key[0] != self.retry_topic else low
-            self._positions[key] = start if committed is None else committed
-        self._order.extendleft(reversed(new))
-        return new
+        new = dict[QueueKey, int]()
+        for key in self._source.queues():
+            if key[0] in self._tags and key not in self._positions:
+                committed = self._offsets.committed(self.group, *key)
+                low, high = self._source.bounds(*key)
+                start = high if from_latest and key[0] != self.retry_topic else low
+                new[key] = start if committed is None else committed
+        self._positions = new | self._positions
+        return list(new)
 
     def _forget_deleted(self) -> None:
         """Forgets the queues of topics that were deleted: later ones of their names are read from their beginning."""
         for topic, known in self._removals.items():
             now = self._offsets.removals(topic)
             if now != known:
-                for key in [key for key in self._positions if key[0] == topic]:
-                    del self._positions[key]
-                    self._order.remove(key)
-                self._removals[topic], self._polls_to_look = now, 0
+                self._polls_to_look = 0
+                self._positions = {key: position for key, position in self._positions.items() if key[0] != topic}
+                self._removals[topic] = now  # the last step: what an interrupt cuts short is done again
 
     def _is_gone(self, topic: str) -> bool:
         """Whether what was just read of a topic may be of a queue that is deleted."""
         return self._removals[topic] % 2 == 1 or self._offsets.removals(topic) != self._removals[topic]
 
     def _turns(self, queues: Sequence[QueueKey], max_count: int) -> list[StoredMessage]:
-        """What some queues have, one after the other; each that was asked goes to the end of the order."""
+        """Messages of some queues, one queue after the other; each that was asked goes to the end of the order."""
         found: list[StoredMessage] = []
         for key in queues:
             if len(found) >= max_count:
                 break
-            self._order.remove(key)
-            self._order.append(key)
+            self._positions[key] = self._positions.pop(key)
             found += self._read(key, max_count - len(found))
         return found
 

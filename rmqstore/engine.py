@@ -4,10 +4,10 @@
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rmqstore.broker.features import Features, OpenLog
+from rmqstore.broker.features import Duties, Features, OpenLog
 from rmqstore.broker.transaction_check import Check
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -19,12 +19,12 @@ from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
-from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop
+from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop, FollowedLog
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
-from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.appender import AfterPut, Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.gate import PutHook
 from rmqstore.log.put.next_files import NextLogFiles
@@ -32,19 +32,26 @@ from rmqstore.log.retention.plan import RetentionPolicy
 from rmqstore.log.retention.rounds import RetainedParts, Retention
 from rmqstore.log.staging.swap import finish_swap
 from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.stats import Statistics
+from rmqstore.replication.serving.copies import Copies
+from rmqstore.replication.serving.log_for_slaves import LogForSlaves
+from rmqstore.replication.serving.master import Master
+from rmqstore.stats.counting import Statistics
 from rmqstore.store_condition import StoreCondition
 from rmqstore.worker import Step, Worker
 
 
 class Attached(NamedTuple):
-    """What a caller adds to a store: `hooks` are asked before a message's topic and delay are looked at, `dispatchers`
-    are told of every record, `check` is asked after transactions that stay open too long.
+    """The things that a caller adds to a store: `hooks` are asked before a message's topic and delay are looked at,
+    `dispatchers` are told of every record, `check` is asked after transactions that stay open too long.
+    `follows` names the store whose log this one gets: then nothing is put to it but that, and nothing comes of itself.
+    `prepare` is called with the store's root and its lock held, before the store is looked at.
     """
 
     hooks: Sequence[PutHook] = ()
     dispatchers: Sequence[Dispatcher] = ()
     check: Check | None = None
+    follows: str = ""
+    prepare: Callable[[FileSystem, str], object] | None = None
 
 
 NOTHING_ATTACHED = Attached()
@@ -64,6 +71,7 @@ class Engine:
         self.path = canonical_path(path)
         self.config, self.clock = config, clock
         self.has_threads = threads
+        self.master: Master | None = None
         self.reasons: list[str] = []
         self.workers: dict[str, Worker] = {}
         self._closing = threading.RLock()  # held by the one thread that closes
@@ -74,7 +82,11 @@ class Engine:
         self.ownership = Ownership(self.path, self.lock)
         self.fs = fs = OwnedFileSystem(fs, self.ownership)
         try:
-            self.features = Features(fs, self.path, config, clock, attached.check, self.ownership.require_not_ended)
+            if attached.prepare is not None:
+                attached.prepare(fs, self.path)
+            self.follows = attached.follows
+            duties = Duties(attached.check, is_replica=bool(self.follows))
+            self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
                 fs, self.path, config, clock, attached.dispatchers, kinds
@@ -87,6 +99,7 @@ class Engine:
             try:
                 self.stop_workers()
             finally:
+                self._stop_serving()
                 self.ownership.end()
             raise
 
@@ -141,6 +154,13 @@ class Engine:
         self.ownership.require_not_ended()
         if not self.log_flush.flush():
             raise NotNow(f"a sync of the log is not confirmed after {self.config.sync_flush_timeout_ms} ms")
+
+    def appended(self) -> None:
+        """Says that the log has grown, so that what follows it wakes.  Cheap; any thread."""
+        if self.dispatch.is_idle:
+            self.workers["dispatch"].wake()
+        if self.master is not None:
+            self.master.wake()
 
     def catch_up(self) -> None:
         """Does what the dispatch worker would do by itself, as far as it can; for an engine without threads."""
@@ -200,14 +220,20 @@ class Engine:
     def _release(self) -> None:
         """Lets go of everything, the lock last; nothing is written any more.  Once more does nothing."""
         self.stop_workers()  # also those that an interrupt left running
+        self._stop_serving()
         if self.parts.index is not None:
             self.parts.index.close()
         self.parts.handles.close()
         self.features.close()
         self.ownership.end()
 
+    def _stop_serving(self) -> None:
+        """Lets slaves and the port go; its worker has ended.  Once more does nothing."""
+        if self.master is not None:
+            self.master.close()
+
     def _make_log(self, hooks: Sequence[PutHook]) -> None:
-        """What puts and reads go through."""
+        """The parts that puts and reads go through."""
         parts, config, clock = self.parts, self.config, self.clock
         size = parts.log.file_size
         pool = TransientPool(config.pool_buffers, size) if config.pool_buffers else None
@@ -221,22 +247,27 @@ class Engine:
             self.log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
         )
         gate = self.features.gate(hooks, self._refusal, self._why_unavailable)
-        self.appender = Appender(self.log, config, clock, gate, self._appended, parts.queues.kinds)
+        self.copies, waited_for = None, None
+        if config.ha is not None:
+            self.copies = Copies(config.ha, lambda: self.log.marks.appended)
+            waited_for = self.copies if config.ha.in_sync_replicas > 1 else None
+        after = AfterPut(self.appended, waited_for)
+        self.appender = Appender(self.log, config, clock, gate, after, parts.queues.kinds)
 
     def _make_dispatch(self, dispatchers: Sequence[Dispatcher]) -> None:
-        """What follows the log, and makes it durable."""
+        """The parts that follow the log, and make it durable."""
         parts, config, clock = self.parts, self.config, self.clock
         from_log = dispatchers or parts.queues.kinds.extension
         recent = None if from_log else RecentDispatch(self.appender.recent, parts.queues, parts.index)
         self.dispatch = DispatchLoop(
-            self.log, lambda: self.log.readable_end, parts.dispatchers, file_size=parts.log.file_size,
+            FollowedLog(self.log, lambda: self.log.readable_end, parts.log.file_size), parts.dispatchers,
             position=self.recovery.log_end, clock=clock, recent=recent,
         )  # fmt: skip
         self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
         self.derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
 
     def _make_features(self) -> None:
-        """What makes a broker's store of it, and says how it is."""
+        """The parts that make it a broker's store, and tell its condition."""
         parts, config, clock = self.parts, self.config, self.clock
         opened = OpenLog(
             self.log,
@@ -262,6 +293,8 @@ class Engine:
         self.statistics = Statistics(clock, self.condition.gauges) if config.statistics else None
 
     def _start(self) -> None:
+        if self.config.ha is not None and self.copies is not None:
+            self.master = Master(LogForSlaves(self.log), self.copies, self.clock, self.config.ha)
         workers = {name: Worker(name, step, self._worker_failed) for name, step in self._steps().items()}
         self.workers = workers
         if self.config.preallocate:
@@ -271,7 +304,7 @@ class Engine:
                 worker.start()
 
     def _steps(self) -> dict[str, Step]:
-        """What is done again and again, by its name."""
+        """The steps that are done again and again, by name."""
         steps: dict[str, Step] = {
             "dispatch": self.dispatch.step,
             "flush": self.log_flush.step,
@@ -286,20 +319,21 @@ class Engine:
             steps["commit"] = self.log_flush.commit_step
         if self.config.preallocate:
             steps["preallocate"] = self.next_files.step
+        if self.master is not None:
+            steps["replication"] = self.master.step
         return steps
 
     def _refusal(self) -> PutStatus | None:
-        if self.ownership.refusal is None and not self.reasons and self.retention.full_reason is None:
-            return None
+        is_open = self.ownership.refusal is None and not self.follows
+        if is_open and not self.reasons and self.retention.full_reason is None:
+            return None if self.copies is None else self.copies.refusal()
         self.ownership.require_process()
         return PutStatus.SERVICE_NOT_AVAILABLE
 
     def _why_unavailable(self) -> str:
+        if self.follows:
+            return f"this store follows {self.follows}: put it there"
         return self.condition.why_unavailable()
-
-    def _appended(self) -> None:
-        if self.dispatch.is_idle:
-            self.workers["dispatch"].wake()
 
     def _flush_for_retention(self) -> bool:
         if not self.log_flush.flush():
@@ -308,6 +342,6 @@ class Engine:
         return True
 
     def _worker_failed(self, name: str, failure: BaseException) -> None:
-        """What is not dispatched or flushed any more must not be acknowledged either."""
+        """Puts that would not be dispatched or flushed any more must not be acknowledged either."""
         self.reasons.append(f"the worker {name!r} ended: {failure!r}")
         self.dispatch.give_up_waiting()

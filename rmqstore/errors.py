@@ -19,7 +19,7 @@ _ADVICE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "look into the system's log: the disk may be failing",
-    errno.ELOOP: "make the symbolic link anew that leads back to itself, or remove it",
+    errno.ELOOP: "replace or remove the symbolic link that leads back to itself",
     errno.ENOENT: "look at the path: nothing is there",
     errno.ENOTDIR: "look at the path: nothing is there",
 }
@@ -235,6 +235,10 @@ class NoRecord(Corrupt):
         )
 
 
+# What a reason begins with where files are there and the system does not give their bytes.
+DISK_FAILS = "the disk fails: "
+
+
 class DataLost(StoreError):
     """Messages that were asked for and are no longer, or not yet, in the store.
 
@@ -251,10 +255,11 @@ class DataLost(StoreError):
 
     def _line(self) -> str:
         held = f"it holds [{self.available[0]}, {self.available[1]})" if self.available else "it holds none of them"
-        return (
-            f"{self.queue}: offsets [{self.wanted[0]}, {self.wanted[1]}) wanted, {held} ({self.path}: {self.reason}); "
-            "load again for the present offsets, or set failOnDataLoss=false to go on with what is there"
-        )
+        advice = "load again for the present offsets, or set failOnDataLoss=false to go on with what is there"
+        if self.reason.startswith(DISK_FAILS):
+            advice = "the messages may be there: look at that disk, and load again"
+        wanted = f"[{self.wanted[0]}, {self.wanted[1]})"
+        return f"{self.queue}: offsets {wanted} wanted, {held} ({self.path}: {self.reason}); {advice}"
 
 
 class DurabilityLost(StoreError):

@@ -21,7 +21,6 @@ from rmqstore.engine import Engine
 from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
 from rmqstore.files.reading import canonical_path, is_locked
-from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats import names
 from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
 from rmqstore.log.encode.columns import EncodedColumns, record_blocks
@@ -47,6 +46,7 @@ from rmqstore.log.staging.committed_batches import (
 from rmqstore.log.staging.staged_parts import PartWriter, read_parts
 from rmqstore.log.staging.swap import clear_new, finish_swap, swap
 from rmqstore.log.staging.sweep import sweep
+from rmqstore.log.staging.write_behind import WriteBehind
 from rmqstore.message import PutStatus
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def append_once(
     clock: Clock = SYSTEM_CLOCK,
     filesystem: FileSystem | None = None,
 ) -> bool:
-    """Adds a batch behind what the store holds, unless it is in; whether it was added.
+    """Adds a batch after what the store holds, unless it is in; whether it was added.
 
     Raises StoreInUse, NotNow (no room on the disk, say), BatchInDoubt, StoreError as `open_store`, OSError: then the
     batch is not in, or the next call finds that it is.
@@ -256,7 +256,7 @@ class _EngineLog:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._behind = WriteBehind(engine.sync_log)
+        self._write_behind = WriteBehind(engine.sync_log)
 
     @property
     def end(self) -> int:
@@ -276,16 +276,16 @@ class _EngineLog:
             status = refused if result is None else result.status
             raise NotNow(f"{self._engine.path}: the batch does not go into the log ({status.name if status else '-'}); "
                          "nothing of it was added: make room, and bring it again")  # fmt: skip
-        self._behind.wrote(len(encoded.data))
+        self._write_behind.wrote(len(encoded.data))
 
     def sync(self) -> None:
         """Makes what was appended durable."""
-        self._behind.settle()
+        self._write_behind.settle()
         self._engine.sync_log()
 
     def let_go(self) -> None:
         """Nothing uses the store any more when this returns."""
-        self._behind.end()
+        self._write_behind.end()
 
 
 def _quiet(config: StoreConfig | None) -> StoreConfig:

@@ -74,12 +74,12 @@ class Store:
 
     @property
     def recovery(self) -> RecoveryPlan:
-        """What its opening found, and did."""
+        """The facts that its opening found, and the changes that it made."""
         return self._engine.recovery
 
     @property
     def warnings(self) -> list[str]:
-        """What is to be said about what its opening found; grows."""
+        """Sentences for people about what its opening found; grows."""
         return self._engine.warnings
 
     def put(self, message: Message) -> PutResult:
@@ -146,7 +146,7 @@ class Store:
 
     @checked
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
+        """First queue offset that can be read and the one after the last; (0, 0) for a queue that is not there."""
         self._engine.ownership.require_process()
         return self._engine.parts.queues.bounds(topic, queue_id)
 
@@ -175,7 +175,7 @@ class Store:
 
     @property
     def delay(self) -> DelayDelivery:
-        """What waits for its delay level: a message whose property DELAY is 1 … 18."""
+        """The messages that wait for their delay level: a message whose property DELAY is 1 … 18."""
         self._engine.ownership.require_process()
         return self._engine.features.delay
 
@@ -220,7 +220,7 @@ class Store:
         return retention.plan(any_age=any_age) if dry_run else retention.clean_now(any_age=any_age)
 
     def statistics(self) -> StoreStatistics:
-        """What the store did since it was opened.  Raises Rejected where the configuration has switched it off."""
+        """The store's figures since it was opened.  Raises Rejected where the configuration has switched it off."""
         self._engine.ownership.require_process()
         if self._engine.statistics is None:
             raise Rejected("this store counts nothing: statistics=False")
@@ -231,6 +231,17 @@ class Store:
         """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
         self._require_open()
         self._engine.flush(timeout_s)
+
+    @property
+    def ha_address(self) -> str | None:
+        """host:port where slaves attach; None without `StoreConfig(ha=…)`."""
+        self._engine.ownership.require_process()
+        return None if self._engine.master is None else self._engine.master.address
+
+    def slaves(self) -> dict[str, int]:
+        """By address, how far each connected slave has acknowledged the log; empty without `StoreConfig(ha=…)`."""
+        self._engine.ownership.require_process()
+        return {} if self._engine.master is None else self._engine.master.slaves
 
     def step(self) -> None:
         """Has every worker do one step, in this thread: for a store without threads.  Raises StoreClosed.

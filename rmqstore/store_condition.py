@@ -59,7 +59,7 @@ class StoreCondition:
         return f"dispatch waits at {self.dispatch.position}" + (f": {stuck.reason}" if stuck is not None else "")
 
     def gauges(self) -> StoreGauges:
-        """What the statistics show of the present moment."""
+        """The figures of the present moment that the statistics show."""
         log, marks = self.log, self.log.marks
         return StoreGauges(
             log_min_offset=log.start,

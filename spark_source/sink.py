@@ -42,7 +42,7 @@ class PartMessage(WriterCommitMessage):
 
 
 class StoreSink:
-    """One write to a store, whoever calls it."""
+    """One write to a store, for Spark's writers of batches and of streams."""
 
     def __init__(self, request: SinkRequest, columns: SinkColumns, overwrite: bool) -> None:
         self._request = request
@@ -51,7 +51,7 @@ class StoreSink:
 
     @errors_in_one_line()
     def stage(self, writer_id: str, batch_id: int, batches: Iterator[pa.RecordBatch]) -> PartMessage:
-        """Makes the rows of one task ready.  Raises Rejected, OSError; nothing is left behind then."""
+        """Makes the rows of one task ready.  Raises Rejected, OSError; nothing of them is left then."""
         request, task = self._request, TaskContext.get()
         # Not Spark's number of the attempt: a driver that starts again counts from 0.
         attempt = uuid.uuid4().int >> 66
@@ -92,7 +92,7 @@ class StoreSink:
             return
         log.warning(
             "batch %d of writer %s is not added to %s: batch %d is there, and the numbers of a writer rise; its %d "
-            "rows count as added before; where they begin anew, as for a new checkpointLocation, give another writerId",
+            "rows count as added before; where they start over, as for a new checkpointLocation, give another writerId",
             batch.batch_id, batch.writer_id, self._request.path, last, sum(part.row_count for part in batch.parts),
         )  # fmt: skip
 

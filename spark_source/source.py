@@ -77,7 +77,9 @@ class RmqStoreDataSource(DataSource):
         return kind(read.with_columns(shape.columns).with_group_resolved(), shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """A stream of the columns of `schema`; one that raises as `reader` at its first question where that would."""
+        """A stream of the columns of `schema`.  Where `reader` would raise, the stream does so at its first
+        question.
+        """
         try:
             return self._stream_reader(schema)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)

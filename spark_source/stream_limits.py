@@ -44,7 +44,7 @@ class Waiting:
 def shared_rows(counts: Sequence[int], limit: int, turn: int) -> list[int]:
     """How many of `counts` waiting messages each queue may take, `limit` in all.
 
-    By proportion; what rounding leaves goes to one queue after the other from number `turn` on, so that also with fewer
+    By proportion; what rounding leaves goes to one queue after the other from number `turn` on, so that even with fewer
     rows than queues each has its turn within as many triggers as there are queues.
     """
     total = sum(counts)

@@ -55,9 +55,9 @@ PARTS: dict[str, Callable[[Store], Any]] = {
 }
 # What the store's own parts ask of each other, at every put or with what they made themselves.
 OWN_CALLS = {
-    "ConsumerOffsets": {"commit_if", "removing"},
-    "Topics": {"adopt", "admit_columns", "is_batch_topic", "refusal_reason", "why_not"},
-    "Retries": {"divert"},
+    "ConsumerOffsets": {"commit_if", "begin_removal", "follow"},
+    "SubscriptionGroups": {"follow"},
+    "Topics": {"adopt", "admit_columns", "follow", "is_batch_topic", "refusal_reason", "why_not"},
     "Transactions": {"claim_next", "continued", "decide", "half_at", "is_committed", "release", "settle"},
     "Snapshot": {"plan"},  # of what `select` and ScanRequest made
 }
@@ -218,5 +218,5 @@ def test_every_class_with_calls_is_looked_at(store: Store) -> None:
     looked_at = {type(part(store)) for part in PARTS.values()} | {Snapshot}
     assert {Store, Consumer, Snapshot} <= looked_at
     parts = [name for name, found in vars(Store).items() if isinstance(found, property) and name[0] != "_"]
-    told = {"recovery", "warnings"}  # what its opening found: values, without calls
+    told = {"recovery", "warnings", "ha_address"}  # what its opening found, and where it listens: no calls
     assert set(parts) - told <= set(PARTS)

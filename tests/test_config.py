@@ -1,12 +1,14 @@
 """Store configuration: presets, Apache's names and units, all mistakes in one message."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
+from rmqstore.log.retention.plan import RetentionPolicy
 
 
 def test_the_broker_preset_has_the_sizes_of_a_default_broker() -> None:
@@ -45,6 +47,49 @@ transientStorePoolSize=3
     assert (config.message_size_max, config.pool_buffers) == (65_536, 0)  # the pool is off unless it is enabled
     with_pool = StoreConfig.from_broker_conf("c", lambda path: text + "transientStorePoolEnable=true\n")
     assert with_pool.pool_buffers == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "percents"),
+    [
+        ("diskMaxUsedSpaceRatio=9\ndiskSpaceCleanForciblyRatio=29\ndiskSpaceWarningLevelRatio=34", (10, 30, 35)),
+        ("diskMaxUsedSpaceRatio=10\ndiskSpaceCleanForciblyRatio=30\ndiskSpaceWarningLevelRatio=35", (10, 30, 35)),
+        ("diskMaxUsedSpaceRatio=95\ndiskSpaceCleanForciblyRatio=85\ndiskSpaceWarningLevelRatio=90", (95, 85, 90)),
+        ("diskMaxUsedSpaceRatio=96\ndiskSpaceCleanForciblyRatio=900\ndiskSpaceWarningLevelRatio=91", (95, 85, 90)),
+        ("diskMaxUsedSpaceRatio=-5", (10, 85, 90)),
+    ],
+)
+def test_shares_of_the_disk_have_java_s_bounds_in_a_brokers_file(text: str, percents: tuple[int, int, int]) -> None:
+    config = StoreConfig.from_broker_conf("broker.conf", lambda _: text)
+    assert (config.disk_max_used_percent, config.disk_clean_percent, config.disk_warning_percent) == percents
+    policy = RetentionPolicy.of(config)
+    assert (policy.max_used_percent, policy.clean_percent, policy.warning_percent) == percents
+
+
+@pytest.mark.parametrize("name", ["max_used_percent", "clean_percent", "warning_percent"])
+@pytest.mark.parametrize(("percent", "is_taken"), [(-1, False), (0, True), (100, True), (101, False)])
+def test_a_store_and_its_retention_refuse_the_same_percents(name: str, percent: int, is_taken: bool) -> None:
+    for made, own in ((StoreConfig, f"disk_{name}"), (RetentionPolicy, name)):
+        with nullcontext() if is_taken else pytest.raises(Rejected, match=f"^{own}={percent}: a number of percent$"):
+            made(**{own: percent})
+
+
+@pytest.mark.parametrize(
+    ("hours", "are_hours"),
+    [
+        ("", True),
+        ("4", True),
+        ("04; 23;;007", True),
+        ("24", False),
+        ("-1", False),
+        ("four", False),
+        ("1" * 5000, False),
+    ],
+)
+def test_a_store_and_its_retention_refuse_the_same_hours(hours: str, are_hours: bool) -> None:
+    for made in (StoreConfig, RetentionPolicy):
+        with nullcontext() if are_hours else pytest.raises(Rejected, match=r"^delete_when=.*hours from 0 to 23"):
+            made(delete_when=hours)
 
 
 def test_all_mistakes_are_told_together() -> None:

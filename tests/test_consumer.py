@@ -1,6 +1,7 @@
 """A consumer group's view: turns, tags, offsets, what comes again, and what a real broker's consumers got."""
 
 import pickle
+import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -432,7 +433,9 @@ def test_nothing_is_read_or_committed_of_a_topic_while_it_is_deleted(shop: Shop)
     shop.put(*numbers(0, 5))
     consumer = shop.consumer()
     assert len(consumer.poll(2)) == 2
-    with shop.offsets.removing("orders"):
+    under_way = threading.Lock()
+    with under_way:
+        shop.offsets.begin_removal("orders", under_way)
         assert consumer.poll() == []
         consumer.commit()
         assert shop.offsets.all() == {}

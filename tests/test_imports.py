@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import rmqstore
 
@@ -20,6 +21,21 @@ def test_the_engine_does_not_import_pandas():
     show = "import sys, rmqstore.store, spark_source.sink; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split()
     assert "rmqstore.log.encode.columns" in shown
+    assert "pandas" not in shown
+
+
+def test_a_look_at_a_store_and_its_walk_import_no_pandas(tmp_path: Path) -> None:
+    with rmqstore.open_store(tmp_path, rmqstore.StoreConfig(retention=False), workers=False) as store:
+        for number in range(20):
+            store.put(rmqstore.Message(f"t{number % 4}", b"x"))
+    show = (
+        "import sys; from rmqstore.snapshot import ScanRequest, SplitBudget, open_selected\n"
+        f"for wanted in ({{'topics': ['t1']}}, {{}}):\n    look = open_selected({str(tmp_path)!r}, wanted)\n"
+        "    print(len(look.plan(look.select(**wanted), ScanRequest(), SplitBudget())))\n"
+        "print(*sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split()
+    assert shown[:2] == ["1", "1"]
     assert "pandas" not in shown
 
 

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.message import GetResult, GetStatus
-from rmqstore.stats import BOUNDS_MS, LatencyHistogram, Rates, Statistics, StoreGauges, StoreStatistics, TopicPuts
+from rmqstore.stats import BOUNDS_MS, LatencyHistogram, Rates, StoreGauges, StoreStatistics, TopicPuts
+from rmqstore.stats.counting import Statistics
 from rmqstore.stats_text import StatisticsCollector, prometheus_text
 from tests.golden.cases import FOLDERS, read_json
 

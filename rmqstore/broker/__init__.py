@@ -1,1 +1,1 @@
-"""What a broker keeps beside the log: topics, groups, committed offsets, delays, transactions, retries."""
+"""Everything that a broker keeps beside the log: topics, groups, committed offsets, delays, transactions, retries."""

@@ -11,8 +11,8 @@ from rmqstore.files.replace import replace_file
 from rmqstore.formats import broker_json
 from rmqstore.formats.broker_json import DataVersion
 from rmqstore.formats.broker_json_text import delay_offsets_text
+from rmqstore.formats.names import CONFIG_ROOM
 
-CONFIG_DIRECTORY = "config"
 _OLD = ".bak"
 
 Content = TypeVar("Content")
@@ -41,10 +41,10 @@ class ConfigFile(Generic[Content]):
         self._is_closed = True
 
     def load(self) -> tuple[Content | None, list[str]]:
-        """The content, None where neither the file nor its .bak can be used, and what is to be said about that.
+        """The content, None where neither the file nor its .bak can be used, and warnings.
 
-        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises TooLarge, lest what may
-        be sound is written over, and OSError as the disk fails to read what is there.
+        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises TooLarge, so
+        that a file that may be sound is not written over, and OSError where the disk fails to read it.
         """
         self._is_known = True
         content, reason = self._read(self.path)
@@ -52,7 +52,7 @@ class ConfigFile(Generic[Content]):
             self._keeps_old = True
             return content, []
         old, old_reason = self._read(self.path + _OLD)
-        # The .bak is the only sound copy until the next save is through: it must not give way to a torn file.
+        # The .bak is the only sound copy until the next save is done: it must not give way to a torn file.
         self._keeps_old = old is None
         if old is not None:
             return old, [f"{self.path} {reason or 'is missing'}: {self.path}{_OLD} is used, which may be older"]
@@ -60,7 +60,7 @@ class ConfigFile(Generic[Content]):
         return None, [f"{' and '.join(reasons)}: an empty table is used"] if reasons else []
 
     def save(self, content: Content) -> None:
-        """Makes `content` the file's content, durably, and what it had the .bak's.
+        """Makes `content` the file's content, durably, and its old content the .bak's.
 
         After a crash at any moment one of the two is sound, if one was.  Raises OSError; the old content is still there
         then, or the new; and StoreClosed.
@@ -95,7 +95,7 @@ class ConfigFile(Generic[Content]):
 
 @dataclass(frozen=True)
 class _DelayDocument:
-    """What delayOffset.json holds."""
+    """The contents of delayOffset.json."""
 
     offsets: Mapping[int, int]
     version: DataVersion | None
@@ -110,17 +110,13 @@ class DelayOffsetsFile:
         self._present = _DelayDocument({}, DataVersion(0, clock.now_ms()))
         self._file = ConfigFile(
             fs,
-            join(root, CONFIG_DIRECTORY, "delayOffset.json"),
-            lambda document: _DelayDocument(
-                broker_json.delay_offsets(document),
-                broker_json.data_version(document),
-                broker_json.others_of(document, ("dataVersion", "offsetTable")),
-            ),
+            join(root, CONFIG_ROOM, "delayOffset.json"),
+            _parse_delay,
             lambda present: delay_offsets_text(present.offsets, present.version, present.others),
         )
 
     def load(self) -> tuple[dict[int, int], list[str]]:
-        """The offsets by level, and what is to be said about the file."""
+        """The offsets by level, and warnings."""
         found, warnings = self._file.load()
         self._present = found or self._present
         return dict(self._present.offsets), warnings
@@ -128,6 +124,15 @@ class DelayOffsetsFile:
     def close(self) -> None:
         """As ConfigFile.close."""
         self._file.close()
+
+    def follow(self, document: Any) -> None:
+        """Takes over the whole table of another broker, as its file has it; durable when it returns.  Raises Corrupt
+        for a table that no broker has, OSError.
+        """
+        found = _parse_delay(document)
+        if found != self._present:
+            self._file.save(found)
+            self._present = found
 
     def save(self, offsets: Mapping[int, int]) -> None:
         """Writes the offsets, durably, if they are not what the file holds.  Raises OSError."""
@@ -138,3 +143,11 @@ class DelayOffsetsFile:
         after = _DelayDocument(dict(offsets), version, before.others)
         self._file.save(after)
         self._present = after
+
+
+def _parse_delay(document: Any) -> _DelayDocument:
+    return _DelayDocument(
+        broker_json.delay_offsets(document),
+        broker_json.data_version(document),
+        broker_json.others_of(document, ("dataVersion", "offsetTable")),
+    )

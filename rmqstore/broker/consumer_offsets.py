@@ -1,21 +1,20 @@
 """How far each group has consumed: config/consumerOffset.json, with that of light queues (lmqConsumerOffset.json)."""
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.annotations import checked
 from rmqstore.arguments import I32_MAX, integer
-from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
+from rmqstore.broker.config_file import ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import DataVersion
 from rmqstore.formats.broker_json_text import consumer_offsets_text
+from rmqstore.formats.names import CONFIG_ROOM
 
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 
@@ -28,7 +27,7 @@ _TABLES = ("offsetTable", "lmqOffsetTable")
 
 @dataclass(frozen=True)
 class _Document:
-    """What one of the files holds; `others` also has the entries whose key is no topic@group."""
+    """The contents of one of the files; `others` also has the entries whose key is no topic@group."""
 
     table: Mapping[tuple[str, str], Mapping[int, int]]
     version: DataVersion | None
@@ -51,11 +50,11 @@ class ConsumerOffsets:
         self.sync_log: Callable[[], None] | None = None  # makes the log durable as far as it goes; set when it is open
         self._fs = fs
         self._clock = clock
-        self._directory = join(root, CONFIG_DIRECTORY)
+        self._directory = join(root, CONFIG_ROOM)
         self._lock = threading.Lock()  # guards the table and the count of its changes
         self._table: OffsetTable = {}
         self._change_count = 0
-        self._removals: Counter[str] = Counter()
+        self._removals: dict[str, tuple[int, threading.Lock]] = {}  # how often, and the lock of the last deletion
         self._persist_lock = threading.Lock()  # guards the files and what follows; taken before the other
         self._persisted_count = 0
         self._version: DataVersion | None = DataVersion(0, clock.now_ms())
@@ -66,7 +65,7 @@ class ConsumerOffsets:
         self._due_s = clock.monotonic_s() + _PERSIST_INTERVAL_S
 
     def load(self) -> list[str]:
-        """Reads the files; what is to be said about them.  Where both know a queue, the file written later is right.
+        """Reads the files; returns warnings.  Where both know a queue, the file written later is right.
 
         Raises OSError as the disk fails to read what is there.
         """
@@ -125,25 +124,23 @@ class ConsumerOffsets:
 
     @checked
     def removals(self, topic: str) -> int:
-        """How often a topic was deleted since the store was opened, twice as many; odd while it is being deleted."""
-        return self._removals[topic]
+        """A number that changes when the topic is deleted; odd while it is being deleted."""
+        count, under_way = self._removals.get(topic, (0, None))
+        return 2 * count + (under_way is not None and under_way.locked())
 
-    @contextmanager
-    def removing(self, topic: str) -> Iterator[None]:
-        """While a topic is being deleted: whoever knows its queues knows nothing of those of the same name later."""
+    def begin_removal(self, topic: str, under_way: threading.Lock) -> None:
+        """A topic is being deleted until the caller lets `under_way` go, which it has taken: a lock is given back
+        whatever interrupts the deletion.  A caller that knows its queues knows nothing of later ones of that name.
+        """
         with self._lock:
-            self._removals[topic] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._removals[topic] += 1
+            count, _ = self._removals.get(topic, (0, None))
+            self._removals[topic] = (count + 1, under_way)
 
     def commit_if(self, removals: int, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """As `commit`, unless the topic was deleted since `removals` was what it is, or is being deleted."""
+        """As `commit`, unless the topic was deleted since `removals` was asked for, or is being deleted."""
         self._require_store()
         with self._lock:
-            if removals % 2 == 0 and self._removals[topic] == removals:
+            if removals % 2 == 0 and self.removals(topic) == removals:
                 self._commit(group, topic, queue_id, offset)
 
     @checked
@@ -153,6 +150,20 @@ class ConsumerOffsets:
             for key in [key for key in self._table if key[1] == topic]:
                 del self._table[key]
                 self._change_count += 1
+
+    def follow(self, document: Any, clip: Callable[[OffsetTable], OffsetTable]) -> None:
+        """Takes over the whole table of another broker, as its file has it, with the offsets as `clip` has them;
+        durable when it returns.  Raises Corrupt for a table that no broker has, OSError.
+        """
+        found = _parse(document)
+        table = clip({key: dict(offsets) for key, offsets in found.table.items()})
+        with self._persist_lock:
+            with self._lock:
+                if table == self._table and found.others == self._others:
+                    return
+            self._file.save(_Document(table, found.version, found.others))
+            with self._lock:
+                self._table, self._others, self._version = table, found.others, found.version
 
     def persist(self) -> None:
         """Writes what was committed before the call, durably; nothing if nothing changed.
@@ -171,7 +182,7 @@ class ConsumerOffsets:
             version = self._version and self._version.next(self._clock.now_ms())
             document = _Document(table, version, self._others)
             has_light_file = self._has_light_file or any(map(_is_light, table))
-            self._file.save(document)  # a crash behind it leaves it the newer one, which then counts
+            self._file.save(document)  # a crash after it leaves it the newer one, which then counts
             if has_light_file:
                 self._light_file.save(document)
             self._has_light_file = has_light_file
@@ -179,7 +190,9 @@ class ConsumerOffsets:
             self._persisted_count = change_count
 
     def step(self) -> float:
-        """Persists every 5 seconds; how many are left.  A disk that fails is told by `last_failure` and tried again."""
+        """Persists every 5 seconds; returns the seconds that are left.  A disk that fails is told by `last_failure` and
+        tried again.
+        """
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + _PERSIST_INTERVAL_S
@@ -213,7 +226,7 @@ def _parse(document: Any) -> _Document:
 
 
 def _is_offset_key(key: str) -> bool:
-    """Whether it is topic@group: a broker takes any other text, and so must not lose what has one."""
+    """Whether it is topic@group: a broker takes any other text too, so members with another key must not be lost."""
     topic, _, group = key.partition("@")
     return bool(topic and group) and "@" not in group
 

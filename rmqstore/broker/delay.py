@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rmqstore.arguments import shown
+from rmqstore.formats import delay_levels, names, properties, sys_flag
 from rmqstore.formats import message as layouts
-from rmqstore.formats import names, properties, sys_flag
+from rmqstore.formats.java_text import parse_int
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32, property_crc, verify_property_crc
 from rmqstore.log.encode.property_values import REPLACED_BY_DELAY, TIMER_REQUESTS
-from rmqstore.log.encode.record_frame import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX, RecordForm, may_be_stored
+from rmqstore.log.encode.record_frame import PROPERTIES_SIZE_MAX, RecordForm, may_be_stored
 from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
@@ -53,7 +54,7 @@ class DelayLevels:
             return message
         may_wait = message.sys_flag & sys_flag.TRANSACTION_MASK in _WAITING_KINDS
         text = asked.get(properties.DELAY)
-        level = properties.delay_level(text) if text else 0
+        level = delay_levels.asked_level(text) if text else 0
         if level is None and (may_wait or message.topic == names.SCHEDULE_TOPIC):
             return PutStatus.MESSAGE_ILLEGAL
         if level is None or not may_wait:
@@ -69,7 +70,7 @@ class DelayLevels:
     def refusal_reason(self, message: Message) -> str:
         """Why a message was refused, in words."""
         text = message.properties.get(properties.DELAY)
-        level = properties.delay_level(text)
+        level = delay_levels.asked_level(text)
         if level is None:
             return f"{properties.DELAY}={shown(text)}: a number, the delay level"
         if level <= 0:
@@ -80,8 +81,8 @@ class DelayLevels:
         return topic_reason(message.topic, self._long_topics_as_v2) or f"queue_id={message.queue_id}: at least 0"
 
     def _waiting(self, message: Message, asked: int) -> Message:
-        """The message in the queue of its level, with what brings it back; that stands behind its own properties."""
-        level = min(asked, self.count)
+        """The message in the queue of its level, with what brings it back; that stands after its own properties."""
+        level = delay_levels.clamped(asked, self.count)
         kept = {name: value for name, value in message.properties.items() if name not in REPLACED_BY_DELAY}
         kept[properties.DELAY] = message.properties[properties.DELAY] if level == asked else str(level)
         kept[properties.REAL_TOPIC] = message.topic
@@ -107,7 +108,7 @@ def destination(topic: str, queue_id: str, form: RecordForm) -> tuple[str, int] 
     """Where REAL_TOPIC and REAL_QID ("": absent) bring a message back to."""
     if topic == names.HALF_TOPIC:
         return Undeliverable.HALF
-    number = properties.parse_int(queue_id)
+    number = parse_int(queue_id)
     if number is None or number < 0 or topic == names.SCHEDULE_TOPIC or form.topic_bytes(topic) is None:
         return Undeliverable.UNREADABLE
     return topic, number
@@ -127,9 +128,9 @@ def restored_record(data: bytes, offset: int, form: RecordForm, size_max: int) -
     """The record that delivers the message whose waiting record `data` stands at `offset` of the log.
 
     It is the same, and its properties are those very bytes, DELAY, REAL_TOPIC and REAL_QID among them, but for its
-    place, its store time, preparedTransactionOffset (0) and the CRC property, which is the store's matter.
-    `size_max` is what a file of the log takes.  Unreadable is what a check can tell: also a wrong CRC, as the log may
-    not get a record that recovery stops at.  The scalar twin of `delay_columns.restored_columns`.
+    place, its store time, preparedTransactionOffset (0) and the CRC property, which is the store's matter.  `size_max`
+    is what a file of the log takes.  Unreadable is every record that a check finds unsound, a wrong CRC included: the
+    log must not get a record that recovery stops at.  The scalar twin of `delay_columns.restored_columns`.
     """
     record = read_record(data, 0)
     if not isinstance(record, Record) or record.end != len(data) or record.physical_offset != offset:
@@ -150,7 +151,7 @@ def restored_record(data: bytes, offset: int, form: RecordForm, size_max: int) -
     restored = encode_record(
         replace(
             record,
-            magic=layouts.MAGIC_V1 if len(topic) <= TOPIC_SIZE_MAX else layouts.MAGIC_V2,
+            magic=layouts.magic_of(len(topic)),
             queue_id=back[1], queue_offset=0, physical_offset=0, store_timestamp=0, prepared_transaction_offset=0,
             topic=topic, properties=block[:PROPERTIES_SIZE_MAX],
         )

@@ -19,12 +19,11 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.property_columns import VALUE_END, split_pieces
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc, property_crcs_hold
 from rmqstore.log.encode.binary_columns import EMPTY, data_of, offsets_of
-from rmqstore.log.encode.columns import EncodedColumns, scatter
+from rmqstore.log.encode.columns import EncodedColumns, Goals, scatter
 from rmqstore.log.encode.record_frame import (
     PROPERTIES_SIZE_MAX,
     STORE_TIME_AT_V4,
     STORE_TIME_AT_V6,
-    TOPIC_SIZE_MAX,
     RecordForm,
 )
 from rmqstore.log.get.readable import ReadableLog
@@ -38,7 +37,7 @@ _HALF, _UNREADABLE = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of n waiting records: `records` are those to be delivered, and `rows` int64[] which of the n they
+    """The outcome for n waiting records: `records` are those to be delivered, and `rows` int64[] which of the n they
     are, ascending; the others are counted by what they are instead."""
 
     records: EncodedColumns
@@ -108,18 +107,19 @@ def _together(records: Sequence[RestoredRecord], form: RecordForm) -> EncodedCol
     queues: dict[QueueKey, int] = {}
     numbers = [queues.setdefault((record.topic, record.queue_id), len(queues)) for record in records]
     flags = np.array([record.sys_flag for record in records], np.int64)
-    return _columns(data, starts, (list(queues), np.array(numbers, np.int64)), flags, form)
+    return _columns(data, starts, Goals(list(queues), np.array(numbers, np.int64)), flags, form)
 
 
 def _columns(
-    data: Bytes, starts: Ints, goals: tuple[list[QueueKey], Ints], flags: Ints | npt.NDArray[np.int32], form: RecordForm
+    data: Bytes, starts: Ints, goals: Goals, flags: Ints | npt.NDArray[np.int32], form: RecordForm
 ) -> EncodedColumns:
     """Records end to end, by the queues that they go to and their sysFlags."""
     kinds = flags & sys_flag.TRANSACTION_MASK
     counted = (kinds == sys_flag.NOT_TRANSACTIONAL) | (kinds == sys_flag.COMMIT)
     is_v6 = flags & sys_flag.BORN_HOST_V6 != 0
     time_at = np.where(is_v6, STORE_TIME_AT_V6, STORE_TIME_AT_V4).astype(np.int64)
-    return EncodedColumns(data, starts, *goals, None if counted.all() else counted, time_at, form.property_crc)
+    goals = goals._replace(counted=None if counted.all() else counted)
+    return EncodedColumns(data, starts, goals, store_time_at=time_at, has_crc=form.property_crc)
 
 
 def restored_columns(page: Bytes, bounds: Ints, offsets: Ints, form: RecordForm, size_max: int) -> Restored:
@@ -227,8 +227,9 @@ def _binary(data: Bytes, offsets: Ints) -> pa.Array:
 
 
 def _tails(waiting: _Waiting, form: RecordForm) -> tuple[pa.Array | pa.Scalar, Ints]:
-    """What is written behind the properties, and its size: room for the CRC property, and before it the mark that
-    some writers leave out."""
+    """The bytes that are written after the properties, and their size: room for the CRC property, and before it the
+    mark that some writers leave out.
+    """
     if not form.property_crc:
         return EMPTY, np.zeros(len(waiting.rows), np.int64)
     last = waiting.located.page[waiting.located.properties_at + waiting.blocks_size - 1]
@@ -256,10 +257,9 @@ def _encode(
         EMPTY,
     )
     data, starts = data_of(joined), offsets_of(joined).astype(np.int64)
-    is_long = np.array([len(topic) > TOPIC_SIZE_MAX for topic, _ in queues])[numbers]
     fields = {
         "total_size": np.diff(starts),
-        "magic": np.where(is_long, message.MAGIC_V2, message.MAGIC_V1),
+        "magic": np.array([message.magic_of(len(topic)) for topic, _ in queues])[numbers],
         "queue_id": np.array([queue_id for _, queue_id in queues])[numbers],
     }
     for name, values in fields.items():
@@ -267,4 +267,4 @@ def _encode(
     prepared_at = waiting.heads_size - located.body_size - message.FOOT.size
     prepared_at += message.FOOT.offset["prepared_transaction_offset"]
     scatter(data, starts[:-1] + prepared_at, np.zeros(count, "V8"))
-    return _columns(data, starts, (queues, numbers), located.flags, form)
+    return _columns(data, starts, Goals(queues, numbers), located.flags, form)

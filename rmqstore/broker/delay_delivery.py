@@ -6,6 +6,7 @@ are delivered in their order, and progress is saved in config/delayOffset.json.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ PAUSE_S = 0.1  # Java: DELAY_FOR_A_WHILE
 FAILURE_PAUSE_S = 10.0  # Java: DELAY_FOR_A_PERIOD
 SAVE_INTERVAL_S = 10.0  # Java: flushDelayOffsetInterval
 
-# What one look at a level takes at most, but one message in any case.
+# The most that one look at a level takes, but one message in any case.
 _BATCH_COUNT = 32 * 1024
 _BATCH_SIZE = 16 * 1024 * 1024
 # Up to so many are restored one by one: 14 µs each, where the vectors' calls take 600 µs for any number.
@@ -47,20 +48,27 @@ class Progress:
     sync_log: Callable[[], None]
 
 
+class ReadyPut(NamedTuple):
+    """Where ready-made records go: `append` puts them past all hooks, without waiting for the disk, and says how many
+    of them, from the first on, are stored (Appender.put_records); all records of the store have the `form`.
+    """
+
+    append: Callable[[EncodedColumns], PutResult]
+    form: RecordForm
+
+
 class DelayDelivery:
     """Puts waiting messages where they belong when their time has come; one thread calls `step`.
 
-    `put` appends ready-made records past all hooks, without waiting for the disk, and says how many of them, from the
-    first on, are stored (Appender.put_records).  What it refuses is tried again, so nothing is lost; after a crash
-    messages that were delivered since the last save come again, as from a broker.  Counters only ever grow.
+    What `put` refuses is tried again, so nothing is lost; after a crash messages that were delivered since the last
+    save come again, as from a broker.  Counters only ever grow.
     """
 
     def __init__(
         self,
         log: ReadableLog,
         queues: Queues,
-        put: Callable[[EncodedColumns], PutResult],
-        form: RecordForm,
+        put: ReadyPut,
         levels: DelayLevels,
         clock: Clock,
         progress: Progress,
@@ -72,7 +80,8 @@ class DelayDelivery:
         self.failure_count = 0
         self.last_failure = ""
         self.lateness_counts = np.zeros(len(LATENESS_BOUNDS_MS) + 1, np.int64)  # of those delivered
-        self._log, self._queues, self._put, self._form = log, queues, put, form
+        self._log, self._queues = log, queues
+        self._append, self._form = put
         self._levels, self._clock, self._progress = levels, clock, progress
         self._offsets = {level: self._bounded(level, progress.loaded.get(level, 0)) for level in self._all_levels()}
         self._saved = {level: progress.loaded.get(level, 0) for level in self._offsets}
@@ -197,7 +206,7 @@ class DelayDelivery:
         """Puts the records of some entries; how many entries, from the first on, are done with."""
         records, stored = restored.records, 0
         if records.count:
-            result = self._put(records)
+            result = self._append(records)
             stored = result.message_count
         self.delivered_count += stored
         late_ms = self._clock.now_ms() - due_ms[restored.rows[:stored]]

@@ -17,7 +17,7 @@ _FOR_GOOD = frozenset(
 class LightDelivery:
     """Puts ready-made records as `Appender.put_records` does, in their order, those for light queues as messages.
 
-    One that can get no places there goes into its own queue alone, so that nothing behind it waits for it in vain.
+    One that can get no places there goes into its own queue alone, so that nothing after it waits for it in vain.
     """
 
     def __init__(self, appender: Appender) -> None:

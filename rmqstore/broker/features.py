@@ -1,4 +1,4 @@
-"""What makes a log a broker's storage, put together: topics, groups, offsets, delays, transactions, retries.
+"""The parts that make a log a broker's storage, put together: topics, groups, offsets, delays, transactions, retries.
 
 Made before the store takes messages, as its hooks are among those that every put asks; `begin` adds what works on the
 open store.
@@ -6,11 +6,12 @@ open store.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqstore.broker.config_file import DelayOffsetsFile
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay import DelayLevels
-from rmqstore.broker.delay_delivery import DelayDelivery, Progress
+from rmqstore.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
 from rmqstore.broker.delay_light import LightDelivery
 from rmqstore.broker.retry import Retries
 from rmqstore.broker.subscription_groups import SubscriptionGroups
@@ -58,6 +59,15 @@ class OpenLog:
     deleted_topics: Sequence[tuple[str, DeletedTopic]] = ()
 
 
+class Duties(NamedTuple):
+    """The things that a store does by itself: it asks `check` after transactions that stay open too long, if there is
+    one.  `is_replica`: delays and transactions are the master's to see to, and what config/ says comes from there.
+    """
+
+    check: Check | None = None
+    is_replica: bool = False
+
+
 class Features:
     """The features of the store at `root`, whose lock the caller holds.  `hooks` are to be asked last of all.
 
@@ -66,10 +76,11 @@ class Features:
     """
 
     def __init__(
-        self, fs: FileSystem, root: str, config: StoreConfig, clock: Clock, check: Check | None,
+        self, fs: FileSystem, root: str, config: StoreConfig, clock: Clock, duties: Duties,
         require_store: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._fs, self._root, self._config, self._clock, self._check = fs, root, config, clock, check
+        self._is_replica = duties.is_replica
+        self._fs, self._root, self._config, self._clock, self._check = fs, root, config, clock, duties.check
         self.groups = SubscriptionGroups(fs, root, clock)
         self.topics = Topics(
             fs, root, clock, auto_create=config.auto_create_topics, default_queue_nums=config.default_queue_nums,
@@ -77,13 +88,13 @@ class Features:
         )  # fmt: skip
         self.offsets = ConsumerOffsets(fs, root, clock, require_store)
         self.levels = DelayLevels(config.delay_ms(), long_topics_as_v2=config.long_topics_as_v2)
-        self._delay_file = DelayOffsetsFile(fs, root, clock)
+        self.delay_file = DelayOffsetsFile(fs, root, clock)
         self._transactions: Transactions | None = None
 
     def gate(
         self, hooks: Sequence[PutHook], refusal: Callable[[], PutStatus | None], why_unavailable: Callable[[], str]
     ) -> Gate:
-        """What stands before the log: the caller's hooks, then a topic's permission, then its delay."""
+        """The hooks that a message passes before the log: the caller's, then a topic's permission, then its delay."""
         return Gate(
             refusal=refusal,
             why_unavailable=why_unavailable,
@@ -102,10 +113,10 @@ class Features:
         Everything that the log holds is dispatched by now.  Raises OSError.
         """
         warnings = [*self.groups.load(), *self.topics.load(), *self.offsets.load()]
-        progress, more = self._delay_file.load()
+        progress, more = self.delay_file.load()
         self._opened = opened
-        next_offsets = opened.queues.next_offsets()
-        self.topics.adopt(next_offsets, opened.queues.is_batch_topic)
+        if not self._is_replica:
+            self.topics.adopt(opened.queues.next_offsets(), opened.queues.is_batch_topic)
         self.offsets.sync_log = opened.sync
         place, tables = (self._fs, self._root), (self.topics, self.offsets)
         noted = dict(opened.deleted_topics)
@@ -115,13 +126,15 @@ class Features:
         is_light = opened.queues.kinds.multi_dispatch
         put = LightDelivery(opened.appender).put if is_light else opened.appender.put_records
         self.delay = DelayDelivery(
-            opened.log, opened.queues, put, opened.appender.form, self.levels, self._clock,
-            Progress(progress, self._delay_file.save, opened.sync),
+            opened.log, opened.queues, ReadyPut(put, opened.appender.form), self.levels, self._clock,
+            Progress(progress, self.delay_file.save, opened.sync),
         )  # fmt: skip
         return [*warnings, *more]
 
     def steps(self) -> Mapping[str, Callable[[], float]]:
-        """What the store's workers are to do, by name."""
+        """The steps of the store's workers, by name."""
+        if self._is_replica:
+            return {}
         steps = {"delay": self.delay.step, "offsets": self.offsets.step}
         if self._check is not None:
             steps["transactions"] = self.transactions.check_step
@@ -146,13 +159,15 @@ class Features:
 
     def persist(self) -> None:
         """Saves progress and offsets.  Raises OSError, DurabilityLost, NotNow."""
+        if self._is_replica:
+            return
         self.delay.persist()
         self.offsets.persist()
 
     def close(self) -> None:
         """Ends writing to config/, before the store's lock is given back."""
         self.deletion.close()
-        for each in (self.topics, self.groups, self.offsets, self._delay_file):
+        for each in (self.topics, self.groups, self.offsets, self.delay_file):
             each.close()
 
     def delay_progress(self) -> dict[int, tuple[int, int]]:
@@ -168,7 +183,7 @@ class Features:
         return unconsumed_from(self._opened.queues, {("", names.SCHEDULE_TOPIC): offsets})
 
     def failures(self) -> list[str]:
-        """What does not go well, but is tried again."""
+        """A sentence for each thing that failed and is tried again."""
         found = [
             ("the committed offsets are not saved", self.offsets.last_failure),
             ("a topic could not be made", self.topics.last_failure),

@@ -4,7 +4,6 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from rmqstore.annotations import checked
 from rmqstore.errors import Rejected
@@ -48,25 +47,9 @@ class Retries:
         level = 0 if is_dead else delay_level or _FIRST_LEVEL + times
         back = sent_back(message, f"{names.DLQ_PREFIX if is_dead else names.RETRY_PREFIX}{group}", level)
         if not is_dead:
-            # RocketMQ throws a die; by their own number they spread as well, and always alike.
+            # RocketMQ picks one at random; by queue offset they spread as well, and the same way each time.
             back.queue_id = message.queue_offset % chosen.retry_queue_nums
         return self._put(back)
-
-    def divert(self, message: Message) -> Message:
-        """A client's message to a retry topic that came back too often, as a dead letter; every other as it is.
-
-        A hook for what clients send, in front of those for topics and delays.  Too often is more often than the group's
-        retryMaxTimes or its own MAX_RECONSUME_TIMES, as in 5.3 (before: as often), so what `send_back` puts passes.
-        """
-        if not message.topic.startswith(names.RETRY_PREFIX):
-            return message
-        group = message.topic.removeprefix(names.RETRY_PREFIX)
-        own = message.properties.get(properties.MAX_RECONSUME_TIMES) or ""
-        times_max = int(own) if own.isascii() and own.isdigit() else self._find_group(group).retry_max_times
-        if message.reconsume_times <= times_max:
-            return message
-        kept = {**message.properties, properties.DELAY: "-1"}
-        return replace(message, topic=f"{names.DLQ_PREFIX}{group}", queue_id=0, properties=kept)
 
 
 def sent_back(message: StoredMessage, topic: str, delay_level: int) -> Message:

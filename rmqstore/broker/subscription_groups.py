@@ -6,20 +6,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqstore.annotations import checked
-from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
+from rmqstore.broker.config_file import ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import DataVersion, SubscriptionGroup
 from rmqstore.formats.broker_json_text import storable_fields, subscription_groups_text
+from rmqstore.formats.names import CONFIG_ROOM
 
 _I32 = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True)
 class _Document:
-    """What subscriptionGroup.json holds."""
+    """The contents of subscriptionGroup.json."""
 
     groups: Mapping[str, SubscriptionGroup]
     version: DataVersion
@@ -33,10 +34,10 @@ class SubscriptionGroups:
         self._clock = clock
         self._lock = threading.Lock()
         self._present = _Document({}, DataVersion(0, clock.now_ms()))
-        self._file = ConfigFile(fs, join(root, CONFIG_DIRECTORY, "subscriptionGroup.json"), _parse, _text)
+        self._file = ConfigFile(fs, join(root, CONFIG_ROOM, "subscriptionGroup.json"), _parse, _text)
 
     def load(self) -> list[str]:
-        """Reads the file; what is to be said about it.  Raises OSError as the disk fails to read what is there."""
+        """Reads the file; returns warnings.  Raises OSError where the disk fails to read it."""
         with self._lock:
             found, warnings = self._file.load()
             self._present = found or self._present
@@ -72,6 +73,16 @@ class SubscriptionGroups:
             after = _Document({**before.groups, group.group: group}, version, before.others)
             self._file.save(after)
             self._present = after
+
+    def follow(self, document: Any) -> None:
+        """Takes over the whole table of another broker, as its file has it; durable when it returns.  Raises Corrupt
+        for a table that no broker has, OSError with nothing changed.
+        """
+        found = _parse(document)
+        with self._lock:
+            if found != self._present:
+                self._file.save(found)
+                self._present = found
 
 
 def _parse(document: Any) -> _Document:

@@ -47,7 +47,9 @@ class TopicDeletion:
                 raise StoreClosed(f"{self._root} is closed")
             if not self._is_there(topic):
                 return False
-            with self._offsets.removing(topic):
+            under_way = threading.Lock()
+            with under_way:
+                self._offsets.begin_removal(topic, under_way)
                 self._delete(topic)
         return True
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqstore.annotations import checked
-from rmqstore.arguments import integer
-from rmqstore.broker.config_file import CONFIG_DIRECTORY, ConfigFile
+from rmqstore.arguments import I32_MAX, integer
+from rmqstore.broker.config_file import ConfigFile
 from rmqstore.clock import Clock
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, join
@@ -23,13 +23,13 @@ from rmqstore.formats.broker_json import (
     TopicConfig,
 )
 from rmqstore.formats.broker_json_text import storable_fields, topics_text
+from rmqstore.formats.names import CONFIG_ROOM
 from rmqstore.locks import let_go
 from rmqstore.log.encode.record_frame import may_be_stored
 from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
-_I32_MAX = 2**31 - 1
-_ANY_QUEUE = _I32_MAX + 1
+_ANY_QUEUE = I32_MAX + 1
 _PERM_MAX = 15
 # How many queues a topic gets because messages ask for them.  Nobody has so many: it is a hash, or a user's id, that
 # asks for more.
@@ -45,7 +45,7 @@ _SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 @dataclass(frozen=True)
 class _Document:
-    """What topics.json holds."""
+    """The contents of topics.json."""
 
     configs: Mapping[str, TopicConfig]
     version: DataVersion
@@ -84,10 +84,10 @@ class Topics:
         self._batch_topics: set[str] = set()  # read without it too
         self._version = DataVersion(0, clock.now_ms())
         self._others: Mapping[str, Any] = {}
-        self._file = ConfigFile(fs, join(root, CONFIG_DIRECTORY, "topics.json"), _parse, _text)
+        self._file = ConfigFile(fs, join(root, CONFIG_ROOM, "topics.json"), _parse, _text)
 
     def load(self) -> list[str]:
-        """Reads the file; what is to be said about it.  Raises OSError as the disk fails to read what is there."""
+        """Reads the file; returns warnings.  Raises OSError where the disk fails to read it."""
         with self._lock:
             found, warnings = self._file.load()
             if found is not None:
@@ -146,13 +146,32 @@ class Topics:
                 return False
             self._save({name: config for name, config in self._configs.items() if name != topic})
             del self._configs[topic]
-            del self._limits[topic]  # what kind its queues were counts until one of its name is made: some may come yet
+            del self._limits[
+                topic
+            ]  # the kind of its queues counts until a topic of its name is made: records may still come
         return True
 
+    def follow(self, document: Any) -> None:
+        """Takes over the whole table of another broker, as its topics.json has it; durable when it returns.
+
+        Raises Corrupt for a table that no broker has, OSError with nothing changed.
+        """
+        found = _parse(document)
+        with self._lock:
+            if (found.configs, found.version, found.others) == (self._configs, self._version, self._others):
+                return
+            self._file.save(found)
+            for topic in self._configs.keys() - found.configs.keys():
+                del self._configs[topic]
+                del self._limits[topic]
+            for config in found.configs.values():
+                self._know(config)
+            self._version, self._others = found.version, found.others
+
     def adopt(self, queues: Iterable[tuple[str, int]], is_batch_topic: Callable[[str], bool] = lambda _: False) -> None:
-        """Knows the topics of these queues (topic, queue id) that are not in the table, with as many queues as there
-        are and of the kind that they are: a store written without a broker has no table.  Only in memory, until
-        something else is saved.
+        """Adds the topics of these queues (topic, queue id) that are not in the table, with as many queues as there
+        are, and of their kind: a store written without a broker has no table.  In memory only, until something else is
+        saved.
         """
         counts: dict[str, int] = {}
         for topic, queue_id in queues:
@@ -179,8 +198,8 @@ class Topics:
         """Why a queue takes no messages, in words; "" where nothing speaks against it."""
         known = self._configs.get(topic)
         if not self._may_go(topic, queue_id):
-            if not 0 <= queue_id < _I32_MAX:
-                return f"queue_id={queue_id}: 0 to {_I32_MAX - 1}"
+            if not 0 <= queue_id < I32_MAX:
+                return f"queue_id={queue_id}: 0 to {I32_MAX - 1}"
             if known is not None and not _limit(known):
                 return f"topic {topic!r} takes no messages: its perm is {known.perm}, without 2 (write)"
             if known is None and not may_be_stored(topic, long_as_v2=True):
@@ -247,7 +266,7 @@ class Topics:
         limit = self._limits.get(topic)
         if limit is not None and (0 <= queue_id < limit or not self._auto_create or not limit):
             return 0 <= queue_id < limit
-        if not 0 <= queue_id < _I32_MAX or not may_be_stored(topic, long_as_v2=True):
+        if not 0 <= queue_id < I32_MAX or not may_be_stored(topic, long_as_v2=True):
             return False
         return names.is_system_topic(topic) or (self._auto_create and queue_id < GROWN_QUEUE_NUMS_MAX)
 
@@ -263,7 +282,7 @@ class Topics:
             own = self._retry_queue_nums(topic.removeprefix(names.RETRY_PREFIX))
         else:
             own = _REVIVE_QUEUE_NUMS if topic.startswith(_REVIVE_PREFIX) else _OWN_QUEUE_NUMS.get(topic, 1)
-        queue_nums = min(max(queue_nums, own), _I32_MAX)
+        queue_nums = min(max(queue_nums, own), I32_MAX)
         perm = PERM_INHERIT if topic.startswith(_SYNC_MEMBER_PREFIX) else _OWN_PERMS.get(topic, PERM_READ | PERM_WRITE)
         return TopicConfig(topic, queue_nums, queue_nums, perm)
 
@@ -315,7 +334,7 @@ def _check(config: TopicConfig) -> None:
         mistakes.append(f"topic={config.topic!r}: light queues stand in no table")
     fields = ("read_queue_nums", "write_queue_nums", "sys_flag")
     numbers = {name: getattr(config, name) for name in fields}
-    mistakes += [f"{name}={value}: 0 to {_I32_MAX}" for name, value in numbers.items() if not 0 <= value <= _I32_MAX]
+    mistakes += [f"{name}={value}: 0 to {I32_MAX}" for name, value in numbers.items() if not 0 <= value <= I32_MAX]
     if not 0 <= config.perm <= _PERM_MAX:
         mistakes.append(f"perm={config.perm}: a sum of 4 (read), 2 (write), 1 (inherit)")
     if config.attributes.get(QUEUE_TYPE, PLAIN_QUEUES) not in (PLAIN_QUEUES, BATCH_QUEUES):

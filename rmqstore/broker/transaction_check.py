@@ -1,6 +1,6 @@
 """Asking producers after transactions that they left open, a limited number of times, and giving up then.
 
-Java: TransactionalMessageServiceImpl.check.  Here a transaction that is too young does not hold up those behind it.
+Java: TransactionalMessageServiceImpl.check.  Here a transaction that is too young does not hold up those after it.
 """
 
 from collections.abc import Callable

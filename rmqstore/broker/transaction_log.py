@@ -1,4 +1,4 @@
-"""What transactions, and the checks of them, ask of a store."""
+"""A store as transactions, and the checks of them, need it."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from rmqstore.message import GetResult, Message, PutResult, PutStatus
 
 
 class TransactionLog(Protocol):
-    """What transactions need of a store.  None of the puts asks hooks, but `admit`."""
+    """A store as transactions need it.  None of the puts asks hooks, only `admit`."""
 
     def admit(self, message: Message) -> Message | PutStatus:
-        """What the hook for topics makes of a message to a user's topic; the status of a refusal."""
+        """A message to a user's topic as the hook for topics leaves it; the status of a refusal."""
 
     def why_not(self, message: Message) -> str:
         """Why a message was not admitted, in words."""
@@ -40,7 +40,7 @@ class TransactionLog(Protocol):
         """As Store.offset_at, the lower boundary."""
 
 
-class Offsets(Protocol):
+class GroupOffsets(Protocol):
     """The committed offsets of groups."""
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -7,12 +7,13 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.formats import names, properties, sys_flag
+from rmqstore.formats.java_text import parse_int
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 OP_TAG = "d"
@@ -23,7 +24,7 @@ _OP_OFFSET_DIGITS_MAX = 19
 
 
 class TransactionState(enum.Enum):
-    """What a producer knows of its own transaction (Java: LocalTransactionState)."""
+    """A producer's knowledge of its own transaction (Java: LocalTransactionState)."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -91,7 +92,7 @@ def half_message(message: Message, group: str, new_key: str, now_ms: int) -> Mes
 
 
 def committed_message(half: StoredMessage) -> Message:
-    """What consumers get of a half message.  All its properties stay; raises ValueError where REAL_QID is no number."""
+    """A half message as consumers get it.  All its properties stay; raises ValueError where REAL_QID is no number."""
     found = half.properties
     message = copy_of(half, found.get(properties.REAL_TOPIC, ""), found)
     message.queue_id = int(found.get(properties.REAL_QUEUE_ID, ""))
@@ -106,7 +107,7 @@ def checked_message(half: StoredMessage, is_immune: bool) -> Message:
     That of an immune one says where the first stood, as its producer knows no other place, and WAIT=false (quirk of
     RocketMQ).  Flag and reconsumeTimes are kept, which RocketMQ loses here.
     """
-    found = half.properties | {CHECK_TIMES: str(check_times(half.properties) + 1)}
+    found = half.properties | {properties.CHECK_TIMES: str(check_times(half.properties) + 1)}
     if is_immune:
         found[properties.WAIT] = "false"
         found.setdefault(PREPARED_QUEUE_OFFSET, str(half.queue_offset))
@@ -114,7 +115,7 @@ def checked_message(half: StoredMessage, is_immune: bool) -> Message:
 
 
 def given_up_message(half: StoredMessage) -> Message:
-    """Where a half message ends that nobody decided."""
+    """The message that a half message becomes when nobody decided it."""
     return copy_of(half, names.TRANSACTION_CHECK_TOPIC, half.properties)
 
 
@@ -150,7 +151,7 @@ def op_offsets(op: StoredMessage) -> list[int]:
 
 def check_times(found: Mapping[str, str]) -> int:
     """How often a half message with these properties was checked."""
-    return max(number(found.get(CHECK_TIMES)) or 0, 0)
+    return max(parse_int(found.get(properties.CHECK_TIMES, "")) or 0, 0)
 
 
 def immunity_ms(found: Mapping[str, str], default_ms: int) -> int | None:
@@ -166,7 +167,5 @@ def immunity_ms(found: Mapping[str, str], default_ms: int) -> int | None:
 
 
 def number(text: str | None) -> int | None:
-    """A decimal number of at most 19 digits; None for anything else."""
-    if text is None or len(text) > _OP_OFFSET_DIGITS_MAX + 1 or not text.isascii():
-        return None
-    return int(text) if text.removeprefix("-").isdigit() else None
+    """A number of 64 bits as Java's Long.parseLong takes it; None for anything else."""
+    return None if text is None else parse_int(text, I64_MAX)

@@ -39,7 +39,7 @@ class OpenTransaction:
 
 
 def identity_of(prepared: Prepared) -> _Identity:
-    """What all half messages of a transaction share."""
+    """The facts that all half messages of a transaction share."""
     return prepared.group, prepared.transaction_id, prepared.born_timestamp_ms
 
 
@@ -149,7 +149,7 @@ class TransactionTable:
 
 
 def _continued(same: Iterable[OpenTransaction], times: int, root: int | None) -> OpenTransaction | None:
-    """Of which transaction the copy with so many checks is the next: checks copy in the order of the queue."""
+    """The transaction whose next copy is the one with so many checks: checks copy in the order of the queue."""
     for transaction in same:
         is_older = transaction.check_times == times - 1
         if (is_older and root is None) or (root is not None and root in (transaction.root, *transaction.half_offsets)):

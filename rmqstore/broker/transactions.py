@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from rmqstore import arguments
 from rmqstore.annotations import checked
 from rmqstore.broker.transaction_check import Check, CheckCycle, CheckLimits
-from rmqstore.broker.transaction_log import Offsets, TransactionLog
+from rmqstore.broker.transaction_log import GroupOffsets, TransactionLog
 from rmqstore.broker.transaction_messages import (
     CHECK_GROUP,
     Prepared,
@@ -53,7 +53,7 @@ class Transactions:
     """
 
     def __init__(
-        self, log: TransactionLog, offsets: Offsets, clock: Clock, *, check: Check | None = None,
+        self, log: TransactionLog, offsets: GroupOffsets, clock: Clock, *, check: Check | None = None,
         limits: CheckLimits | None = None, new_key: Callable[[], str] = new_transaction_id,
     ) -> None:  # fmt: skip
         self._log, self._offsets, self._clock = log, offsets, clock
@@ -170,7 +170,7 @@ class Transactions:
     ) -> PutResult:  # fmt: skip
         """Writes the fate of a transaction that the caller has claimed: the committed message, then the op message.
 
-        A crash between the two leaves it open; who decides it then finds the committed message (`_find_committed`).
+        A crash between the two leaves it open; the next decision finds the committed message (`_find_committed`).
         """
         self._look(transaction, half)
         result = transaction.committed

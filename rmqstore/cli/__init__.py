@@ -11,6 +11,8 @@ from rmqstore.cli.clean import clean
 from rmqstore.cli.inspect import inspect
 from rmqstore.cli.output import Commands, debug_option
 from rmqstore.cli.recover import recover
+from rmqstore.cli.replicate import replicate
+from rmqstore.cli.serve import serve
 from rmqstore.cli.verify import verify
 
 
@@ -21,9 +23,9 @@ def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
     STORE is the broker's storePathRootDir, the directory that holds commitlog/. Where that lies elsewhere
-    (storePathCommitLog), its directories stand behind it: STORE LOG. Only `recover` and `clean` ever write there.
+    (storePathCommitLog), its directories follow it: STORE LOG. Only `recover` and `clean` ever write there.
     """
 
 
-for command in (inspect, verify, cat, recover, clean):
+for command in (inspect, verify, cat, recover, clean, replicate, serve):
     main.add_command(command)

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
-from rmqstore.config import StoreConfig
+from rmqstore.config import StoreConfig, read_broker_conf
 from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.log.offline_clean import clean_offline, plan_offline
 from rmqstore.log.retention.plan import RetentionPolicy
@@ -64,6 +63,7 @@ def _settings(broker_conf: str | None, older_than: int | None) -> tuple[StoreCon
     """The store's configuration and the policy.  Raises Rejected."""
     config, policy = StoreConfig(preallocate=False), RetentionPolicy()
     if broker_conf is not None:
-        config = StoreConfig.from_broker_conf(broker_conf, preallocate=False)
-        policy = RetentionPolicy.from_broker_conf(Path(broker_conf).read_text(encoding="utf-8"))
+        text = read_broker_conf(broker_conf)
+        config = StoreConfig.from_broker_conf(broker_conf, lambda _: text, preallocate=False)
+        policy = RetentionPolicy.of(config, text)
     return config, policy if older_than is None else replace(policy, reserved_ms=older_than)

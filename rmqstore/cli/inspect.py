@@ -131,13 +131,13 @@ def _index_files(store: StoreExtent) -> list[Document]:
             "oldest": iso(moment_of(file.header.begin_timestamp_ms or None)),
             "newest": iso(moment_of(file.header.end_timestamp_ms or None)),
         }
-        for file in index_files(store.path, store.maps_index)
+        for file in index_files(store.disk, store.path, store.maps_index)
     ]
 
 
 def _topics(store: StoreExtent) -> list[Document]:
     """Topics with their queues: those of the files and those that the broker's configuration names."""
-    configured = topics(store.path)
+    configured = topics(store.disk, store.path)
     times = queue_span_times(store)
     queues: dict[str, list[Document]] = {name: [] for name in sorted({*configured, *(key[0] for key in store.queues)})}
     for (topic, queue_id), queue in store.queues.items():
@@ -168,12 +168,12 @@ def _topics(store: StoreExtent) -> list[Document]:
 def _groups(store: StoreExtent) -> Iterator[Document]:
     """How many messages that the store holds a group has still to consume, by topic; queues that it never read are not
     counted."""
-    for (group, topic), offsets in sorted(consumer_offsets(store.path).items()):
+    for (group, topic), offsets in sorted(consumer_offsets(store.disk, store.path).items()):
         queues = []
         for queue_id, offset in sorted(offsets.items()):
             queue = store.queues.get((topic, queue_id))
-            behind = max(queue.max_offset - max(offset, queue.min_offset), 0) if queue else 0
-            queues.append({"queueId": queue_id, "offset": offset, "backlog": behind})
+            backlog = max(queue.max_offset - max(offset, queue.min_offset), 0) if queue else 0
+            queues.append({"queueId": queue_id, "offset": offset, "backlog": backlog})
         backlog = sum(queue["backlog"] for queue in queues)
         yield {"group": group, "topic": topic, "backlog": backlog, "queues": queues}
 

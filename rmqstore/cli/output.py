@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from rmqstore import Rejected, Snapshot, StoreError, open_snapshot
 from rmqstore.errors import next_step
-from rmqstore.snapshot.reader import Paths
+from rmqstore.snapshot.store_paths import Paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ def settled(queue: QueueFiles, units: Units, view: LogView) -> tuple[Ints, Units
     with the queue offsets that their records say.
 
     Records are read where units do not follow each other, and the last one's.  A unit without a record of this queue
-    is left out, unless it follows the one before it: who reads it is told what is wrong then.
+    is left out, unless it follows the one before it: its reader is told what is wrong then.
     Raises DataLost if a log file vanishes meanwhile.
     """
     rows = np.flatnonzero(holds_message(BATCH, units))
@@ -30,7 +30,7 @@ def settled(queue: QueueFiles, units: Units, view: LogView) -> tuple[Ints, Units
     for row in np.flatnonzero(_is_in_doubt(found)).tolist():
         said = _numbers_said(queue, found[row], view)
         if said is None:
-            kept[row] = row > 0 and kept[row - 1] and behind(found[row - 1]) == int(found[row]["base_queue_offset"])
+            kept[row] = row > 0 and kept[row - 1] and unit_end(found[row - 1]) == int(found[row]["base_queue_offset"])
         else:
             found[row]["base_queue_offset"], found[row]["message_count"] = said
     return rows[kept], found[kept]
@@ -56,8 +56,8 @@ def _first_at(queue: QueueFiles, low: int, high: int, queue_offset: int) -> int:
     return low
 
 
-def behind(unit: np.void) -> int:
-    """The queue offset behind a unit's batch."""
+def unit_end(unit: np.void) -> int:
+    """The queue offset after a unit's batch."""
     return int(unit["base_queue_offset"]) + int(unit["message_count"])
 
 

@@ -5,8 +5,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.files.disk import ReadableDisk, join, read_small
-from rmqstore.files.reading import LOCAL
 from rmqstore.formats import broker_json
+from rmqstore.formats.names import CONFIG_ROOM
 
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
@@ -24,12 +24,12 @@ def load_newest(
 ) -> Loaded[Shape] | None:
     """config/<name> in the given shape; its .bak where it is missing, empty or torn; None where neither can be read.
 
-    `past_directories`: a directory of that name counts as missing, for whoever will not put a file in its place.
+    `past_directories`: a directory of that name counts as missing, for callers that will not put a file in its place.
     Raises TooLarge, as what may be sound is neither passed over nor replaced; OSError, NotAStore as the disk does.
     """
     for candidate in (name, f"{name}.bak"):
-        path = join(root, "config", candidate)
-        data = None if past_directories and disk.is_directory(path) else read_small(disk, path, _SIZE_MAX)
+        path = join(root, CONFIG_ROOM, candidate)
+        data = read_small(disk, path, _SIZE_MAX, past_directories=past_directories)
         if not data or not data.strip():
             continue
         try:
@@ -41,17 +41,17 @@ def load_newest(
     return None
 
 
-def load(root: str, name: str, shape: Callable[[Any], Shape], empty: Shape, disk: ReadableDisk = LOCAL) -> Shape:
+def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:
     """As `load_newest`, the value alone, for readers; `empty` where nothing can be read."""
     found = load_newest(disk, root, name, shape, past_directories=True)
     return empty if found is None else found.value
 
 
-def topics(root: str, disk: ReadableDisk = LOCAL) -> dict[str, broker_json.TopicConfig]:
+def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
     """Topic configurations by name."""
-    return load(root, "topics.json", broker_json.topic_configs, {}, disk)
+    return load(disk, root, "topics.json", broker_json.topic_configs, {})
 
 
-def consumer_offsets(root: str, disk: ReadableDisk = LOCAL) -> dict[tuple[str, str], dict[int, int]]:
+def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dict[int, int]]:
     """Next offset to consume by (group, topic) and queue id."""
-    return load(root, "consumerOffset.json", broker_json.consumer_offsets, {}, disk)
+    return load(disk, root, "consumerOffset.json", broker_json.consumer_offsets, {})

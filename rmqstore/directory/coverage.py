@@ -1,6 +1,6 @@
 """Up to which offset the consume queues know the log: entries added up and held against it, no record is read.
 
-For a reader, who has to say where the records without an entry begin, of any number of files, in bounded memory.  A
+For a reader, which has to say where the records without an entry begin, in any number of files, in bounded memory.  A
 recovery asks of one file after the other whether anything in it lacks its entry: `log_coverage.py`.
 """
 
@@ -14,6 +14,8 @@ from rmqstore.files.disk import StoredFile
 from rmqstore.formats.message_columns import Ints
 
 _BUCKET_SIZE = 1024 * 1024
+# Of 32 bytes each.  A log of more than 1 TiB, or a sparse file that says it is, has larger buckets.
+_BUCKETS_MAX = 1024 * 1024
 
 
 class Covered(NamedTuple):
@@ -29,12 +31,15 @@ class Coverage:
     """Adds up queue entries by stretches of the log, to find the first record that no queue knows without reading
     records.
 
-    The log of `files` is cut into buckets of at most 1 MiB; in a bucket that is wholly dispatched the entries lie end
-    to end. Memory is bounded by the number of buckets.
+    The log of `files` is cut into buckets of 1 MiB, larger ones where there were too many; in a bucket that is wholly
+    dispatched the entries lie end to end. Memory is bounded by the number of buckets.
     """
 
     def __init__(self, files: Sequence[StoredFile]) -> None:
-        starts = [np.arange(file.start, file.end, _BUCKET_SIZE) for file in files]
+        bucket_size = _BUCKET_SIZE
+        while sum(file.size for file in files) > _BUCKETS_MAX * bucket_size:
+            bucket_size *= 2
+        starts = [np.arange(file.start, file.end, bucket_size) for file in files]
         self._bucket_starts = np.concatenate(starts) if starts else np.zeros(0, np.int64)
         count = len(self._bucket_starts)
         self._sum = np.zeros(count, np.int64)
@@ -67,18 +72,20 @@ class Coverage:
         self._low[buckets] = np.minimum(self._low[buckets], offsets[firsts])
         self._high[buckets] = np.maximum(self._high[buckets], offsets[lasts] + sizes[lasts])
 
-    def covered_until(self, behind: int, is_blank: Callable[[int], bool]) -> Covered:
+    def covered_until(self, back: int, is_blank: Callable[[int], bool]) -> Covered:
         """How far the entries account for every byte of the log, and where to begin for a look back of at least
-        `behind` bytes.  `is_blank` is asked what stands where the entries of a file end: anything but a blank is a
+        `back` bytes.  `is_blank` is asked what stands where the entries of a file end: anything but a blank is a
         record that no queue knows.
         """
         expected = int(self._bucket_starts[0]) if len(self._bucket_starts) else 0
         boundaries = [expected]
-        for number, start in enumerate(self._bucket_starts.tolist()):
+        # Buckets after the last one that an entry points into say nothing.
+        used = np.flatnonzero(self._sum)[-1:] + 1
+        for number, start in enumerate(self._bucket_starts[: used.sum()].tolist()):
             if start in self._file_starts and start > expected:
-                if self._sum[number:].any() and not is_blank(expected):
+                if not is_blank(expected):
                     break
-                expected = start if self._sum[number:].any() else expected
+                expected = start
             if self._sum[number] == 0:
                 continue
             if self._low[number] != expected and len(boundaries) > 1:
@@ -89,5 +96,5 @@ class Coverage:
                 break
             expected = int(self._high[number])
             boundaries.append(expected)
-        earlier = [place for place in boundaries if place <= expected - behind]
+        earlier = [place for place in boundaries if place <= expected - back]
         return Covered(expected, earlier[-1] if earlier else boundaries[0])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats.deleted_topics import DeletedTopics, honoured
 
 
@@ -36,7 +37,7 @@ def held_places(slots: Slots, kind: str, first: int, end: int) -> HeldPlaces | N
 
 
 def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Honoured:
-    """What the note of deleted topics comes to for these queues, given by topic and places."""
+    """The note of deleted topics applied to these queues, given by topic and places."""
     queues = list(held)
     before, leaving = {}, [False] * len(queues)
     for topic, one in noted.items():
@@ -47,9 +48,9 @@ def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Hono
     return Honoured(before, leaving)
 
 
-def deleted_before(root: str, queues: Iterable[QueueFiles]) -> dict[str, int]:
+def deleted_before(disk: ReadableDisk, root: str, queues: Iterable[QueueFiles]) -> dict[str, int]:
     """By topic, before which offset of the log it has no messages, as a reader of these queues has it."""
-    noted = deleted_topics(root)
+    noted = deleted_topics(disk, root)
     if not noted:
         return {}
     held = [(queue.topic, places) for queue in queues if queue.topic in noted and (places := _places(queue))]

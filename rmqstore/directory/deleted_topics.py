@@ -7,7 +7,6 @@ import numpy as np
 from rmqstore.errors import Corrupt
 from rmqstore.files.disk import ReadableDisk, read_small
 from rmqstore.files.filesystem import join
-from rmqstore.files.reading import LOCAL
 from rmqstore.formats.broker_json import TEXT_SIZE_MAX
 from rmqstore.formats.deleted_topics import (
     DELETED_TOPICS_FILE,
@@ -16,16 +15,17 @@ from rmqstore.formats.deleted_topics import (
     read_deleted_topics,
 )
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import CONFIG_ROOM
 from rmqstore.records.vectors import Records
 
 
 def note_path(root: str) -> str:
     """The file."""
-    return join(root, "config", DELETED_TOPICS_FILE)
+    return join(root, CONFIG_ROOM, DELETED_TOPICS_FILE)
 
 
 def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, DeletedTopic], list[str]]:
-    """What is noted, and what is to be said about it: of a file that cannot be read nothing is known.  Raises
+    """The topics that are noted, and warnings: of a file that cannot be read nothing is known.  Raises
     OSError.
     """
     path = note_path(root)
@@ -38,7 +38,7 @@ def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, Delete
         return {}, [f"{path} cannot be read ({damage.reason}): topics that were deleted may come back"]
 
 
-def deleted_topics(root: str, disk: ReadableDisk = LOCAL) -> DeletedTopics:
+def deleted_topics(disk: ReadableDisk, root: str) -> DeletedTopics:
     """The topics that this engine deleted, for readers; none where the note cannot be read."""
     return {} if disk.is_directory(note_path(root)) else load_deleted_topics(disk, root)[0]
 

@@ -1,18 +1,16 @@
-"""What stands in a queue's entries as tags code: the hash of TAGS, or an address in extension files
+"""The tags codes of a queue's entries: the hash of TAGS, or an address in extension files
 (consumequeue_ext).
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.layouts import EXTENSION_ROOM
 from rmqstore.directory.listing import stored_files
 from rmqstore.directory.queue_files import SIMPLE
 from rmqstore.files.disk import ReadableDisk, join, read_part
-from rmqstore.files.reading import LOCAL
 from rmqstore.formats import names, sys_flag
 from rmqstore.formats.message_columns import Ints, Located, Mask
-from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.formats.names import EXTENSION_ROOM, QueueKey, is_light_queue
 from rmqstore.formats.queue_extension import (
     EXTENSION_HEAD,
     UNIT_SIZE_MAX,
@@ -23,7 +21,7 @@ from rmqstore.formats.queue_extension import (
 from rmqstore.records.dispatch_rules import tags_codes
 
 
-def holds_tag_hashes(root: str, key: QueueKey, kind: str, disk: ReadableDisk = LOCAL) -> bool:
+def holds_tag_hashes(disk: ReadableDisk, root: str, key: QueueKey, kind: str) -> bool:
     """Whether every tags code of a span's entries is the hash of its record's own TAGS.
 
     Not so in the schedule topic (delivery times), in light queues (other topics' records), in queues of inner batches
@@ -44,7 +42,7 @@ def contradicted(located: Located, codes: Ints) -> Mask:
     return other
 
 
-def resolve_extensions(root: str, key: QueueKey, entries: npt.NDArray[np.void], disk: ReadableDisk = LOCAL) -> None:
+def resolve_extensions(disk: ReadableDisk, root: str, key: QueueKey, entries: npt.NDArray[np.void]) -> None:
     """Puts the tags codes of extension units in place of their addresses; an address that leads nowhere stays as it
     is.
     """

@@ -1,43 +1,130 @@
 """Where things stand below a store's root, and which layouts of RocketMQ tell of themselves there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rmqstore.files.disk import ReadableDisk, join, read_small
-from rmqstore.files.reading import LOCAL
-from rmqstore.formats import names
+from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files, stored_files
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small
+from rmqstore.formats import dledger, message, names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
+from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS
 
-# The directories of a root that hold queues: of plain ones, of batches, and the extension units of entries.
-PLAIN_ROOM, BATCH_ROOM, EXTENSION_ROOM = QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
-# The directory of a DLedger group begins so.
-LEDGER_PREFIX = "dledger-"
+# The directory of a DLedger group begins so, and holds these.
+_LEDGER_PREFIX = "dledger-"
+_LEDGER_ROOMS = ("data", "index")
 # Directories of a root that hold files with numbers for names and are no commitlog.
-_NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", "index", "config", "compaction"))
+_NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", INDEX_ROOM, CONFIG_ROOM, "compaction"))
 
 
-def log_candidates(root: str, children: Iterable[str]) -> list[str]:
-    """The paths of those directories of a root that may be commitlogs by their names: `commitlog`, and of a broker with
-    several paths (storePathCommitLog) whatever they are called.
+def logs_below(disk: ReadableDisk, root: str) -> dict[str, Numbered]:
+    """The directories of a root that hold files of its commitlog, by path, with what stands in them: `commitlog`, and
+    those of a broker with several paths (storePathCommitLog), whatever they are called.
+
+    A directory of another name that holds a file of which `commitlog` has one as well is a copy, whatever it is called:
+    of two files for one part of the log the store's own counts.
+
+    Numbered files alone are no log: queues have them too.  Of a directory of another name one file must begin as
+    a log's does, or all with nothing yet; or one must follow a file of a directory that is a log, or go before one, as
+    a file does whose first record is damaged.
     """
-    return [join(root, name) for name in children if name not in _NO_LOGS and not name.startswith(LEDGER_PREFIX)]
+    own = join(root, LOG_ROOM)
+    candidates = {
+        path: found
+        for name, path in directories(disk, root)
+        if name not in _NO_LOGS and not name.startswith(_LEDGER_PREFIX)
+        if path == own or has_numbered(disk, path)
+        for found in (numbered_files(disk, path),)
+        if any(file.size for file in found.files)
+    }
+    starts = {file.start for file in candidates[own].files} if own in candidates else set[int]()
+    candidates = {
+        path: found
+        for path, found in candidates.items()
+        if path == own or starts.isdisjoint(file.start for file in found.files)
+    }
+    logs = {path for path, found in candidates.items() if path == own or _begins_as_log(disk, found.files)}
+    while more := [path for path in candidates.keys() - logs
+                   if any(_adjoin(candidates[path].files, candidates[log].files) for log in logs)]:  # fmt: skip
+        logs.update(more)
+    return {path: found for path, found in candidates.items() if path in logs}
 
 
-def is_rocksdb(root: str, disk: ReadableDisk = LOCAL) -> bool:
+def _begins_as_log(disk: ReadableDisk, files: Iterable[StoredFile]) -> bool:
+    """Whether one of these files begins as a commitlog file does, or all with nothing yet."""
+    is_blank = True
+    for file in files:
+        if not file.size:
+            continue
+        head = _head(disk, file.path, message.BLANK.size)
+        if head is None or is_log_head(head):
+            return True
+        is_blank = is_blank and not any(head)
+    return is_blank
+
+
+def _adjoin(files: Iterable[StoredFile], others: Iterable[StoredFile]) -> bool:
+    """Whether one of these files ends where one of the others begins, or begins where one ends."""
+    starts, ends = {file.start for file in files if file.size}, {file.end for file in files if file.size}
+    return any(file.size and (file.start in ends or file.end in starts) for file in others)
+
+
+def _head(disk: ReadableDisk, path: str, size: int) -> bytes | None:
+    """The first bytes of a file; nothing of one that its owner deleted; None where they cannot be read, so that whoever
+    reads the file tells why.
+    """
+    try:
+        return read_part(disk, path, 0, size)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+
+
+def is_log_head(head: bytes) -> bool:
+    """Whether a record, or the blank that fills up a file, begins so."""
+    magics = (*message.MESSAGE_MAGICS, message.MAGIC_BLANK)
+    return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
+
+
+def find_ledger(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) -> str | None:
+    """The path that tells of DLedger: a directory of its group below `root`, beside no commitlog or with data; `root`
+    where it is the directory of a node, or `data` or `index` in one; or the first of `log_files`, wherever they lie,
+    if it is one of DLedger's.  None elsewhere.
+    """
+    for name, path in directories(disk, root):
+        if name.startswith(_LEDGER_PREFIX) and (not log_files or stored_files(disk, join(path, "data"))):
+            return path
+    parent, _, name = root.rpartition("/")
+    if _is_ledger_node(disk, root) or (name in _LEDGER_ROOMS and _is_ledger_node(disk, parent or "/")):
+        return root
+    if log_files and dledger.is_entry(
+        _head(disk, log_files[0].path, dledger.ENTRY_HEAD.size) or b"", log_files[0].start
+    ):
+        return log_files[0].path
+    return None
+
+
+def _is_ledger_node(disk: ReadableDisk, directory: str) -> bool:
+    """Whether both rooms hold files by number of bytes; the index of a store is named by times."""
+    return all(stored_files(disk, join(directory, room)) for room in _LEDGER_ROOMS)
+
+
+def is_rocksdb(disk: ReadableDisk, root: str) -> bool:
     """Whether consumequeue/ is a RocksDB database (storeType=defaultRocksDB) and not directories of entries."""
     return disk.exists(join(root, PLAIN_ROOM, "CURRENT"))
 
 
-def load_checkpoint(root: str, disk: ReadableDisk = LOCAL, *, past_directories: bool = True) -> Checkpoint | None:
-    """What the checkpoint file says, zeros where it is cut short; None where there is none.  Raises as `read_small`.
+def load_checkpoint(disk: ReadableDisk, root: str, *, past_directories: bool = True) -> Checkpoint | None:
+    """The fields of the checkpoint file, zeros where it is cut short; None where there is none.  Raises as
+    `read_small`.
 
-    `past_directories`: a directory of that name counts as none, for whoever will not put a file in its place.
+    `past_directories`: a directory of that name counts as none, for callers that will not put a file in its place.
     """
     path = join(root, names.CHECKPOINT_FILE)
-    data = None if past_directories and disk.is_directory(path) else read_small(disk, path, FILE_SIZE)
+    data = read_small(disk, path, FILE_SIZE, past_directories=past_directories)
     return None if data is None else read_checkpoint(data)
 
 
-def root_hint(root: str, children: Iterable[str], disk: ReadableDisk = LOCAL) -> str:
-    """What to say of a directory that is no store: one of the directories in it may have been meant."""
-    nested = [name for name in children if disk.is_directory(join(root, name, "commitlog"))]
+def root_hint(disk: ReadableDisk, root: str, children: Iterable[str]) -> str:
+    """The end of an error about a directory that is no store: the directory in it that may have been meant."""
+    nested = [name for name in children if disk.is_directory(join(root, name, LOG_ROOM))]
     return f"did you mean {join(root, nested[0])}?" if nested else names.LOG_WANTED

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmqstore.files.disk import ReadableDisk, StoredFile, join
+from rmqstore.errors import NotAStore
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join
 from rmqstore.formats import names
 
 
@@ -43,6 +44,35 @@ def stored_files(
     return tuple(found if len(found) < 2 else sorted(found, key=lambda file: file.start))
 
 
+def has_numbered(disk: ReadableDisk, directory: str) -> bool:
+    """Whether a name in a directory is a number; what else stands there, links that lead in a circle among it, is not
+    looked at.
+    """
+    return any(names.parse_start(name) is not None for name in disk.names(directory))
+
+
+def is_log_directory(disk: ReadableDisk, directory: str) -> bool:
+    """Whether a directory holds commitlog files by their names."""
+    return has_numbered(disk, directory) and bool(stored_files(disk, directory))
+
+
+def seen_entries(disk: ReadableDisk, directory: str) -> Sequence[DirectoryEntry]:
+    """The names in a directory, sorted: links that lead round in a circle, and what else cannot be
+    looked at, are left out, for whoever asks for no messages there.  Raises NotAStore if it may not be read.
+    """
+    try:
+        return disk.entries(directory)
+    except NotAStore:
+        found = []
+        for name in disk.names(directory):
+            path = join(directory, name)
+            version = disk.version_of(path)
+            if version:
+                is_link = disk.real_path(path) != join(disk.real_path(directory), name)
+                found.append(DirectoryEntry(name, version[1], disk.is_directory(path), is_link=is_link))
+        return found
+
+
 def usual_size(series: Sequence[Sequence[StoredFile]], is_used: Callable[[StoredFile], bool] | None = None) -> int:
     """The length that files of some series have by setting: most files, and most distances between starts, agree on
     it; 0 without files.  With `is_used`, one of them must be in use: a crash leaves a file that was being made with any
@@ -56,6 +86,11 @@ def usual_size(series: Sequence[Sequence[StoredFile]], is_used: Callable[[Stored
         if is_used is None or any(file.size == size and is_used(file) for file in listed):
             return size
     return 0
+
+
+def file_with(files: Sequence[StoredFile], number: int) -> StoredFile | None:
+    """The file of a series that has room for that byte of it, the later of two that overlap; None if none does."""
+    return next((file for file in reversed(files) if file.start <= number < file.end), None)
 
 
 def directories(disk: ReadableDisk, directory: str) -> Iterator[tuple[str, str]]:

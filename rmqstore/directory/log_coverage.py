@@ -31,7 +31,7 @@ def is_covered(store: StoreView, file: StoredFile) -> bool:
     """Whether every record of a log file that belongs to a consume queue has its entry.
 
     Records of a topic that was deleted are none: it is not in the broker's configuration and has no directory, or its
-    present queue begins behind them.
+    present queue begins after them.
     """
     if file.size != store.log.file_size:
         return False

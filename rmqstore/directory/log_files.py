@@ -7,8 +7,7 @@ import numpy as np
 
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, shrunk
-from rmqstore.files.reading import LOCAL
+from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, reason_of, shrunk
 from rmqstore.formats.message_columns import Bytes, Ints
 
 # Pages of a mapping are given back to the system in strides of this size.
@@ -41,8 +40,8 @@ class LogView(LogSpace):
     """
 
     def __init__(
-        self, files: Sequence[StoredFile], mapped_below: int, end: int, deleted_before: Mapping[str, int] | None = None,
-        disk: ReadableDisk = LOCAL,
+        self, disk: ReadableDisk, files: Sequence[StoredFile], mapped_below: int, end: int,
+        deleted_before: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(disk, files, end=end)
         self.mapped_below = mapped_below if disk.can_map else 0
@@ -82,7 +81,7 @@ class LogView(LogSpace):
             if len(data) < end - offset:
                 raise shrunk(file.path, end - file.start)
         except OSError as error:
-            raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
+            raise DataLost("commitlog", (offset, end), None, file.path, reason_of(error)) from None
         return np.frombuffer(data, np.uint8), 0
 
     def require_whole(self, offset: int) -> None:
@@ -96,7 +95,7 @@ class LogView(LogSpace):
         try:
             self._mapped(number, end - file.start)
         except OSError as error:
-            raise DataLost("commitlog", (offset, end), None, file.path, error.strerror or str(error)) from None
+            raise DataLost("commitlog", (offset, end), None, file.path, reason_of(error)) from None
 
     def gather(self, offsets: Ints, sizes: Ints) -> Iterator[Gathered]:
         """Pages for records at `offsets` (int64[n]) of `sizes` bytes, in order, a run of rows in one file at a time.
@@ -134,7 +133,7 @@ class LogView(LogSpace):
             page, positions = _read_clustered(source, offsets - file.start, sizes, (size, self.disk.read_gap))
             return Gathered(rows, page, positions, file)
         except OSError as error:
-            return Gathered(rows, nothing, offsets, file, error.strerror or str(error))
+            return Gathered(rows, nothing, offsets, file, reason_of(error))
 
     def _mapped(self, number: int, size: int) -> Bytes | None:
         """The first bytes of a file that is mapped; None for one that is read.  Raises OSError."""
@@ -147,7 +146,7 @@ class LogView(LogSpace):
         return np.frombuffer(mapped, np.uint8)[:size]
 
     def _give_back(self, number: int, position: int) -> None:
-        """Drops the pages behind a reader that moves forward, so that memory stays bounded by the stride."""
+        """Drops the pages that a reader moving forward has passed, so that memory stays bounded by the stride."""
         touched = self._touched.setdefault(number, position)
         if position < touched:
             self._touched[number] = position

@@ -2,7 +2,7 @@
 
 An entry or two are looked at where all is well.  Only where no entry leads to a record of its own, and the log itself
 is sound at its beginning, with a record that no queue knows, are they of two stores: damage leaves some of that as it
-was.  Whoever recovers such a store would make all queues from the wrong log, and a reader would mix the two.
+was.  A recovery of such a store would make all queues from the wrong log, and a reader would mix the two.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,11 @@ from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import BATCH, QueueFiles, first_behind, holds_message
 from rmqstore.errors import NotAStore
 from rmqstore.files.disk import directory_of
+from rmqstore.formats import message
 from rmqstore.formats.names import QueueKey
 
 _QUEUES_MAX = 8
+_HEAD_SIZE = message.BLANK.size
 _LEAST = 2  # entries that lead astray: a single one may be damaged
 
 
@@ -27,11 +29,14 @@ class _Astray(NamedTuple):
     offset: int
 
 
-def require_own_log(root: str, log: LogSpace, queues: Mapping[QueueKey, QueueFiles], advice: str) -> None:
+def require_own_log(
+    root: str, log: LogSpace, queues: Mapping[QueueKey, QueueFiles], advice: str, *, was_killed: bool = False
+) -> None:
     """Raises NotAStore for the store at `root` if its entries and records contradict each other throughout; `advice`
-    ends what it says.  Raises as the queues and the log do when they are read.
+    ends what it says.  Of a store that `was_killed` entries that lead to where nothing stands contradict nothing.
+    Raises as the queues and the log do when they are read.
     """
-    astray = _all_astray(log, queues)
+    astray = _all_astray(log, queues, was_killed)
     if len(astray) < _LEAST or not _begins_unknown(log, queues):
         return
     queue, slot, offset = astray[0]
@@ -43,7 +48,7 @@ def require_own_log(root: str, log: LogSpace, queues: Mapping[QueueKey, QueueFil
     )
 
 
-def _all_astray(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> list[_Astray]:
+def _all_astray(log: LogSpace, queues: Mapping[QueueKey, QueueFiles], was_killed: bool) -> list[_Astray]:
     """The entries looked at that lead to no record of their own; none as soon as a single entry does."""
     found = []
     for queue, slot in _some_entries(log, queues):
@@ -53,6 +58,8 @@ def _all_astray(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> list[_A
             continue
         if is_backed(queue, slot, entry[0], log):
             return []
+        if was_killed and not any(log.read(offset, _HEAD_SIZE)):
+            continue  # a power cut takes records whose entries are on the disk already
         found.append(_Astray(queue, slot, offset))
     return found
 

@@ -1,8 +1,10 @@
-"""Where the entries of a queue end when zeros stand in the middle of its files: behind the last its record backs."""
+"""Where the entries of a queue end when zeros stand in the middle of its files: after the last that its record
+backs.
+"""
 
 import numpy as np
 
-from rmqstore.directory.batch_units import behind, settled
+from rmqstore.directory.batch_units import settled, unit_end
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import BATCH, QueueFiles, holds_message, is_valid_entry
@@ -12,7 +14,7 @@ from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.record_crc import verify_property_crc
 from rmqstore.records.light_queues import LIGHT_QUEUE_ID, light_places
 
-# So many of the last entries behind a hole are tried one by one before the last good one is looked for by halving.
+# So many of the last entries after a hole are tried one by one before the last good one is looked for by halving.
 _TRIES = 16
 _BLOCK_SLOTS = 4096
 # Units at either end of a batch queue that are looked at together.
@@ -20,9 +22,9 @@ SETTLED_BLOCK = 64
 
 
 def sound_end(queue: QueueFiles, view: LogView) -> int:
-    """The slot behind the last entry of a queue.
+    """The slot after the last entry of a queue.
 
-    One behind unreadable entries counts only if it points behind those before them and its record says that it is of
+    An entry after unreadable ones counts only if it points beyond those before them and its record says that it is of
     this queue and has this queue offset: a queue that was cut and not erased has others there.  Of a batch queue the
     last unit is one that `batch_units.settled` lets stand.  Raises DataLost.
     """
@@ -42,7 +44,7 @@ def _settled_end(queue: QueueFiles, end: int, view: LogView) -> int:
 
 def _entries_end(queue: QueueFiles, view: LogView) -> int:
     end = queue.unbroken_end()
-    for slots, entries in queue.behind(end):
+    for slots, entries in queue.written_after(end):
         last = len(slots)
         for row in range(last - 1, max(last - _TRIES, 0) - 1, -1):
             if is_backed(queue, int(slots[row]), entries[row], view):
@@ -54,16 +56,16 @@ def _entries_end(queue: QueueFiles, view: LogView) -> int:
 
 
 def batch_end(queue: QueueFiles, end: int, view: LogView) -> int:
-    """The queue offset behind the last batch of the units before slot `end`; 0 if there is none.  Raises DataLost."""
+    """The queue offset after the last batch of the units before slot `end`; 0 if there is none.  Raises DataLost."""
     low = max(end - SETTLED_BLOCK, queue.first_slot())
     _, units = settled(queue, queue.read(low, max(low, end)), view)
-    return behind(units[-1]) if len(units) else 0
+    return unit_end(units[-1]) if len(units) else 0
 
 
 def batch_begin(queue: QueueFiles, start: int, end: int, view: LogView) -> int:
     """The queue offset of the first batch of the units [start, end).
 
-    Of units in front that cannot be believed something is missing: then it is less than that of the first that can.
+    If the first units cannot be believed, messages are missing: the answer then is less than the first credible one's.
     Raises DataLost.
     """
     rows, units = settled(queue, queue.read(start, min(start + SETTLED_BLOCK, end)), view)
@@ -74,8 +76,8 @@ def batch_begin(queue: QueueFiles, start: int, end: int, view: LogView) -> int:
 
 
 def lost_unit(queue: QueueFiles, end: int, view: LogView) -> int | None:
-    """Where the first unit of a batch queue leads of which none counts (`end` is that of those that do), if no sound
-    record of another queue stands there; else None.  Raises DataLost.
+    """The log offset that the first unit leads to, in a batch queue none of whose units counts (`end` is the end of
+    those that do), if no sound record of another queue stands there; else None.  Raises DataLost.
     """
     first = queue.first_slot()
     units = queue.read(first, first + 1) if end <= first and queue.files else None

@@ -7,16 +7,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.layouts import BATCH_ROOM, PLAIN_ROOM
 from rmqstore.directory.listing import directories, stored_files
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
-from rmqstore.files.reading import LOCAL
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, reason_of
 from rmqstore.files.zeros import seems_zero
 from rmqstore.formats import batch_queue_entry, names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import BATCH_ROOM, PLAIN_ROOM, QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid
 
 SIMPLE = "SimpleCQ"
@@ -36,8 +34,8 @@ _LAYOUTS: dict[str, Layout] = {SIMPLE: QUEUE_ENTRY, BATCH: BATCH_QUEUE_ENTRY}
 class QueueFiles:
     """The files of one queue as listed: `kind` is SimpleCQ (20-byte entries) or BatchCQ (46-byte units).
 
-    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.  Whoever else
-    may own the store can take files away meanwhile: then methods raise DataLost, which names the slots.
+    A *slot* is the n-th entry of the files' address space.  In a SimpleCQ queue it is the queue offset.  The store's
+    owner may take files away meanwhile: then methods raise DataLost, which names the slots.
     """
 
     root: str
@@ -45,7 +43,7 @@ class QueueFiles:
     queue_id: int
     kind: str
     files: tuple[StoredFile, ...]
-    disk: ReadableDisk = field(default=LOCAL, compare=False, repr=False)
+    disk: ReadableDisk = field(compare=False, repr=False)
 
     @property
     def directory(self) -> str:
@@ -79,13 +77,13 @@ class QueueFiles:
         return np.frombuffer(data.ljust((last - first) * size, b"\0"), self.layout.dtype)
 
     def written_end(self) -> int:
-        """The slot behind the last written entry, those behind a hole that rise above it included; the first slot when
-        nothing is written.
+        """One past the slot number of the last written entry; the first slot when nothing is written.
 
-        Entries behind a hole may be left from before the queue was cut: `survey` holds them against their records.
+        Entries after a hole of zeros count as well where their log offsets rise above those before it.  They may be
+        left from before the queue was cut: `survey` holds them against their records.
         """
         end = self.unbroken_end()
-        return next((int(slots[-1]) + 1 for slots, _ in self.behind(end)), end)
+        return next((int(slots[-1]) + 1 for slots, _ in self.written_after(end)), end)
 
     def unbroken_end(self) -> int:
         """As `written_end`, in a queue whose files have no holes.
@@ -102,15 +100,23 @@ class QueueFiles:
         """The slot after the last written entry of one file, by halving; the file's first slot when nothing is
         written.
         """
+        return self.end_and_head(file, 0)[0]
+
+    def end_and_head(self, file: StoredFile, size_max: int) -> tuple[int, bytes]:
+        """`end_in`, and what is written of the file up to there if that is at most `size_max` bytes, else b""."""
         size = self.layout.size
         first, end = file.start // size, file.end // size
         try:
             source = self.disk.open(file.path)
             try:
                 if file.size <= _READ_WHOLE_SIZE and not file.start % size:
-                    written = self._written(source.read(0, file.size))
-                    return first + halved(0, len(written), written.__getitem__)
-                return halved(first, end, lambda slot: any(self._written(source.read(slot * size - file.start, size))))
+                    data = source.read(0, file.size)
+                    written = self._written(data)
+                    count = halved(0, len(written), written.__getitem__)
+                    return first + count, data[: count * size] if count * size <= size_max else b""
+                end = halved(first, end, lambda slot: any(self._written(source.read(slot * size - file.start, size))))
+                written_size = end * size - file.start
+                return end, source.read(0, written_size) if 0 < written_size <= size_max else b""
             finally:
                 source.close()
         except OSError as error:
@@ -122,9 +128,9 @@ class QueueFiles:
         written: list[bool] = _WRITTEN[self.kind](entries).tolist()
         return written
 
-    def behind(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
-        """The entries at or behind slot `end` that hold messages and point behind the entry before `end`, with their
-        slots: a file at a time, the newest first, none empty.
+    def written_after(self, end: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
+        """The entries from slot `end` on that hold messages and point beyond the entry before `end`, with their slots:
+        a file at a time, the newest first, none empty.
 
         Files are not read whole to find that there are none: see zeros.seems_zero.
         """
@@ -168,12 +174,12 @@ class QueueFiles:
             raise self.lost(file, wanted, error) from None
 
     def lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
-        return DataLost(f"{self.topic}/{self.queue_id}", wanted, None, file.path, error.strerror or str(error))
+        return DataLost(f"{self.topic}/{self.queue_id}", wanted, None, file.path, reason_of(error))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnQueueFiles(QueueFiles):
-    """The same for the owner of the store: no file goes without him, so an error of the disk is raised as it is."""
+    """The same for the owner of the store: it alone removes files, so an error of the disk is raised as it is."""
 
     def lost(self, file: StoredFile, wanted: tuple[int, int], error: OSError) -> Exception:
         del file, wanted
@@ -213,10 +219,10 @@ def leading_blanks(slots: Slots, first: int, end: int) -> int:
     return halved(first, end, lambda slot: bool(is_pre_blank(slots.read(slot, slot + 1))[0])) - first
 
 
-def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]:
+def find_queues(disk: ReadableDisk, root: str) -> tuple[QueueFiles, ...]:
     """Every queue of a store whose directory has a readable name, by topic and queue id; those without files as well.
 
-    Where a topic has queues of both kinds those of batches count, as for whoever writes: RocketMQ 4 makes plain ones of
+    Where a topic has queues of both kinds those of batches count, as for the writer: RocketMQ 4 makes plain ones of
     the same messages.
     """
     found = [
@@ -229,18 +235,19 @@ def find_queues(root: str, disk: ReadableDisk = LOCAL) -> tuple[QueueFiles, ...]
     return tuple(sorted(kept, key=lambda queue: (queue.topic, queue.queue_id)))
 
 
-def topic_directories(root: str, disk: ReadableDisk = LOCAL) -> set[str]:
+def topic_directories(disk: ReadableDisk, root: str) -> set[str]:
     """Names of all directories that may hold queues of a topic, of either kind."""
     return {name for room in _DIRECTORIES.values() for name, _ in directories(disk, join(root, room))}
 
 
-def queues_of(root: str, topic: str, kind: str, disk: ReadableDisk = LOCAL) -> list[QueueFiles]:
+def queues_of(disk: ReadableDisk, root: str, topic: str, kind: str) -> list[QueueFiles]:
     """The queues of one kind of a topic, in no order; none of a name that no topic has."""
     if not names.is_topic_name(topic):
         return []
-    found = directories(disk, join(root, _DIRECTORIES[kind], topic))
-    numbers = (names.parse_queue_id(name) for name, _ in found)
-    return [open_queue(root, topic, queue_id, kind, disk) for queue_id in numbers if queue_id is not None]
+    listed = _topic_directory(disk, topic, join(root, _DIRECTORIES[kind], topic))
+    return [
+        QueueFiles(root, topic, queue_id, kind, stored_files(disk, path), disk) for _, queue_id, path in listed.queues
+    ]
 
 
 def queue_directory(root: str, key: QueueKey, kind: str) -> str:
@@ -256,18 +263,39 @@ class QueueDirectory(NamedTuple):
     path: str
 
 
+class TopicDirectory(NamedTuple):
+    """The queue directories of a topic.  `holds_queues_alone`: nothing else is there."""
+
+    topic: str
+    queues: list[QueueDirectory]
+    holds_queues_alone: bool
+
+
 def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[QueueDirectory]:
     """Each directory of a queue with a readable name."""
+    for listed in listed_topics(disk, root, kind):
+        yield from listed.queues
+
+
+def listed_topics(disk: ReadableDisk, root: str, kind: str) -> Iterator[TopicDirectory]:
+    """The directory of each topic with a readable name."""
     for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
         if not names.is_topic_name(topic):
             continue
-        for name, path in directories(disk, directory):
-            queue_id = names.parse_queue_id(name)
-            if queue_id is not None:
-                yield QueueDirectory(topic, queue_id, path)
+        yield _topic_directory(disk, topic, directory)
 
 
-def open_queue(root: str, topic: str, queue_id: int, kind: str, disk: ReadableDisk = LOCAL) -> QueueFiles:
+def _topic_directory(disk: ReadableDisk, topic: str, directory: str) -> TopicDirectory:
+    queues, holds_queues_alone = [], True
+    for entry in disk.entries(directory):
+        queue_id = names.parse_queue_id(entry.name) if entry.is_directory else None
+        if queue_id is not None:
+            queues.append(QueueDirectory(topic, queue_id, join(directory, entry.name)))
+        holds_queues_alone &= queue_id is not None
+    return TopicDirectory(topic, queues, holds_queues_alone)
+
+
+def open_queue(disk: ReadableDisk, root: str, topic: str, queue_id: int, kind: str) -> QueueFiles:
     """The files of one queue as they are now."""
     files = stored_files(disk, queue_directory(root, (topic, queue_id), kind))
     return QueueFiles(root, topic, queue_id, kind, files, disk)
@@ -307,10 +335,10 @@ def entries_between(queue: QueueFiles, slots: tuple[int, int], low: int, high: i
 
 
 def first_behind(queue: QueueFiles, first: int, last: int, offset: int) -> int:
-    """The first slot of [first, last) whose entry holds a message at or behind an offset of the log; `last` if none
+    """The first slot of [first, last) whose entry holds a message at or after an offset of the log; `last` if none
     does.
 
-    By halving: offsets rise along a queue.  Slots that are not written tell nothing: the next message behind them does.
+    By halving: offsets rise along a queue.  Slots that are not written tell nothing: the next message after them does.
     """
     found = last
     while first < last:

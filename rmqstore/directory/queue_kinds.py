@@ -17,7 +17,7 @@ Bitmaps = Callable[["RecordBatch"], Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKinds:
-    """What is switched on; a store that has queues of a kind goes on with them whatever is said here.
+    """The kinds that are switched on; a store that has queues of a kind goes on with them whatever is said here.
 
     `multi_dispatch`: light queues (RocketMQ: enableMultiDispatch and enableLmq), at most `light_queue_max` of them.
     `extension`: entries point to extension units (enableConsumeQueueExt), `bitmaps` fills in theirs.  `is_batch_topic`
@@ -45,7 +45,7 @@ PLAIN_ONLY = QueueKinds()
 
 
 class BatchTopics:
-    """Which topics have batch queues, for who writes to a store: those that `is_told` says, the table of topics, and
+    """Which topics have batch queues, for the writer of a store: those that `is_told` says, the table of topics, and
     those that were `found` to have them when the store was opened, until they are forgotten.
     """
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.queue_files import BATCH, QueueFiles, is_valid_entry
-from rmqstore.files.disk import StoredFile, read_part
+from rmqstore.directory.queue_files import BATCH, QueueFiles, is_valid_entry, leading_blanks
+from rmqstore.files.disk import StoredFile
 from rmqstore.formats import names
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.names import QueueKey
+from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, is_pre_blank
 
+# By it a pre-blank entry is known.
+_PRE_BLANK = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)[: QUEUE_ENTRY.offset["tags_code"]]
 # What is written of a queue is kept up to this size: a plan asks a queue some ten times, and there may be 100,000.
 _KEPT_SIZE = 1024
 
@@ -25,6 +28,7 @@ class QueueView:
     queue: QueueFiles
     bad_files: list[tuple[StoredFile, str]] = field(default_factory=list)
     end: int = 0
+    has_strays: bool = False  # something that is no file of it lies in its directory
     _kept: bytes | None = None  # what is written in its only file
 
     @property
@@ -72,6 +76,11 @@ class QueueView:
         """The first slot that the files have room for; 0 without files."""
         return self.queue.first_slot()
 
+    @property
+    def kept(self) -> bytes | None:
+        """All that is written of a small queue in one file, None of any other."""
+        return self._kept
+
     def settle(self, file_size: int) -> None:
         """Sets aside what RocketMQ stumbles over, and finds the end of what is written."""
         files = list(self.queue.files)
@@ -80,28 +89,24 @@ class QueueView:
             apart = number > 0 and file.start != files[number - 1].start + file_size
             if broken or apart:
                 reason = f"{file.size} bytes instead of {file_size}" if broken else "the file before it is missing"
-                self.bad_files += [(file, reason)] + [(later, "behind such a file") for later in files[number + 1 :]]
+                self.bad_files += [(file, reason)] + [(later, "after such a file") for later in files[number + 1 :]]
                 del files[number:]
                 break
-        while files and (end := self.queue.end_in(files[-1])) == files[-1].start // self.layout.size:
+        end, head = 0, b""
+        while files:
+            end, head = self.queue.end_and_head(files[-1], _KEPT_SIZE)
+            if end > files[-1].start // self.layout.size:
+                break
             self.bad_files.append((files.pop(), "nothing is written in it"))
         self.end = end if files else 0
         if len(files) != len(self.queue.files):
             self.queue = replace(self.queue, files=tuple(files))
-        self._keep()
+        self._kept = head if len(files) == 1 and head and not files[0].start % self.layout.size else None
 
     def set_aside(self, reason: str) -> None:
         """Lets none of its files count."""
         self.bad_files += [(file, reason) for file in self.files]
         self.queue, self.end, self._kept = replace(self.queue, files=()), 0, None
-
-    def _keep(self) -> None:
-        """Keeps what is written of a small queue."""
-        if len(self.files) != 1 or self.files[0].start % self.layout.size:
-            return
-        size = self.end * self.layout.size - self.files[0].start
-        if size <= _KEPT_SIZE:
-            self._kept = read_part(self.queue.disk, self.files[0].path, 0, size)
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
         """Entries of slots [first, last) as far as they are written and in a file; structured, the layout's dtype."""
@@ -114,11 +119,14 @@ class QueueView:
         return self._entries(self._kept[low * size - start : high * size - start])
 
     def slot_at(self, offset: int) -> int:
-        """The first slot whose message stands at or behind `offset` of the log, by halving; `end` if none does.
+        """The first slot whose message stands at or after `offset` of the log, by halving; `end` if none does.
 
-        A slot that is not written counts as behind: a power cut may leave such holes among the newest entries, and what
-        follows a hole is written again.  (A reader, who writes nothing, goes on behind it: `queue_files.first_behind`.)
+        A slot that is not written counts as after it: a power cut may leave such holes among the newest entries, and
+        what follows a hole is written again.  (A reader, which writes nothing, goes on past it:
+        `queue_files.first_behind`.)
         """
+        if offset <= 0:
+            return self.first  # nothing stands before the log
         if self._kept is not None:
             return self._kept_slot_at(self._kept, offset)
         size = self.layout.size
@@ -140,8 +148,18 @@ class QueueView:
                 source.close()
         return self.first
 
+    def leading_blanks(self) -> int:
+        """How many of the entries only fill the room before the first real one; none where the very first is real."""
+        if self._kept is not None:
+            is_filled = self._kept.startswith(_PRE_BLANK)
+        else:
+            is_filled = bool(is_pre_blank(self.read(self.first, self.first + 1)).any())
+        return leading_blanks(self, self.first, self.end) if is_filled else 0
+
     def _kept_slot_at(self, kept: bytes, offset: int) -> int:
         """`slot_at` by what is kept."""
+        if not self.is_batch:
+            return self.first + _slot_at(kept, offset)
         entries = self._entries(kept)
         is_older = is_valid_entry(self.queue.kind, entries) & (entries["physical_offset"] < offset)
         low, high = 0, len(entries)
@@ -154,3 +172,15 @@ class QueueView:
         """The entries of a byte run; a cut last one is left out."""
         layout = self.layout
         return np.frombuffer(data, layout.dtype, count=len(data) // layout.size)
+
+
+def _slot_at(kept: bytes, offset: int) -> int:
+    """`slot_at` among the plain entries of a byte run: without vectors, which cost more than a few entries."""
+    size = QUEUE_ENTRY.size
+    count = len(kept) // size
+    low, high = 0, count
+    while low < high:
+        middle = high - 1 if high == count else (low + high) // 2
+        place, record_size, _ = QUEUE_ENTRY.struct.unpack_from(kept, middle * size)
+        low, high = (middle + 1, high) if 0 <= place < offset and record_size > 0 else (low, middle)
+    return low

@@ -6,16 +6,18 @@ and many other programs hold numbered files, `index/` and `config/`, too.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.layouts import LEDGER_PREFIX, QUEUE_ROOMS, is_rocksdb, root_hint
+from rmqstore.directory.layouts import find_ledger, is_log_head, is_rocksdb, logs_below, root_hint
+from rmqstore.directory.listing import Numbered, numbered_files
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
+from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS
 from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
 
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
@@ -58,18 +60,18 @@ def require_store(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> tuple
     return tuple(join(root, name) for name in found.foreign)
 
 
-def found_store(path: StorePath, log_paths: Paths = ()) -> str:
-    """The root of the store at a path as a user gives it: what is none must not become one.  Raises as `require_store`
-    and `canonical_path`.
+def found_store(path: StorePath, log_paths: Paths = (), disk: ReadableDisk = LOCAL) -> str:
+    """The root of the store at a path as a user gives it; no store is made where there is none.  Raises as
+    `require_store` and `canonical_path`.
     """
     root = canonical_path(path)
-    require_store(LOCAL, root, log_paths)
+    require_store(disk, root, log_paths)
     return root
 
 
 def require_replaceable(fs: FileSystem, root: str) -> None:
-    """Raises NotAStore, UnsupportedLayout unless nothing stands at `root`, or a store and nothing beside it: whoever
-    replaces it deletes all that is there.  The error names the first entry that is no part of a store, or that belongs
+    """Raises NotAStore, UnsupportedLayout unless nothing stands at `root`, or a store and nothing beside it: a
+    replacement deletes all that is there.  The error names the first entry that is no part of a store, or that belongs
     to another place.
     """
     if not fs.exists(root):
@@ -121,11 +123,13 @@ class _Found:
 
 
 def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
-    """What stands at a root.  Raises NotAStore for what is no directory, UnsupportedLayout for other layouts."""
+    """The names at a root, sorted out.  Raises NotAStore for what is no directory, UnsupportedLayout for other
+    layouts.
+    """
     if not disk.is_directory(root):
         raise NotAStore(root, f"is not a directory; {names.ROOT_WANTED}")
     found = _Found()
-    logs: list[str] = []
+    others: list[str] = []
     for entry in _listed(disk, root):
         path = join(root, entry.name)
         if entry.name == "lost+found" or entry.name.startswith("."):
@@ -133,44 +137,36 @@ def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
         elif path in log_paths or _is_part(disk, path, entry, log_paths):
             found.own.append(entry.name)
             found.has_proof = found.has_proof or _is_proof(disk, path, entry)
-        elif entry.is_directory and begins_as_log(disk, path):
-            logs.append(entry.name)  # of a broker with several paths, where something else tells of one
         else:
-            found.foreign.append(entry.name)
-    (found.own or found.foreign).extend(logs)
+            others.append(entry.name)
+    below = _logs_below(disk, root)
+    logs = [name for name in others if join(root, name) in below]
+    found.foreign.extend(name for name in others if name not in logs)
+    (found.own or found.foreign).extend(logs)  # of a broker with several paths, where something else tells of one
     found.has_proof = found.has_proof or (bool(found.own) and any(_has_record(disk, join(root, name)) for name in logs))
-    _refuse_other_layouts(disk, root, found)
+    _refuse_other_layouts(disk, root, [*below.values(), *(numbered_files(disk, path) for path in log_paths)])
     return found
 
 
-def begins_as_log(disk: ReadableDisk, directory: str) -> bool:
-    """Whether a directory holds numbered files, and one begins as a commitlog file does, or all of them with nothing
-    yet."""
-    heads = _heads(disk, directory)
-    return any(map(_is_log_head, heads)) or (bool(heads) and not any(map(any, heads)))
+def _logs_below(disk: ReadableDisk, root: str) -> dict[str, Numbered]:
+    """As `logs_below`.  Raises NotAStore if a directory may not be read."""
+    try:
+        return logs_below(disk, root)
+    except PermissionError as error:
+        raise NotAStore(error.filename or root, f"cannot be read ({error.strerror}); {next_step(error)}") from None
 
 
 def _has_record(disk: ReadableDisk, directory: str) -> bool:
-    return any(map(_is_log_head, _heads(disk, directory)))
-
-
-def _heads(disk: ReadableDisk, directory: str) -> list[bytes]:
-    """What the numbered files of a directory begin with; empty ones are left out."""
+    """Whether a file of a log begins with a record, or the blank that fills one up."""
     filled = [entry.name for entry in _listed(disk, directory) if _is_numbered(entry) and entry.size]
-    return [read_part(disk, join(directory, name), 0, message.BLANK.size) for name in filled]
-
-
-def _is_log_head(head: bytes) -> bool:
-    """Whether a record, or the blank that fills up a file, begins so."""
-    magics = (*message.MESSAGE_MAGICS, message.MAGIC_BLANK)
-    return len(head) == message.BLANK.size and message.BLANK.read(head)["magic"] in magics
+    return any(is_log_head(read_part(disk, join(directory, name), 0, message.BLANK.size)) for name in filled)
 
 
 def _is_part(disk: ReadableDisk, path: str, entry: DirectoryEntry, log_paths: Paths) -> bool:
     """Whether an entry of a root has the name and the look of a part of a store."""
     if not entry.is_directory:
         return names.is_root_file(entry.name) and _is_root_content(disk, path, entry)
-    if entry.name == "commitlog" and any(each.startswith(join(path, "")) for each in log_paths):
+    if entry.name == LOG_ROOM and any(each.startswith(join(path, "")) for each in log_paths):
         return True
     if entry.name in QUEUE_ROOMS:
         return True  # not looked into: there may be a hundred thousand topics
@@ -206,31 +202,24 @@ def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
             for topic in topics
             for queue in _listed(disk, join(path, topic.name))
         )
-    return entry.is_directory and any(map(_is_numbered, _listed(disk, path))) and entry.name != "index"
+    return entry.is_directory and any(map(_is_numbered, _listed(disk, path))) and entry.name != INDEX_ROOM
 
 
-def _refuse_other_layouts(disk: ReadableDisk, root: str, found: _Found) -> None:
+def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered]) -> None:
     """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
-    for name in found.foreign:
-        path = join(root, name)
-        is_ledger = name.startswith(LEDGER_PREFIX) and disk.is_directory(path)
-        if is_ledger and (not found.has_proof or any(map(_is_numbered, _listed(disk, join(path, "data"))))):
-            raise UnsupportedLayout(path, "a DLedger commitlog, which this version does not write or recover")
-    if (
-        "index" in found.foreign
-        and disk.is_directory(join(root, "data"))
-        and any(map(_is_numbered, _listed(disk, join(root, "index"))))
-    ):
-        raise UnsupportedLayout(root, "a DLedger commitlog, which this version does not write or recover")
-    if is_rocksdb(root, disk):
+    files = sorted((file for log in logs for file in log.files if file.size), key=lambda file: file.start)
+    ledger = find_ledger(disk, root, files)
+    if ledger is not None:
+        raise UnsupportedLayout(ledger, "a DLedger commitlog, which this version does not write or recover")
+    if is_rocksdb(disk, root):
         reason = "consume queues in RocksDB, which this version cannot write"
-        raise UnsupportedLayout(join(root, "consumequeue"), reason)
+        raise UnsupportedLayout(join(root, PLAIN_ROOM), reason)
 
 
 def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
     """Why a directory is no store, and what may have been meant."""
     _refuse_parts(disk, root)
-    return NotAStore(root, f"holds no RocketMQ store; {root_hint(root, found.all, disk)}")
+    return NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, found.all)}")
 
 
 def _refuse_parts(disk: ReadableDisk, root: str) -> None:
@@ -248,7 +237,7 @@ def _refuse_parts(disk: ReadableDisk, root: str) -> None:
 
 
 def _listed(disk: ReadableDisk, directory: str) -> Sequence[DirectoryEntry]:
-    """What a directory holds.  Raises NotAStore if it may not be read."""
+    """The entries of a directory.  Raises NotAStore if it may not be read."""
     try:
         return disk.entries(directory)
     except PermissionError as error:
@@ -286,9 +275,9 @@ def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:
 
 # The directories at a root, and what tells by their entries that they are no others of that name.
 _ROOMS: dict[str, Callable[[Sequence[DirectoryEntry]], bool]] = {
-    "commitlog": _fits_log,
-    "config": _fits_config,
-    "index": _fits_index,
+    LOG_ROOM: _fits_log,
+    CONFIG_ROOM: _fits_config,
+    INDEX_ROOM: _fits_index,
     "timerlog": _fits_log,
     "compaction": _fits_compaction,
 }

@@ -1,44 +1,32 @@
-"""What a recovery plan is made from: the files of one store, looked at and never changed."""
+"""The basis of a recovery plan: the files of one store, looked at and never changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.deleted_topics import load_deleted_topics
-from rmqstore.directory.layouts import EXTENSION_ROOM, load_checkpoint, log_candidates
+from rmqstore.directory.layouts import load_checkpoint, logs_below
 from rmqstore.directory.listing import directories, numbered_files, usual_size
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, queue_directories
+from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, listed_topics
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_root import begins_as_log, require_store
+from rmqstore.directory.store_root import require_store
 from rmqstore.files.disk import ReadableDisk, StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedTopics
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import ABORT_FILE, EXTENSION_ROOM, LOG_ROOM, QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-
-
-def log_directories(disk: ReadableDisk, root: str, log_paths: Sequence[str] = ()) -> tuple[str, ...]:
-    """The directories of the commitlog: `log_paths` when given, else those under the root that hold such files, else
-    `commitlog`."""
-    if log_paths:
-        return tuple(log_paths)
-    children = [entry.name for entry in disk.entries(root) if entry.is_directory]
-    paths = log_candidates(root, children)
-    own = join(root, "commitlog")
-    holding = [
-        path for path in paths
-        if any(file.size for file in numbered_files(disk, path)[0]) and (path == own or begins_as_log(disk, path))
-    ]  # fmt: skip
-    return tuple(holding) or (own,)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """One store directory as a plan sees it; `notes` is what is to be said about it.
+    """One store directory as a plan sees it; `notes` are sentences about it for people.
+
+    `topic_queues` has the queue ids, as listed, of topics whose directory below consumequeue/ holds queues alone.
 
     `deleted_topics` are those noted; their records that stand before `deleted_before`, by topic, are in no queue.
     """
@@ -62,6 +50,7 @@ class StoreView:
     deleted_topics: DeletedTopics = field(default_factory=dict)
     deleted_before: Mapping[str, int] = field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
+    topic_queues: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether a topic has batch queues; all others' are plain, whatever their records say of themselves.
@@ -94,25 +83,23 @@ def open_view(
 ) -> StoreView:
     """Looks at the store at `root`.  Raises NotAStore, UnsupportedLayout, OSError."""
     notes = [f"{path}: no part of a store, left as it is" for path in require_store(disk, root, log_paths)]
-    directories = log_directories(disk, root, log_paths)
-    files: list[StoredFile] = []
-    strays: list[str] = []
-    for directory in directories:
-        found, others = numbered_files(disk, directory)
-        files += found
-        strays += others
-    queues, empty, size = _queues(disk, root, SIMPLE)
-    batch_queues, empty_batches, batch_size = _queues(disk, root, BATCH)
+    logs = [numbered_files(disk, path) for path in log_paths] or [*logs_below(disk, root).values()]
+    files = sorted((file for log in logs for file in log.files), key=lambda file: file.start)
+    strays = tuple(stray for log in logs or [numbered_files(disk, join(root, LOG_ROOM))] for stray in log.strays)
+    topic_queues: dict[str, Sequence[int]] = {}
+    queues, empty, size = _queues(disk, root, SIMPLE, topic_queues)
+    batch_queues, empty_batches, batch_size = _queues(disk, root, BATCH, {})
     known, told = _known_topics(disk, root)
     deleted, more = load_deleted_topics(disk, root)
     written = {topic for (topic, _), queue in batch_queues.items() if queue.end > queue.first}
     asked = {topic for topic, _ in queues if kinds.is_batch_topic(topic)}
-    checkpoint = load_checkpoint(root, disk, past_directories=False)
+    checkpoint = load_checkpoint(disk, root, past_directories=False)
     view = StoreView(
-        disk, root, _log_space(disk, sorted(files, key=lambda file: file.start)), tuple(strays), queues, size,
-        (*empty, *empty_batches), checkpoint or Checkpoint(), checkpoint is not None, disk.exists(join(root, "abort")),
-        known, batch_queues=batch_queues, batch_file_size=batch_size,
+        disk, root, _log_space(disk, files), strays, queues, size,
+        (*empty, *empty_batches), checkpoint or Checkpoint(), checkpoint is not None,
+        disk.exists(join(root, ABORT_FILE)), known, batch_queues=batch_queues, batch_file_size=batch_size,
         kinds=_present_kinds(disk, root, kinds, queues), notes=(*notes, *more), deleted_topics=deleted,
+        topic_queues=topic_queues,
     )  # fmt: skip
     return view.with_batch_topics(told | written | asked)
 
@@ -137,22 +124,38 @@ def _present_kinds(
     )
 
 
-def _queues(disk: ReadableDisk, root: str, kind: str) -> tuple[dict[QueueKey, QueueView], list[str], int]:
-    """Every queue directory with a readable name, the queue directories that hold nothing at all, and a file's size."""
+class _Queues(NamedTuple):
+    """The queues of one kind: every directory with a readable name, the paths of those that hold nothing at all, and
+    the size of a file in bytes.
+    """
+
+    views: dict[QueueKey, QueueView]
+    empty_paths: list[str]
+    file_size: int
+
+
+def _queues(disk: ReadableDisk, root: str, kind: str, topic_queues: dict[str, Sequence[int]]) -> _Queues:
+    """The queues of one kind; notes in `topic_queues` which queues a topic has where nothing else is in its
+    directory.
+    """
     queues: dict[QueueKey, QueueView] = {}
     empty: list[str] = []
-    for topic, queue_id, path in queue_directories(disk, root, kind):
-        files, strays = numbered_files(disk, path)
-        if not files and not strays:
-            empty.append(path)
-        queues[topic, queue_id] = QueueView(OwnQueueFiles(root, topic, queue_id, kind, tuple(files), disk))
+    for listed in listed_topics(disk, root, kind):
+        if listed.holds_queues_alone:
+            topic_queues[listed.topic] = [queue_id for _, queue_id, _ in listed.queues]
+        for topic, queue_id, path in listed.queues:
+            files, strays = numbered_files(disk, path)
+            if not files and not strays:
+                empty.append(path)
+            own = OwnQueueFiles(root, topic, queue_id, kind, tuple(files), disk)
+            queues[topic, queue_id] = QueueView(own, has_strays=bool(strays))
     size = usual_size(
         [queue.files for queue in queues.values()],
         lambda file: any(read_part(disk, file.path, 0, QUEUE_ENTRY.size)),
     )
     for queue in queues.values():
         queue.settle(size)
-    return queues, empty, size
+    return _Queues(queues, empty, size)
 
 
 def _known_topics(disk: ReadableDisk, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:

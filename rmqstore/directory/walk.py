@@ -16,7 +16,7 @@ from rmqstore.records.read_batches import WINDOW_SIZE, claimed_size
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
 
-# Behind a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
+# After a break, unwritten zeros of this length end the search for more records, unless the queues know of more.
 _ZEROS_SIZE = 1024 * 1024
 
 
@@ -50,8 +50,8 @@ class WalkLimits:
 def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
     """Everything from `limits.start` on, in order.  `limits.start` must be where a record, a blank or a file begins.
 
-    A place with something sound behind it is read once more before it counts as unsound: logs grow at their end only,
-    so that a writer who was overtaken has written it by then.
+    A place with something sound after it is read once more before it counts as unsound: logs grow at their end only,
+    so that a writer that the walk had overtaken has written it by then.
     Raises DataLost if a file is deleted or cut meanwhile, unless the limits say to go past it.
     """
     offset: int | None = limits.start
@@ -100,7 +100,7 @@ def _read_again(log: LogView, found: Stretch, limits: WalkLimits) -> Stretch | m
 
 
 def _goes_on(log: LogView, offset: int, limits: WalkLimits) -> bool:
-    """Whether something sound, or the end of a file, stands at or behind `offset`."""
+    """Whether something sound, or the end of a file, stands at or after `offset`."""
     if offset >= limits.stop or log.file_number(offset) is None:
         return False
     found = _standing(log, offset, limits)
@@ -114,7 +114,7 @@ def _missing(log: LogView, offset: int) -> Break:
 
 
 def _standing(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn | Break:
-    """What one window from `offset` on holds; a Break if the file is gone and the walk is to go past it."""
+    """The content of one window from `offset` on; a Break if the file is gone and the walk is to go past it."""
     try:
         return _window(log, offset, limits)
     except DataLost as lost:
@@ -165,7 +165,7 @@ def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> in
 
 
 def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:
-    """The next place behind a break where a sound record stands, or None when nothing sound follows.
+    """The next place after a break where a sound record stands, or None when nothing sound follows.
 
     A record there must name its own place, pass its CRC, and not be older than the newest before the break: what a
     recovery cut off and left in the file must not come back, as RocketMQ's truncation does not erase.  A recovery

@@ -1,4 +1,4 @@
-"""What is asked of a disk by whoever only looks: protocols that any disk may fill, and the values that they speak of.
+"""A disk as readers need it: protocols that any disk may fill, and the values that they speak of.
 
 `reading.LocalDisk` is the host's, which maps files.  A `filesystem.FileSystem` can be read as well, and so can what
 tests keep in memory; an object store would fetch ranges and tell so by `read_gap`.
@@ -8,13 +8,19 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from socket import socket
 from typing import NamedTuple, Protocol
+
+from rmqstore.errors import DISK_FAILS
 
 # Ranges of a file that lie nearer to each other are fetched by one read; a disk reads about as much at once anyway.
 READ_GAP = 32 * 1024
 # What the system says of a file that its owner deleted or replaced since it was listed.
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _SHRANK = "the file shrank below"
+
+# Bytes that are read at a time to be sent.
+_SEND_SIZE = 256 * 1024
 
 
 class DirectoryEntry(NamedTuple):
@@ -87,6 +93,9 @@ class ReadableFile(Protocol):
 class ReadableDisk(Protocol):
     """A disk as it is read; any thread."""
 
+    def __hash__(self) -> int:
+        """Disks are told apart: what was seen of a file is remembered by its disk."""
+
     @property
     def can_map(self) -> bool:
         """Whether `map_bytes` may answer with a mapping."""
@@ -96,7 +105,10 @@ class ReadableDisk(Protocol):
         """Ranges of a file that lie nearer to each other than so many bytes are better fetched by one read."""
 
     def entries(self, directory: str) -> Sequence[DirectoryEntry]:
-        """What a directory holds, sorted by name; empty if there is none."""
+        """The entries of a directory, sorted by name; empty if there is none."""
+
+    def names(self, directory: str) -> Sequence[str]:
+        """The names of what a directory holds, sorted, also of links that lead nowhere; empty if there is none."""
 
     def open(self, path: str) -> ReadableFile:
         """Opens a file.  Raises FileNotFoundError if there is none, NotAStore for what is no ordinary file."""
@@ -107,14 +119,44 @@ class ReadableDisk(Protocol):
     def is_directory(self, path: str) -> bool:
         """Whether a directory stands at `path`, or a link to one."""
 
+    def version_of(self, path: str) -> tuple[int, ...]:
+        """Identity and size of the file at `path`, as `StoredFile` has them, then the time of its last change; empty if
+        there is none.
+        """
+
+    def is_locked(self, path: str) -> bool:
+        """Whether a process holds a lock on the file at `path`, as a running broker does on `lock`; False where the
+        disk cannot tell.
+        """
+
+    def real_path(self, path: str) -> str:
+        """The one path of what stands at `path`, whatever links lead there."""
+
 
 class PlainDisk:
-    """The facts of a disk that maps nothing."""
+    """The facts of a disk that maps nothing, and what follows from its `entries`."""
 
     __slots__ = ()
 
     can_map = False
     read_gap = READ_GAP
+
+    def names(self: ReadableDisk, directory: str) -> list[str]:
+        """The names of the entries."""
+        return [entry.name for entry in self.entries(directory)]
+
+    def version_of(self: ReadableDisk, path: str) -> tuple[int, ...]:
+        """As the entry of its directory has it."""
+        found = [entry for entry in self.entries(directory_of(path)) if join(directory_of(path), entry.name) == path]
+        return (found[0].identity, found[0].size, found[0].modified_ms) if found else ()
+
+    def is_locked(self, _path: str) -> bool:
+        """False: nobody can tell."""
+        return False
+
+    def real_path(self, path: str) -> str:
+        """The path: there are no links."""
+        return path
 
 
 class PlainReads:
@@ -125,6 +167,10 @@ class PlainReads:
     def read_ranges(self: ReadableFile, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each range, one after the other."""
         return [self.read(low, high - low) for low, high in ranges]
+
+    def send(self: ReadableFile, connection: socket, position: int, size: int) -> int:
+        """Reads, then sends."""
+        return connection.send(self.read(position, min(size, _SEND_SIZE)))
 
     def map_bytes(self, _size: int) -> memoryview | None:
         """None: it is read."""
@@ -157,21 +203,41 @@ def tells_of_change(reason: str) -> bool:
     return reason.startswith(_SHRANK) or reason in {os.strerror(number) for number in GONE}
 
 
+def reason_of(error: OSError) -> str:
+    """An error of the system in words, which tell a file that went from a disk that fails."""
+    words = error.strerror or str(error)
+    return words if error.errno in GONE else DISK_FAILS + words
+
+
+def tells_of_failure(reason: str) -> bool:
+    """Whether `reason_of` an error says that the disk fails: then nothing is lost that could not be there at the next
+    look, and nobody may go on without it unasked.
+    """
+    return reason.startswith(DISK_FAILS)
+
+
 def read_part(disk: ReadableDisk, path: str, position: int, size: int) -> bytes:
     """Bytes [position, position + size) of a file that is not kept open, fewer where it ends before.  Raises as `open`,
-    OSError.
+    and OSError, which names the file.
     """
     file = disk.open(path)
     try:
         return file.read(position, size)
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
     finally:
         file.close()
 
 
-def read_small(disk: ReadableDisk, path: str, size_max: int) -> bytes | None:
+def read_small(disk: ReadableDisk, path: str, size_max: int, *, past_directories: bool = False) -> bytes | None:
     """The content of a small file, cut at `size_max` bytes; None if there is none.  Raises OSError, and NotAStore for
     what is no ordinary file.
+
+    `past_directories`: a directory of that name counts as none, for whoever will not put a file in its place.
     """
+    if past_directories and disk.is_directory(path):
+        return None
     try:
         return read_part(disk, path, 0, size_max)
     except (FileNotFoundError, NotADirectoryError):

@@ -8,17 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from rmqstore.errors import StoreDamaged
-from rmqstore.files.disk import DirectoryEntry
-from rmqstore.files.filesystem import DiskFile, FileSystem, byte_size, directory_of, join
+from rmqstore.files.filesystem import DiskFile, FileSystem, directory_of, join
+from rmqstore.files.real_file import byte_size
+from rmqstore.files.sequence_listing import listed_sequence
+from rmqstore.files.zeros import blank, is_zero
 from rmqstore.formats.names import format_start, parse_start
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
-
-_I64_MAX = 2**63 - 1
-_CHUNK_SIZE = 1024 * 1024
-_ZEROS = bytes(_CHUNK_SIZE)
 
 
 class FileHandles:
@@ -112,7 +109,7 @@ class FileSequence:
         self.file_size = file_size
         self.directories = tuple(directories)
         self.starts: list[int] = []  # rising; replaced as a whole, never changed, so that readers need no lock
-        self._replacing = threading.RLock()  # held while `starts` is replaced: one adds behind while another retires
+        self._replacing = threading.RLock()  # held while `starts` is replaced: one adds while another retires
         self.ready: Callable[[str, int], DiskFile | None] | None = None
         self._fs = fs
         self._handles = handles
@@ -131,13 +128,13 @@ class FileSequence:
 
     @property
     def end(self) -> int:
-        """The first offset behind the last file; 0 without files."""
+        """The first offset after the last file; 0 without files."""
         starts = self.starts
         return starts[-1] + self.file_size if starts else 0
 
     @property
     def locks(self) -> tuple[threading.RLock, ...]:
-        """What `locks.let_go` may have to give back."""
+        """The locks that `locks.let_go` may have to give back."""
         return self._replacing, self._handles.lock
 
     def holds(self, offset: int) -> bool:
@@ -208,43 +205,28 @@ class FileSequence:
                 self._unsynced.pop(start, None)
 
     def load(self, *, repair: bool = True) -> list[str]:
-        """Lists the directories anew; returns what is odd but harmless, a sentence each.
+        """Lists the directories again; returns what is odd but harmless, a sentence each.
 
         Foreign names, directories and gaps are told and left.  A last file that is empty, or shorter than it should be
         and all zero, is what a crash leaves of a file that was being made: it is removed, or with `repair=False` only
         left out.  Raises Corrupt for any other wrong length, and for files that overlap or are there twice.
         """
-        warnings: list[str] = []
-        found: list[tuple[int, str, DirectoryEntry]] = []
-        for directory in self.directories:
-            for entry in self._fs.entries(directory):
-                start = None if entry.is_directory else parse_start(entry.name)
-                if start is None or start > _I64_MAX - self.file_size:
-                    warnings.append(f"{join(directory, entry.name)}: not a file of this sequence, left as it is")
-                else:
-                    found.append((start, directory, entry))
-        found.sort(key=lambda each: each[0])
-        strays = []
-        while found and self._is_unfinished(*found[-1]):
-            strays.append(found.pop())
-        self._check(found, warnings)
-        for _, directory, entry in strays:
-            path = join(directory, entry.name)
-            warnings.append(f"{path}: {entry.size} bytes of a file that was being made when the writer ended")
-            if repair:
-                self._fs.remove(path)
-                self._fs.sync_directory(directory)
-        self._elsewhere = {start: directory for start, directory, _ in found if directory != self.directories[0]}
-        self.starts = [start for start, _, _ in found]
+        listed = listed_sequence(self._fs, self.directories, self.file_size)
+        for path in listed.unfinished_paths if repair else ():
+            self._fs.remove(path)
+            self._fs.sync_directory(directory_of(path))
+        first = self.directories[0]
+        self._elsewhere = {file.start: file.directory for file in listed.files if file.directory != first}
+        self.starts = [file.start for file in listed.files]
         self._last = None
         self._unsynced.clear()
-        return warnings
+        return listed.warnings
 
     def add(self, start: int) -> DiskFile:
-        """Makes the file that starts at `start`, behind all others: allocated, zero and durable with its name.
+        """Makes the file that starts at `start`, after all others: allocated, zero and durable with its name.
 
-        Raises ValueError for a start that is not behind the others or no multiple of the size, OSError if it cannot be
-        made; nothing is left behind then.
+        Raises ValueError for a start that is not after the others or no multiple of the size, OSError if it cannot be
+        made; no file is left then.
         """
         if (self.starts and start < self.end) or (start % self.file_size and start != self.end):
             raise ValueError(f"no file of {self.file_size} bytes may start at {start}: the last one ends at {self.end}")
@@ -272,12 +254,12 @@ class FileSequence:
         return file
 
     def _created(self, path: str) -> DiskFile:
-        """A new file; in place of one that an interrupted call left behind, which holds nothing."""
+        """A new file; in place of one that an interrupted call left, which holds nothing."""
         try:
             return self._fs.create(path, self.file_size)
         except FileExistsError:
             left = self._fs.open(path)
-            if left.size() > self.file_size or not _is_zero(left):
+            if left.size() > self.file_size or not is_zero(left, 0, left.size()):
                 raise
             self._fs.remove(path)
             return self._fs.create(path, self.file_size)
@@ -288,15 +270,15 @@ class FileSequence:
         return join(directory, format_start(start))
 
     def cut(self, end: int) -> None:
-        """Ends the sequence at `end`, durably: what stood behind it cannot come back.
+        """Ends the sequence at `end`, durably: what stood after it cannot come back.
 
-        The rest of the file that holds `end` is made zero and synced first; then files that start at or behind `end`
+        The rest of the file that holds `end` is made zero and synced first; then files that start at or after `end`
         are removed, newest first and each one synced, so that a crash leaves no gap.  After a crash at any point the
         same call completes it.  Raises OSError.
         """
         kept = self._find(self.starts, end)
         if kept is not None and kept < end:
-            self._blank(self._open(kept), end - kept)
+            blank(self._open(kept), end - kept)
         self._last = None
         while self.starts and self.starts[-1] >= end:
             path = self._remove(self.starts[-1])
@@ -304,7 +286,7 @@ class FileSequence:
                 self._fs.sync_directory(directory_of(path))
 
     def remove_first(self, count: int) -> list[str]:
-        """Retires the oldest `count` files and returns their paths.  Who reads one goes on; its room is free after.
+        """Retires the oldest `count` files and returns their paths.  Open reads go on; the room is free after them.
 
         Oldest first, each one durably before the next, so that a crash leaves no gap.  A file that is gone already, by
         whatever hand, is passed over.  Raises OSError; the files that could not be removed stay in the sequence.
@@ -328,7 +310,7 @@ class FileSequence:
         return times
 
     def read_once(self, offset: int, size: int) -> bytes:
-        """`read` within one file for who asks thousands of files one thing each: none is kept open for it."""
+        """`read` within one file, for callers that ask thousands of files one thing each: none is kept open for it."""
         start = self._find(self.starts, offset)
         if start is None:
             return b""
@@ -386,45 +368,3 @@ class FileSequence:
         self._elsewhere.pop(start, None)
         self._handles.drop(path)
         return path if is_there else None
-
-    def _blank(self, file: DiskFile, position: int) -> None:
-        """Makes everything from `position` on zero, writing only where it is not, and syncs in any case: the zeros of
-        an attempt that was interrupted may not be on the disk yet.
-        """
-        for low, high in file.data_ranges(position):  # all of them before the first read, which would add to them
-            for at in range(low, high, _CHUNK_SIZE):
-                chunk = file.read(at, min(_CHUNK_SIZE, high - at))
-                if chunk != _ZEROS[: len(chunk)]:
-                    file.write(at, _ZEROS[: len(chunk.rstrip(b"\0"))])
-        file.sync()
-
-    def _is_unfinished(self, _start: int, directory: str, entry: DirectoryEntry) -> bool:
-        """Whether a last file is what a crash leaves of making one: shorter than it should be, and nothing in it."""
-        if entry.size >= self.file_size:
-            return False
-        return _is_zero(self._fs.open(join(directory, entry.name)))
-
-    def _check(self, found: list[tuple[int, str, DirectoryEntry]], warnings: list[str]) -> None:
-        """Raises Corrupt for lengths and places that no writer leaves; adds a warning for each gap."""
-        end = None
-        for start, directory, entry in found:
-            path = join(directory, entry.name)
-            if entry.size != self.file_size:
-                raise StoreDamaged(path, entry.size, f"the file has {entry.size} bytes, its sequence {self.file_size}")
-            if end is not None and start < end:
-                raise StoreDamaged(path, 0, f"starts at {start}, where the file before it, up to {end}, still reaches")
-            if end is not None and start > end:
-                warnings.append(f"{path}: no file holds [{end}, {start})")
-            if start % self.file_size:
-                warnings.append(f"{path}: {start} is no multiple of {self.file_size}")
-            end = start + self.file_size
-
-
-def _is_zero(file: DiskFile) -> bool:
-    """Whether a file holds nothing but zeros."""
-    for low, high in file.data_ranges(0):
-        for at in range(low, high, _CHUNK_SIZE):
-            chunk = file.read(at, min(_CHUNK_SIZE, high - at))
-            if chunk.count(0) != len(chunk):
-                return False
-    return True

@@ -85,7 +85,7 @@ class Ownership:
 
     @property
     def displaced_reason(self) -> str:
-        """What to say when the directory is not that of the lock any more."""
+        """The text of the error for a directory that is not that of the lock any more."""
         return (
             f"{self._path} was moved, removed or replaced while this store was open: close it, and open it where it is"
         )
@@ -108,8 +108,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class OwnedFileSystem(PlainDisk):
-    """The disk of one open store: as the one behind it, but nothing is opened, made or removed there that is not the
-    store's any more.  Raises as `Ownership.require_place` says.
+    """The disk of one open store: as the disk that it wraps, but nothing is opened, made or removed there that is
+    not the store's any more.  Raises as `Ownership.require_place` says.
 
     Files that are open stay usable: they are the right ones wherever their directory went.
     """
@@ -163,6 +163,14 @@ class OwnedFileSystem(PlainDisk):
     def is_directory(self, path: str) -> bool:
         """As FileSystem.is_directory."""
         return self._fs.is_directory(path)
+
+    def version_of(self, path: str) -> tuple[int, ...]:
+        """As FileSystem.version_of."""
+        return self._fs.version_of(path)
+
+    def is_locked(self, path: str) -> bool:
+        """As FileSystem.is_locked."""
+        return self._fs.is_locked(path)
 
     def is_apart(self, path: str) -> bool:
         """As FileSystem.is_apart."""

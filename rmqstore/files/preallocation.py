@@ -70,7 +70,7 @@ class Preallocator:
         except OSError as error:
             failure = error
         except BaseException:
-            request.is_begun = False  # or whoever needs the file would wait for it for ever
+            request.is_begun = False  # or the put that needs the file would wait for it for ever
             raise
         with self.lock:
             request.file, request.failure = file, failure
@@ -116,7 +116,7 @@ class Preallocator:
         return paths
 
     def _make(self, path: str, size: int) -> DiskFile:
-        """A durable file with a durable name; none is left behind when that fails."""
+        """A durable file with a durable name; no file is left when that fails."""
         file = self._fs.create(path, size)
         try:
             if self._prepare is not None:

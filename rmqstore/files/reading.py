@@ -10,25 +10,21 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.arguments import shown
 from rmqstore.errors import NotAStore, next_step
-from rmqstore.files.disk import GONE, READ_GAP, DirectoryEntry, ReadableFile, StoredFile, shrunk
-from rmqstore.files.disk import join as _join
+from rmqstore.files.disk import GONE, READ_GAP, DirectoryEntry, ReadableFile, shrunk
 from rmqstore.files.regular import open_regular
-from rmqstore.files.zeros import is_zero
 from rmqstore.formats.names import ROOT_WANTED
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
 _UNMAPPABLE = (errno.ENOMEM, errno.ENODEV)
 
-
-join = _join
 StorePath = str | bytes | os.PathLike[str]
 Item = TypeVar("Item")
 
@@ -41,11 +37,6 @@ def path_list(paths: StorePath | Sequence[Item]) -> Sequence[StorePath | Item]:
     if isinstance(paths, Sequence) and not isinstance(paths, str | bytes):
         return paths
     return [paths]
-
-
-def real_path(path: str) -> str:
-    """A path without symbolic links, as far as it exists."""
-    return os.path.realpath(path)
 
 
 def canonical_path(path: StorePath) -> str:
@@ -103,60 +94,6 @@ def list_names(directory: str) -> list[str]:
         raise _unreadable(directory, error) from None
 
 
-def list_directories(directory: str) -> list[str]:
-    """Names of the directories in `directory`, sorted; empty if there is none.  Raises as `list_names`."""
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise _unreadable(directory, error) from None
-
-
-def list_entries(directory: str) -> list[DirectoryEntry]:
-    """Everything that a directory holds, sorted by name; empty if there is none.  Raises as `list_names`."""
-    found = []
-    for name in list_names(directory):
-        try:
-            status = os.stat(join(directory, name))
-        except OSError:
-            continue  # gone meanwhile, or a link that leads nowhere
-        is_directory = stat.S_ISDIR(status.st_mode)
-        is_link = is_directory and os.path.islink(join(directory, name))
-        found.append(DirectoryEntry(name, status.st_size, is_directory, is_link=is_link))
-    return found
-
-
-def list_stored_files(
-    directory: str, parse: Callable[[str], int | None], *, with_empty: bool = False
-) -> tuple[StoredFile, ...]:
-    """The files of a numbered series in order; names that `parse` refuses and directories are left out, and so are
-    empty files unless they are asked for.
-
-    A file that vanishes while it is looked at is left out as well: its owner deleted it.  Raises as `list_names`.
-    """
-    found = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                start = parse(entry.name)
-                if start is None:
-                    continue
-                try:
-                    status = entry.stat()
-                except FileNotFoundError:
-                    continue
-                if entry.is_file() and (with_empty or status.st_size > 0):
-                    modified_ms = status.st_mtime_ns // 1_000_000
-                    found.append(StoredFile(entry.path, start, status.st_size, modified_ms, status.st_ino))
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except OSError as error:
-        raise _unreadable(directory, error) from None
-    return tuple(sorted(found, key=lambda file: file.start))
-
-
 def read_small_file(path: str, size_max: int) -> bytes | None:
     """The content of a small file, cut at `size_max` bytes; None if there is none, or a directory stands there.  Raises
     NotAStore if it may not be read, and for what is no ordinary file.
@@ -173,7 +110,7 @@ def read_small_file(path: str, size_max: int) -> bytes | None:
 
 
 def version_of(path: str) -> tuple[int, ...]:
-    """What changes when the file at `path` is made anew or written to; empty if there is none."""
+    """Numbers that change when the file at `path` is replaced or written to; empty if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -201,7 +138,7 @@ class OpenFile:
 
     Close it, or use it as a context manager; what `map_bytes` returned stays valid after that.  Raises at construction
     FileNotFoundError (or another error in GONE) if the file is gone, NotAStore if it is there and cannot be opened,
-    or is no ordinary file: its messages are not lost, and who asked for what is left must not go on without them.
+    or is no ordinary file: its messages are not lost, and a reader that goes past lost files must not go past this one.
     """
 
     def __init__(self, path: str) -> None:
@@ -298,10 +235,16 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalDisk:
-    """The host's disk, where nothing can be written: for a look at a store that somebody else may be using."""
+    """The host's disk, where nothing can be written: for a look at a store that somebody else may be using.
+
+    There is one, `LOCAL`, which is pickled by its name.
+    """
 
     can_map = True
     read_gap = READ_GAP
+
+    def __reduce__(self) -> str:
+        return "LOCAL"
 
     def entries(self, directory: str) -> list[DirectoryEntry]:
         """Lists a directory; links are followed, and what vanishes meanwhile is left out.  Raises as `list_names`."""
@@ -326,6 +269,10 @@ class LocalDisk:
         found.sort()
         return found
 
+    def names(self, directory: str) -> list[str]:
+        """The names alone, without a look at what stands there.  Raises NotAStore."""
+        return list_names(directory)
+
     def open(self, path: str) -> ReadableFile:
         """Opens a file for reading.  Raises as `OpenFile`."""
         return OpenFile(path)
@@ -338,13 +285,17 @@ class LocalDisk:
         """Whether a directory stands at `path`, or a link to one."""
         return is_directory(path)
 
+    def version_of(self, path: str) -> tuple[int, ...]:
+        """Identity, size and time of change in ns; empty for what cannot be looked at."""
+        return version_of(path)
+
+    def is_locked(self, path: str) -> bool:
+        """As `is_locked`: by a process of this host."""
+        return is_locked(path)
+
+    def real_path(self, path: str) -> str:
+        """A path without symbolic links, as far as it exists."""
+        return os.path.realpath(path)
+
 
 LOCAL = LocalDisk()
-
-
-def is_blank(path: str, start: int, end: int) -> bool:
-    """Whether bytes [start, end) of a file are all zero, as far as the file reaches.  Raises OSError as the system
-    gives it.
-    """
-    with OpenFile(path) as source:
-        return is_zero(source, start, end)

@@ -1,4 +1,4 @@
-"""Opening a file that has to be an ordinary one: what else may stand under its name would hang or harm who opens it.
+"""Opening a file that has to be an ordinary one: what else may stand under its name would hang or harm its reader.
 
 A FIFO waits for its other end, a device may do anything when it is opened, and /dev/zero never ends.
 """
@@ -30,8 +30,8 @@ def require_regular(path: str, mode: int) -> None:
 
 
 def status_of(path: str, *, follow: bool = True) -> os.stat_result:
-    """What stands at `path`.  Raises NotAStore where symbolic links lead round in a circle, which no waiting changes;
-    other OSErrors as the system gives them.
+    """The status of what stands at `path`.  Raises NotAStore where symbolic links lead round in a circle, which no
+    waiting changes; other OSErrors as the system gives them.
     """
     try:
         return os.stat(path, follow_symlinks=follow)

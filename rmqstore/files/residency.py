@@ -1,4 +1,4 @@
-"""Keeping a file's pages in memory: warm-up, locking, read-ahead.  Each is a favour that the system may refuse.
+"""Keeping a file's pages in memory: warm-up and locking.  Each is a favour that the system may refuse.
 
 What was refused is returned as a sentence for the log; a disk that fails is an OSError all the same.
 """
@@ -35,35 +35,12 @@ def warm_up(file: DiskFile, size: int, step_pages: int = 256, sync_every_pages: 
 
 
 def lock_memory(file: DiskFile) -> str | None:
-    """Locks the file's pages in memory (mlock) until `unlock_memory` or until the file is closed."""
-    return _call("mlock", file)
-
-
-def unlock_memory(file: DiskFile) -> str | None:
-    """Lets the system page the file out again."""
-    return _call("munlock", file)
-
-
-def will_need(file: DiskFile) -> str | None:
-    """Asks the system to read the file ahead (madvise WILLNEED)."""
+    """Locks the file's pages in memory (mlock) until it is closed; the file itself keeps the mapping."""
     try:
-        with file.view() as view:
-            mapped = view.obj
-            if not isinstance(mapped, mmap.mmap):
-                return f"{file.path}: not read ahead, as it is not mapped"
-            mapped.madvise(mmap.MADV_WILLNEED)
-    except (AttributeError, OSError, ValueError) as error:
-        return f"{file.path}: not read ahead ({error})"
-    return None
-
-
-def _call(name: str, file: DiskFile) -> str | None:
-    """Calls mlock or munlock on the mapping that the file itself keeps, which ends with the file."""
-    try:
-        call = getattr(ctypes.CDLL(None, use_errno=True), name)
         with file.view() as view:
             if not isinstance(view.obj, mmap.mmap):
-                return f"{file.path}: no {name}, as it is not mapped"
+                return f"{file.path}: no mlock, as it is not mapped"
+            call = ctypes.CDLL(None, use_errno=True).mlock
             first = ctypes.c_char.from_buffer(view)
             try:
                 failed = call(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(view.nbytes))
@@ -71,9 +48,9 @@ def _call(name: str, file: DiskFile) -> str | None:
                 del first  # else the view could not be released
         if failed:
             number = ctypes.get_errno()
-            return f"{file.path}: no {name} ({os.strerror(number)}); `ulimit -l` says how much may be locked"
+            return f"{file.path}: no mlock ({os.strerror(number)}); `ulimit -l` says how much may be locked"
     except (AttributeError, OSError, ValueError) as error:
-        return f"{file.path}: no {name} ({error})"
+        return f"{file.path}: no mlock ({error})"
     return None
 
 

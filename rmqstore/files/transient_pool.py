@@ -7,7 +7,7 @@ class TransientPool:
     """At most `count` buffers of `size` bytes (RocketMQ: TransientStorePool); one thread at a time.
 
     A buffer is made when it is first asked for, so an idle pool costs nothing.  It keeps what its last user left in it.
-    Who uses them says which are in use: nothing has to be given back, so an exception cannot lose one.
+    The user says which are in use: nothing has to be given back, so an exception cannot lose one.
     """
 
     def __init__(self, count: int, size: int) -> None:

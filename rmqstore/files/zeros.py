@@ -4,17 +4,18 @@ import mmap
 
 import numpy as np
 
-from rmqstore.files.disk import ReadableFile
+from rmqstore.files.disk import ReadableDisk, ReadableFile
+from rmqstore.files.filesystem import DiskFile
 
 _CHUNK_SIZE = 1024 * 1024
-# How much is read behind a place to see whether something stands there, and how many pages of the rest are looked at.
+# How much is read after a place to see whether something stands there, and how many pages of the rest are looked at.
 _LOOK_SIZE = 64 * 1024
 _PROBES = 16
 
 
 def nonzero(source: ReadableFile, start: int, end: int, *, first_only: bool = False) -> tuple[int, int] | None:
-    """From the first to behind the last byte of [start, end) that is not zero, as far as the file reaches; None if all
-    are.  With `first_only` the search ends soon after the first one.  Holes are passed over.
+    """From the first byte of [start, end) that is not zero to after the last one, as far as the file reaches; None if
+    all are.  With `first_only` the search ends soon after the first one.  Holes are passed over.
     """
     low, high, position = -1, 0, start
     while (position := source.next_data(position)) < end:
@@ -44,9 +45,18 @@ def is_zero(source: ReadableFile, start: int, end: int) -> bool:
     return True
 
 
+def is_blank(disk: ReadableDisk, path: str, start: int, end: int) -> bool:
+    """As `is_zero` of a file that is not kept open.  Raises as the disk's `open`, OSError."""
+    source = disk.open(path)
+    try:
+        return is_zero(source, start, end)
+    finally:
+        source.close()
+
+
 def seems_zero(source: ReadableFile, start: int, end: int) -> bool:
     """Whether bytes [start, end) of a file look like zeros, without reading all of them: holes are passed over, then
-    64 KiB are read, and of what lies behind them, which a copy may have without holes, the last page and 15 more.
+    64 KiB are read, and of the rest, which a copy may have without holes, the last page and 15 more.
 
     False is certain.  Raises OSError as the system gives it.
     """
@@ -61,6 +71,18 @@ def seems_zero(source: ReadableFile, start: int, end: int) -> bool:
     last = max(end - mmap.PAGESIZE, rest)
     places = {rest + (last - rest) * number // (_PROBES - 1) for number in range(_PROBES)}
     return all(_are_zero(source.read(place, min(mmap.PAGESIZE, end - place))) for place in places)
+
+
+def blank(file: DiskFile, position: int) -> None:
+    """Makes everything from `position` on zero, writing only where it is not, and syncs in any case: the zeros of an
+    attempt that was interrupted may not be on the disk yet.
+    """
+    for low, high in file.data_ranges(position):  # all of them before the first read, which would add to them
+        for at in range(low, high, _CHUNK_SIZE):
+            chunk = file.read(at, min(_CHUNK_SIZE, high - at))
+            if not _are_zero(chunk):
+                file.write(at, bytes(len(chunk.rstrip(b"\0"))))
+    file.sync()
 
 
 def _are_zero(data: bytes) -> bool:

@@ -1,11 +1,23 @@
-"""The delay levels: what messageDelayLevel says in words, and what a message's DELAY property asks for."""
+"""The delay levels: what messageDelayLevel says in words, and what a message's DELAY property asks for.
+
+Java: Integer.parseInt of DELAY where a message is put and where its record is dispatched, then Math.min with the
+highest level.
+"""
 
 import re
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+
+from rmqstore.arguments import I64_MAX, shown
+from rmqstore.formats.java_text import parse_int, parse_ints
+from rmqstore.formats.message_columns import Bytes, Ints, Places
 
 # A broker's table unless its configuration says otherwise; level 1 first.
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_PIECE_SIZE_MAX = 50
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")  # Java: Integer.parseInt
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
@@ -13,12 +25,46 @@ def parse_levels(text: str) -> tuple[int, ...]:
     for piece in text.split():
         if not re.fullmatch(r"[0-9]+[smhd]", piece):
             raise ValueError(f"{piece!r} is no number with s, m, h or d")
+        if len(piece) > _PIECE_SIZE_MAX or int(piece[:-1]) * _UNIT_MS[piece[-1]] > I64_MAX:
+            raise ValueError(f"{shown(piece)} is more milliseconds than 64 bits hold")
     return tuple(int(piece[:-1]) * _UNIT_MS[piece[-1]] for piece in text.split())
 
 
 DEFAULT_DELAY_MS = parse_levels(DEFAULT_LEVELS)
 
 
-def level_of(text: bytes) -> int:
-    """The level that a DELAY property names; 0, which is none, for what is no number."""
-    return int(text) if _LEVEL.fullmatch(text) else 0
+def asked_level(text: str | None) -> int | None:
+    """The level that a value of DELAY asks for, 0 or less being none; None where it is no number.
+
+    An absent value asks for 0, and so does an empty one, which vanishes on reading.
+    """
+    return parse_int(text) if text else 0
+
+
+def asked_levels(data: Bytes, starts: Places, sizes: Places) -> Ints:
+    """`asked_level` of n values in UTF-8, value i at data[starts[i]:starts[i] + sizes[i]], size -1 where absent;
+    int64[n], 0 for what is no number.
+    """
+    levels, _ = parse_ints(data, starts, sizes)
+    return levels
+
+
+@overload
+def clamped(level: int, level_count: int) -> int: ...
+@overload
+def clamped(level: Ints, level_count: int) -> Ints: ...
+def clamped(level: int | Ints, level_count: int) -> int | Ints:
+    """The level that a broker with so many uses for one that is asked for, or for each of int64[n]: a level above the
+    highest is the highest, and no level without any.
+    """
+    return np.minimum(level, level_count) if isinstance(level, np.ndarray) else min(level, level_count)
+
+
+def waits_ms(levels: Ints, delay_ms: Sequence[int]) -> Ints:
+    """How long messages wait that ask for `levels`, int64[n]; 0 where that is no level.
+
+    `delay_ms` are the milliseconds of the levels there are, level 1 first.
+    """
+    table = np.array((0, *delay_ms), np.int64)
+    waits: Ints = table[np.maximum(clamped(levels, len(delay_ms)), 0)]
+    return waits

@@ -27,6 +27,7 @@ ITEM = Layout(
     ("delay_s", "i4"),  # whole seconds since begin_timestamp_ms
     ("previous_item", "i4"),  # of the same slot; 0: none
 )
+SLOT_NUMBER = SLOT.dtype["newest_item"]
 assert (HEADER.size, SLOT.size, ITEM.size) == (40, 4, 20)
 
 # Java maps an index file as one buffer, whose length is an int.
@@ -94,7 +95,7 @@ def read_header(data: Pages) -> IndexHeader | None:
 
 def read_slots(data: Pages, slot_count: int) -> npt.NDArray[np.int32]:
     """The newest item of each slot: >i4[slots], a view of `data`.  Raises ValueError if the file is shorter."""
-    return _array(data, np.dtype(">i4"), slot_count, HEADER.size)
+    return _array(data, SLOT_NUMBER, slot_count, HEADER.size)
 
 
 def read_items(data: Pages, slot_count: int) -> npt.NDArray[np.void]:
@@ -239,7 +240,7 @@ def _agreement(data: Pages, slot_count: int) -> float:
     sample = _rows(data, ITEM.dtype, start, count, numbers)
     hashes = sample["key_hash"].astype(np.int64)
     slots = hashes % slot_count
-    newest = _rows(data, np.dtype(">i4"), HEADER.size, slot_count, slots).astype(np.int64)
+    newest = _rows(data, SLOT_NUMBER, HEADER.size, slot_count, slots).astype(np.int64)
     previous = sample["previous_item"].astype(np.int64)
     sound = (hashes >= 0) & (sample["delay_s"] >= 0)
     sound &= (newest >= numbers) & (newest < count) & (previous >= 0) & (previous < numbers)

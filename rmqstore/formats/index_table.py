@@ -53,7 +53,7 @@ def put_items(view: View, slot_count: int, item_count: int, hashes: Ints, offset
     key hashes (0 … 2**31 - 1, `java_hash.index_hash`), the commitlog offsets and the store times of the items in the
     order of the log.  A wrong count or slot that a damaged file holds is treated as Java treats it.
 
-    Whoever reads the mapping meanwhile always finds a searchable file: items are written before the count that makes
+    A reader of the mapping meanwhile always finds a searchable file: items are written before the count that makes
     them known, then the slots, then the header's end, which says how far everything is indexed.  Raises ValueError for
     a view that is too short and for a hash below 0.
     """
@@ -129,7 +129,7 @@ def _delays(store_ms: Ints, begin_ms: int, count: int) -> Ints:
     return delays.clip(0, I32_MAX, out=delays)
 
 
-def is_whole(data: Pages, slot_count: int) -> bool:
+def finds_all(data: Pages, slot_count: int) -> bool:
     """Whether a search finds every item that the header counts: slots, chains and places in the log are as if the items
     had been put one by one.
 

@@ -14,6 +14,7 @@ MAGIC_V1 = -626843481  # DA A3 20 A7
 MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
 MAGIC_BLANK = -875286124  # CB D4 31 94
 MESSAGE_MAGICS = (MAGIC_V1, MAGIC_V2)
+_TOPIC_SIZE_V1_MAX = 127  # what a signed byte says
 
 # totalSize … bornTimestamp: the part that stands at the same place in every record.
 HEAD = Layout(
@@ -99,6 +100,16 @@ class Torn:
     reason: str
 
 
+def magic_of(topic_size: int) -> int:
+    """The magic of a record that is written with a topic of so many bytes."""
+    return MAGIC_V1 if topic_size <= _TOPIC_SIZE_V1_MAX else MAGIC_V2
+
+
+def topic_size_layout(magic: int) -> Layout:
+    """The length of the topic, as a record with this magic has it."""
+    return TOPIC_SIZE_V1 if magic == MAGIC_V1 else TOPIC_SIZE_V2
+
+
 def host_sizes(sys_flag: int) -> tuple[int, int]:
     """Bytes of bornHost and storeHost (address and port) by the IPv6 bits of sysFlag."""
     born = HOST_V6.size if sys_flag & flags.BORN_HOST_V6 else HOST_V4.size
@@ -130,8 +141,8 @@ def _read_message(buffer: bytes | memoryview, start: int, total_size: int) -> Re
         buffer, start
     )
     born_size, store_size = host_sizes(sys_flag)
-    topic_size_layout = TOPIC_SIZE_V1 if magic == MAGIC_V1 else TOPIC_SIZE_V2
-    variable = total_size - FIXED_SIZE - (topic_size_layout.size - TOPIC_SIZE_V1.size) - born_size - store_size
+    topic_size_field = topic_size_layout(magic)
+    variable = total_size - FIXED_SIZE - (topic_size_field.size - TOPIC_SIZE_V1.size) - born_size - store_size
     if variable < 0:
         return Torn(start, f"record size {total_size} is too small for its hosts")
     born_at = start + HEAD.size
@@ -143,10 +154,10 @@ def _read_message(buffer: bytes | memoryview, start: int, total_size: int) -> Re
     body_at = foot_at + FOOT.size
     if not 0 <= body_size <= variable:
         return Torn(start, f"body size {body_size} in a record of {total_size}")
-    (topic_size,) = topic_size_layout.struct.unpack_from(buffer, body_at + body_size)
+    (topic_size,) = topic_size_field.struct.unpack_from(buffer, body_at + body_size)
     if not 0 <= topic_size <= variable - body_size:
         return Torn(start, f"topic size {topic_size} in a record of {total_size}")
-    topic_at = body_at + body_size + topic_size_layout.size
+    topic_at = body_at + body_size + topic_size_field.size
     (properties_size,) = PROPERTIES_SIZE.struct.unpack_from(buffer, topic_at + topic_size)
     if body_size + topic_size + properties_size != variable or properties_size < 0:
         return Torn(start, f"lengths {body_size}, {topic_size}, {properties_size} do not add up to {total_size}")
@@ -163,7 +174,7 @@ def encode_record(record: Record) -> bytes:
     """The bytes of `record`; `position` and `end` are not looked at.  The lengths must fit their fields
     (struct.error).
     """
-    topic_size_layout = TOPIC_SIZE_V1 if record.magic == MAGIC_V1 else TOPIC_SIZE_V2
+    topic_size_field = topic_size_layout(record.magic)
     tail = b"".join(
         (
             record.born_host,
@@ -171,7 +182,7 @@ def encode_record(record: Record) -> bytes:
             record.store_host,
             FOOT.struct.pack(record.reconsume_times, record.prepared_transaction_offset, len(record.body)),
             record.body,
-            topic_size_layout.struct.pack(len(record.topic)),
+            topic_size_field.struct.pack(len(record.topic)),
             record.topic,
             PROPERTIES_SIZE.struct.pack(len(record.properties)),
             record.properties,

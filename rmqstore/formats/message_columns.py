@@ -134,7 +134,7 @@ def locate(page: Bytes, starts: Ints, end: int | None = None, topic: bytes = b""
     body_size = fronts["body_size"].astype(np.int64)
     sound &= (variable >= 0) & (total <= end - safe) & (body_size >= 0) & (body_size <= variable)
     topic_at: Ints = body_at + body_size + topic_width
-    expected = None if has_second or not sound.all() else _properties_behind(page, topic_at, topic)
+    expected = None if has_second or not sound.all() else _properties_after(page, topic_at, topic)
     if expected is not None:
         topic_size = np.full(len(starts), len(topic))
         properties_size = expected
@@ -152,7 +152,7 @@ def locate(page: Bytes, starts: Ints, end: int | None = None, topic: bytes = b""
     )  # fmt: skip
 
 
-def _properties_behind(page: Bytes, topic_at: Ints, topic: bytes) -> Ints | None:
+def _properties_after(page: Bytes, topic_at: Ints, topic: bytes) -> Ints | None:
     """Sizes of the properties where `topic` of V1 records stands at each of `topic_at`; None unless it does in every
     row.
     """

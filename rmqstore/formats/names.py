@@ -10,9 +10,13 @@ QueueKey = tuple[str, int]
 _START = re.compile(r"[0-9]{20}")
 _INDEX = re.compile(r"[0-9]{17}")
 _DIRECTORY_SIZE_MAX = 255  # of names in common file systems
-_QUEUE_ID = re.compile(r"[0-9]{1,10}")
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
+# The directories at the root of a store: those of plain queues, of batch queues and of the extension units of entries;
+# then those of the log, the index and the broker's tables.
+PLAIN_ROOM, BATCH_ROOM, EXTENSION_ROOM = QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+LOG_ROOM, INDEX_ROOM, CONFIG_ROOM = "commitlog", "index", "config"
 # Files at the root of a store.
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"
@@ -26,7 +30,7 @@ _CONFIG_FILES = frozenset(
     (
         "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
         "consumerOrderInfo", "topicQueueMapping", "messageRequestMode", "timercheck", "timermetrics",
-        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics",
+        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics", "replica",
     )
 )  # fmt: skip
 # The next step, for the answer to a wrong path.
@@ -96,7 +100,10 @@ def parse_index_name(name: str) -> int | None:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """The queue id that a directory name says; None unless it is 1–10 digits and at most 2**31 - 1."""
+    """The queue id that a directory name says; None unless it is its digits, no zero in front, and at most 2**31 - 1.
+
+    RocketMQ reads 00 as queue 0, too, and then looks for its files in the directory 0.
+    """
     if not _QUEUE_ID.fullmatch(name):
         return None
     queue_id = int(name)

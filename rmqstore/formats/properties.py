@@ -4,10 +4,8 @@ The last 0x02 is written by 4.9.0 and earlier, left out by 4.9.1 … 5.1.4, writ
 all forms.
 """
 
-import re
 from collections.abc import Mapping
 
-from rmqstore.arguments import I32_MAX
 from rmqstore.formats.java_text import java_text
 
 NAME_END = b"\x01"
@@ -24,19 +22,17 @@ REAL_QUEUE_ID = "REAL_QID"
 TRANSACTION_PREPARED = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 UNIQUE_KEY = "UNIQ_KEY"
 INNER_COUNT = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 TRANSACTION_ID = "__transactionId__"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CLUSTER = "CLUSTER"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 CRC32 = "__CRC32#"
-
-_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 # KEYS holds several keys, a TAGS expression several tags.
 KEY_SEPARATOR = " "
@@ -68,22 +64,6 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
             raise ValueError(f"property {name!r} is empty or holds a separator (0x01, 0x02)")
         block += name.encode(errors="replace") + NAME_END + value.encode(errors="replace") + VALUE_END
     return bytes(block)
-
-
-def delay_level(text: str | None) -> int | None:
-    """The level that a value of DELAY asks for: none where it is 0 or less; None where it is no number.
-
-    An empty value is no value: it vanishes on reading.
-    """
-    return parse_int(text) if text else 0
-
-
-def parse_int(text: str) -> int | None:
-    """A number as Java's Integer.parseInt takes it, in ASCII digits; None for all other text."""
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -I32_MAX - 1 <= number <= I32_MAX else None
 
 
 def split_keys(keys: str) -> list[str]:

@@ -33,7 +33,7 @@ from rmqstore.log.retention.plan import (
 )
 from rmqstore.log.retention.rounds import RetainedParts, apply_retention, look
 
-# How full the disk is does not count: whoever asks decides.
+# How full the disk is does not count: the caller decides.
 _ANY_DISK = DiskUse((), -1.0)
 _ALL = 2**63 - 1
 
@@ -41,7 +41,7 @@ _ALL = 2**63 - 1
 def plan_offline(
     root: str, config: StoreConfig, policy: RetentionPolicy, any_age: bool, clock: Clock = SYSTEM_CLOCK
 ) -> tuple[RetentionPlan, bool]:
-    """What `clean_offline` deletes from a store as it is, and whether the store was closed cleanly.
+    """The plan of `clean_offline` for a store as it is, and whether the store was closed cleanly.
 
     Only looks.  A store that was not closed cleanly is recovered before it is cleaned, which may change what there is.
     Raises NotAStore, UnsupportedLayout, OSError.

@@ -11,6 +11,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
+from rmqstore.log.derived.known_queues import NOTHING_KNOWN
 from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
 from rmqstore.log.recovery.first_read import NOTHING_SEEN
 from rmqstore.log.recovery.plan import RecoveryPlan
@@ -24,7 +25,7 @@ _NOTE_SIZE = 64  # so that a later note covers an earlier one, or the process id
 
 
 class Recovered(NamedTuple):
-    """A store that can be written to: its parts, what its recovery found, and what is to be said about it."""
+    """A store that can be written to: its parts, what its recovery found, and warnings."""
 
     parts: StoreParts
     plan: RecoveryPlan
@@ -56,11 +57,11 @@ def recovered(
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise
-    return Recovered(parts, replace(plan, seen=NOTHING_SEEN), [*plan.warnings, *warnings])
+    return Recovered(parts, replace(plan, seen=NOTHING_SEEN, known=NOTHING_KNOWN), [*plan.warnings, *warnings])
 
 
 def mark_open(fs: FileSystem, root: str) -> None:
-    """Puts the file `abort` there, durably: whoever opens the store next and still finds it must recover."""
+    """Puts the file `abort` there, durably: the next opening that still finds it must recover."""
     path = join(root, names.ABORT_FILE)
     if not fs.exists(path):
         fs.create(path, 0).close()
@@ -68,7 +69,7 @@ def mark_open(fs: FileSystem, root: str) -> None:
 
 
 def mark_unsynced(fs: FileSystem, root: str, offset: int) -> None:
-    """Notes in the file `abort` that a sync failed: what stands behind `offset` of the log may be in memory only.
+    """Notes in the file `abort` that a sync failed: what stands in the log from `offset` on may be in memory only.
 
     Linux takes pages for clean whose write-back failed: the next sync succeeds, and they never reach the disk.  A power
     cut needs no such note, and RocketMQ asks for nothing but the file's presence.
@@ -88,7 +89,7 @@ def mark_closed(fs: FileSystem, root: str) -> None:
 
 
 def _unsynced_from(fs: FileSystem, root: str) -> int | None:
-    """What `mark_unsynced` noted; None for no note."""
+    """The offset that `mark_unsynced` noted; None for no note."""
     path = join(root, names.ABORT_FILE)
     if not fs.exists(path):
         return None
@@ -97,7 +98,8 @@ def _unsynced_from(fs: FileSystem, root: str) -> int | None:
 
 
 def _write_again(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> None:
-    """Writes what may be in memory only once more, as it is, and has it synced: then it is on the disk, or refused.
+    """Writes bytes that may be in memory only a second time, unchanged, and syncs: they are on the disk then, or
+    refused.
 
     Raises OSError.
     """

@@ -27,7 +27,7 @@ def camel_case(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What `dataclasses.asdict` gives as values for JSON: keys in camel case, tuples as lists."""
+    """The answer of `dataclasses.asdict` as values for JSON: keys in camel case, tuples as lists."""
     if isinstance(value, dict):
         return {camel_case(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

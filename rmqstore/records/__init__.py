@@ -1,1 +1,1 @@
-"""What stands in a log, many records at once: vectors in, vectors out, and no files."""
+"""The contents of a log, many records at once: vectors in, vectors out, and no files."""

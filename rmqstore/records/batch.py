@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +27,18 @@ _SEPARATOR = KEY_SEPARATOR.encode()
 FEW_COUNT = 48
 
 
+class _KeySlices(NamedTuple):
+    """m keys as slices of `data`: start, size and row of each, int64[m]."""
+
+    data: Bytes
+    starts: Ints
+    sizes: Ints
+    rows: Ints
+
+
 @dataclass(eq=False)
 class RecordBatch:
-    """n ≥ 1 whole records in log order, one behind the other, as far as the last one's `end` in the log.
+    """n ≥ 1 whole records in log order, one after the other, as far as the last one's `end` in the log.
 
     `offsets` int64[n] in the log; `located` says where their parts lie in its page, a copy that stays valid.  All
     vectors have one row a record; they are made when first asked for and kept, so they are not to be changed.
@@ -156,7 +166,7 @@ class RecordBatch:
         return codes
 
     def index_items(self) -> tuple[Ints, Ints]:
-        """What goes into the index, in the order of the puts: row and key hash of each item, int64[m] twice.
+        """The items for the index, in the order of the puts: row and key hash of each item, int64[m] twice.
 
         A record's UNIQ_KEY first, then its KEYS one by one; a rolled back record has none (IndexService.buildIndex).
         """
@@ -188,8 +198,8 @@ class RecordBatch:
         hashes = text_hashes(np.frombuffer(b"".join(texts), np.uint8), np.cumsum(sizes) - sizes, sizes)
         return np.array(rows, np.int64), index_hashes(hashes)
 
-    def _keys(self) -> tuple[Bytes, Ints, Ints, Ints]:
-        """The bytes that the keys are slices of; start, size and row of each, in the order of the puts."""
+    def _keys(self) -> _KeySlices:
+        """All keys, in the order of the puts."""
         data = self.pieces.data
         unique_starts, unique_sizes = self._found[_UNIQUE_KEY]
         starts, sizes, rows = split_keys(data, *self._found[_KEYS])
@@ -199,13 +209,13 @@ class RecordBatch:
             first_rows = np.flatnonzero(has_unique)
             counts = np.bincount(rows, minlength=row_count) + has_unique
             begins = np.cumsum(counts) - counts
-            # Keys of a row stand behind its unique key: each is moved on by the unique keys up to its row.
+            # Keys of a row stand after its unique key: each is moved on by the unique keys up to its row.
             key_places = np.arange(len(rows)) + np.cumsum(has_unique)[rows]
             total = len(rows) + len(first_rows)
             starts = merged(total, begins[first_rows], unique_starts[first_rows], key_places, starts)
             sizes = merged(total, begins[first_rows], unique_sizes[first_rows], key_places, sizes)
             rows = merged(total, begins[first_rows], first_rows, key_places, rows)
-        return data, starts, sizes, rows
+        return _KeySlices(data, starts, sizes, rows)
 
 
 def dispatched_properties(block: bytes) -> dict[bytes, bytes]:
@@ -225,7 +235,7 @@ def _text(topic: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def tags_hash(tags: bytes) -> int:
-    """What the queue entry of a record with these TAGS holds; 0 for none."""
+    """The tags code in the queue entry of a record with these TAGS; 0 for none."""
     return string_hash(java_text(tags))
 
 

@@ -1,4 +1,4 @@
-"""What dispatch derives from a record, for recovery and readers alike."""
+"""The values that dispatch derives from a record, for recovery and readers alike."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import java_hash, names, properties, sys_flag
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, level_of
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, asked_levels, clamped, waits_ms
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
 from rmqstore.records.gather import binary_array, bytes_of
@@ -21,7 +21,7 @@ def is_dispatched(flags: npt.NDArray[np.int32]) -> Mask:
 
 
 def tags_codes(located: Located, topic: str) -> Ints:
-    """What dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time.
+    """The codes that dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time.
 
     The delivery time uses RocketMQ's default delay levels: a broker's own table is in its configuration, not in the
     store.
@@ -39,12 +39,12 @@ def set_delivery_times(
 ) -> None:
     """Puts the delivery times of records of SCHEDULE_TOPIC_XXXX, those of `among`, in the place of their tags codes.
 
-    A record without a level above 0 keeps its code.  Levels beyond the table are the last one; an empty table waits a
-    second (Java: CommitLog.checkMessageAndReturnSize, DelayLevel.computeDeliverTimestamp).
+    A record without a level above 0 keeps its code, and so do all where the table `delay_ms` is empty (Java:
+    CommitLog.checkMessageAndReturnSize).
     """
     starts, sizes = pieces.find(_DELAY)
-    delayed = sizes > 0 if among is None else among & (sizes > 0)
-    for row in np.flatnonzero(delayed).tolist():
-        level = level_of(pieces.data[starts[row] : starts[row] + sizes[row]].tobytes())
-        if level > 0:
-            codes[row] = store_ms[row] + (delay_ms[min(level, len(delay_ms)) - 1] if delay_ms else 1000)
+    rows = np.flatnonzero(sizes > 0 if among is None else among & (sizes > 0))
+    levels = asked_levels(pieces.data, starts[rows], sizes[rows])
+    is_delayed = clamped(levels, len(delay_ms)) > 0
+    rows = rows[is_delayed]
+    codes[rows] = store_ms[rows] + waits_ms(levels[is_delayed], delay_ms)

@@ -1,4 +1,4 @@
-"""The seam for whoever wants to be told of every message of a store."""
+"""The seam for programs that want to be told of every message of a store."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from rmqstore.records.batch import RecordBatch
 
 
 class Dispatcher(Protocol):
-    """Whoever is told of every record of the log: queues and index, and what a caller adds.
+    """Something that is told of every record of the log: queues and index, and what a caller adds.
 
     Called from one thread, in the order of the log.  After a crash or a failure records come again that came before:
     what a dispatcher has already, it drops.

@@ -91,7 +91,7 @@ def _inline(page: Bytes, positions: Places, sizes: Places) -> npt.NDArray[np.voi
 
 
 def _cut(data: npt.NDArray[np.bytes_], sizes: Places) -> npt.NDArray[np.void]:
-    """The values with what stands behind their ends set to zero."""
+    """The values with the bytes after their ends set to zero."""
     masks = _KEPT.view(f"V{_INLINE_SIZE}")[:, 0][sizes]
     return (data.view(np.uint8) & masks.view(np.uint8)).view(f"V{_INLINE_SIZE}")
 

@@ -47,7 +47,7 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     topics = binary_array(part.page, part.topic_at, part.topic_size).dictionary_encode()
     queue_ids = part.head("queue_id").astype(np.int64)
     queue_offsets = part.head("queue_offset").astype(np.int64)
-    grouping = np.asarray(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
+    grouping = np.from_dlpack(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
     order = np.argsort(grouping, kind="stable")
     cuts = np.flatnonzero(np.diff(grouping[order])) + 1
     numbers = record_numbers(part)

@@ -84,7 +84,9 @@ def claimed_size(data: bytes | Bytes, position: int) -> int | None:
 def _standing(
     data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None
 ) -> RecordBatch | message.Blank | message.Torn:
-    """What `data` from `offset` on begins with; `topic` is that of the record before, `places` where records may be."""
+    """The first thing in `data`, which begins at `offset`; `topic` is that of the record before, `places` where records
+    may be.
+    """
     if len(data) >= message.BLANK.size:
         size, magic = message.BLANK.struct.unpack_from(data)
         if magic == message.MAGIC_BLANK:

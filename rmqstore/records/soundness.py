@@ -1,4 +1,4 @@
-"""What can be wrong with a record, and the checks that find it, for many records at once."""
+"""Everything that can be wrong with a record, and the checks that find it, for many records at once."""
 
 import enum
 

@@ -1,4 +1,4 @@
-"""What queues and index take of records that follow each other in the log, as vectors without the records' bytes."""
+"""Consecutive records of the log as queues and index need them: vectors, without the records' bytes."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,7 @@ NOTE = "note"
 class Finding:
     """Byte `position` of the file (or directory) `path` is not as expected; `severity` is "damage" or "note".
 
-    Damage is what data was lost by, or what RocketMQ answers wrongly from.  A note is what a healthy broker leaves: a
+    Damage has lost data, or makes RocketMQ answer wrongly.  A note is something that a healthy broker leaves: a
     tail not dispatched yet, files made in advance, old bytes after an end.
     """
 

@@ -22,7 +22,7 @@ def group_start(snapshot: "Snapshot", group: str, selection: Mapping[str, Any]) 
         snapshot.stores, selection.get("topics"), selection.get("pattern"), selection.get("assign"),
         bool(selection.get("include_system_topics", False)),
     )  # fmt: skip
-    tables = {store.broker_name: config_files.consumer_offsets(store.path) for store in snapshot.stores}
+    tables = {store.broker_name: config_files.consumer_offsets(store.disk, store.path) for store in snapshot.stores}
     start: dict[str, Any] = {}
     known = 0
     for store, queue in chosen:

@@ -12,8 +12,9 @@ from rmqstore import arguments
 from rmqstore.annotations import checked
 from rmqstore.directory import config_files
 from rmqstore.directory.log_place import corrupt_at
-from rmqstore.errors import Corrupt, DataLost, NoRecord, NotAStore, Rejected, UnknownTopic
-from rmqstore.files.reading import StorePath, canonical_path, is_directory, path_list, real_path
+from rmqstore.errors import Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
+from rmqstore.files.disk import ReadableDisk, tells_of_failure
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
@@ -48,47 +49,42 @@ from rmqstore.snapshot.request import (
 )
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
-from rmqstore.snapshot.survey.extents import (
-    QueueExtent,
-    StoreExtent,
-    find_log_files,
-    is_log_directory,
-    refuse_unread_layouts,
-)
+from rmqstore.snapshot.store_paths import Paths, store_directories
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.missing_log import require_log
 from rmqstore.snapshot.survey.own_log import require_own_log
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.tables import tables
 
 MissingTime = Literal["error", "latest"]
-# A store, or a store and the directories of its commitlog that lie elsewhere.
-StorePaths = StorePath | Sequence[StorePath]
-Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
 
 # Bodies of one answer by key, decompressed: what RocketMQ lets one pull bring (MAX_PULL_MSG_SIZE).
 QUERY_BYTES_MAX = 128 * 1024 * 1024
 
 
-def open_snapshot(paths: Paths, *, access: Access = "auto") -> "Snapshot":
+def open_snapshot(paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL) -> "Snapshot":
     """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
 
     Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
     {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
-    store before it.  Never writes, locks or creates anything.  `access`: "auto" maps files that nobody can truncate and
-    reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a store with messages and without
-    a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
+    store before it.  Never writes, locks or creates anything; all is read from `disk`.  `access`: "auto" maps files
+    that nobody can truncate and reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a
+    store with messages and without a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of
+    one broker name.
     """
-    return _required(look_at(paths, access))
+    return _required(look_at(paths, access, disk=disk))
 
 
-def open_selected(paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto") -> "Snapshot":
+def open_selected(
+    paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto", disk: ReadableDisk = LOCAL
+) -> "Snapshot":
     """`open_snapshot` for a single choice: of a store with very many topics it may hold the queues of those that
     `selection`, arguments of `Snapshot.select`, names by `topics` or `assign`, and no others.  Raises as
     `open_snapshot`.
     """
     named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
     topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
-    return _required(look_at(paths, access, topics))
+    return _required(look_at(paths, access, topics, disk))
 
 
 def _required(snapshot: "Snapshot") -> "Snapshot":
@@ -99,12 +95,15 @@ def _required(snapshot: "Snapshot") -> "Snapshot":
     return snapshot
 
 
-def look_at(paths: Paths, access: Access = "auto", topics: Collection[str] = ()) -> "Snapshot":
+def look_at(
+    paths: Paths, access: Access = "auto", topics: Collection[str] = (), disk: ReadableDisk = LOCAL
+) -> "Snapshot":
     """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well.  `topics` as
     of `survey`.
     """
     arguments.word("access", access, get_args(Access))
-    stores = [survey(path, name, access, logs, topics) for name, path, logs in _directories(paths)]
+    found = store_directories(disk, paths)
+    stores = [survey(disk, one.root, one.broker_name, access, one.logs, topics) for one in found]
     names = [store.broker_name for store in stores]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
@@ -113,53 +112,6 @@ def look_at(paths: Paths, access: Access = "auto", topics: Collection[str] = ())
             "name them, as {'broker-a': PATH, 'broker-b': PATH}"
         )
     return Snapshot(tuple(stores), access)
-
-
-def require_stores(paths: Paths) -> None:
-    """Looks whether `paths`, as `open_snapshot` takes them, are stores that can be opened; reads directories only.
-
-    Raises NotAStore, UnsupportedLayout, Rejected.
-    """
-    for _, path, logs in _directories(paths):
-        root = canonical_path(path)
-        refuse_unread_layouts(root, find_log_files(root, logs))
-
-
-_Directories = tuple[str | None, str, tuple[str, ...]]
-
-
-def _directories(paths: Paths) -> list[_Directories]:
-    """For each store its broker's name where one is given, its directory, and its log directories elsewhere."""
-    if isinstance(paths, Mapping):
-        named: list[tuple[str | None, StorePaths]] = list(paths.items())
-    else:
-        named = [(None, path) for path in path_list(paths)]
-    if not named:
-        raise Rejected("no store given: name at least one directory")
-    found: list[_Directories] = []
-    for name, given in named:
-        if not path_list(given):
-            raise Rejected(f"no directory given for the store {name or len(found)}: name it")
-        first, *logs = path_list(given)
-        if name is None and found and not logs and is_log_directory(canonical_path(first)):
-            owner, path, before = found.pop()
-            found.append((owner, path, (*before, canonical_path(first))))
-            continue
-        for log in map(canonical_path, logs):
-            if not is_directory(log):
-                raise NotAStore(log, "is not a directory; give those of storePathCommitLog, behind the store's own")
-        found.append((name, canonical_path(first), tuple(map(canonical_path, logs))))
-    _refuse_one_store_twice([path for _, path, _ in found])
-    return found
-
-
-def _refuse_one_store_twice(paths: Sequence[str]) -> None:
-    """Raises Rejected for two names of one directory: each message would come twice."""
-    by_place: dict[str, str] = {}
-    for path in paths:
-        before = by_place.setdefault(real_path(path), path)
-        if before is not path:
-            raise Rejected(f"{path} is the same directory as {before}, so that each message would come twice")
 
 
 class Snapshot:
@@ -207,7 +159,9 @@ class Snapshot:
     def topics(self) -> pa.Table:
         """One row a topic and broker, from config/topics.json: queue numbers, perm, attributes."""
         rows = [
-            (s.broker_name, name, config) for s in self.stores for name, config in config_files.topics(s.path).items()
+            (s.broker_name, name, config)
+            for s in self.stores
+            for name, config in config_files.topics(s.disk, s.path).items()
         ]
         return pa.table(
             {
@@ -230,7 +184,7 @@ class Snapshot:
         rows = [
             (group, topic, store.broker_name, queue_id, offset)
             for store in self.stores
-            for (group, topic), offsets in config_files.consumer_offsets(store.path).items()
+            for (group, topic), offsets in config_files.consumer_offsets(store.disk, store.path).items()
             for queue_id, offset in offsets.items()
         ]
         kinds = {"group": pa.string(), "topic": pa.string(), "brokerName": pa.string()}
@@ -360,11 +314,19 @@ class Snapshot:
 
     def _record_with_id(self, store: StoreExtent, offset: int, text: str) -> StoredMessage | None:
         """The record of an id, its body sound or not; None where there is none."""
+        message = self._readable_at(store, offset)
+        return message if message is not None and message.has_id(text) else None
+
+    def _readable_at(self, store: StoreExtent, offset: int) -> StoredMessage | None:
+        """The record at an offset; None where none begins.  Raises DataLost where the disk fails."""
         try:
-            message = self._record_at(store, offset)
-        except (Corrupt, DataLost):
+            return self._record_at(store, offset)
+        except Corrupt:
             return None
-        return message if message.has_id(text) else None
+        except DataLost as lost:
+            if tells_of_failure(lost.reason):
+                raise
+            return None
 
     @checked
     def offset_at(
@@ -392,7 +354,8 @@ class Snapshot:
         """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
         unreadable ones are left out.  The message of an id comes first where both are too many.
 
-        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile.
+        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
+        where the disk fails.
         """
         store = self._store(broker)
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
@@ -406,9 +369,8 @@ class Snapshot:
         found: list[StoredMessage] = []  # a message as often as it has the key, as RocketMQ answers
         size = 0
         for offset in by_key.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
-            try:
-                message = self._record_at(store, offset)
-            except (Corrupt, DataLost):
+            message = self._readable_at(store, offset)
+            if message is None:
                 continue
             if message.is_sound and message.topic == topic and message.has_key(key):
                 found.append(message)

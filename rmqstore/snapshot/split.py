@@ -1,10 +1,11 @@
-"""Units of work: small picklable values that any process that sees the store's path can read."""
+"""Units of work: small picklable values that any process that sees the store's disk can read."""
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats.names import QueueKey
 
 
@@ -29,7 +30,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The part of one store that one task reads.
+    """The part of one store that one task reads, from the store's disk, which is pickled with it.
 
     With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
     through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and
@@ -37,6 +38,7 @@ class Split:
     the spans.  With `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
     """
 
+    disk: ReadableDisk = field(compare=False, repr=False)
     path: str
     broker_name: str
     spans: tuple[Span, ...]
@@ -59,15 +61,15 @@ class Split:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles small: hundreds of queues repeat their topics, and a plan of many splits repeats them again."""
-        fields = [getattr(self, name) for name in self.__slots__]
-        return _unpickled, (zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9),)
+        fields = [getattr(self, name) for name in self.__slots__[1:]]
+        return _unpickled, (self.disk, zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 9))
 
 
-def _unpickled(data: bytes) -> Split:
+def _unpickled(disk: ReadableDisk, data: bytes) -> Split:
     *first, log_range, logs, together, deleted, known = json.loads(zlib.decompress(data))
     path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
-        path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
+        disk, path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
         tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
         tuple((low, high) for low, high in known),
     )  # fmt: skip

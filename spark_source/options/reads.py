@@ -231,7 +231,7 @@ def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: 
 
 
 def _unknown(key: str) -> str:
-    """The mistake that an option is which a batch read does not have."""
+    """The text for the name of an option that a batch read does not have."""
     folded = key.lower()
     if folded in STREAM_ONLY:
         return (
@@ -241,7 +241,7 @@ def _unknown(key: str) -> str:
 
 
 def _unknown_here(key: str) -> str:
-    """The mistake that an option is which a stream does not have."""
+    """The text for the name of an option that a stream does not have."""
     if key.lower() in BATCH_ONLY:
         name, instead = BATCH_ONLY[key.lower()]
         return f"{name} is for batch reads and this is a stream: {instead}"

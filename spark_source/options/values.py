@@ -163,7 +163,7 @@ def contradicting_stores(given: Mapping[str, Any]) -> list[str]:
         mistakes.append(f"{' and '.join(where)} are given: keep one of them")
     elif "storePathCommitLog" in given and where != ["path"]:
         mistakes.append(
-            "storePathCommitLog goes with one store: write each store's log directories behind its own, as "
+            "storePathCommitLog goes with one store: write each store's log directories after its own, as "
             """stores={"broker-a": ["/data/a", "/log/a"]}"""
         )
     return mistakes
@@ -234,7 +234,7 @@ def group_start(text: str) -> str:
     """`group:` and the name of a consumer group, whose committed offsets are the start."""
     name = text.strip()[len(GROUP_PREFIX) :].strip()
     if not name:
-        raise Rejected("write the consumer group behind group:, such as group:billing")
+        raise Rejected("write the consumer group after group:, such as group:billing")
     return GROUP_PREFIX + name
 
 

@@ -73,7 +73,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkRe
 
 
 def _unknown(key: str) -> str | None:
-    """The mistake that an option is which a write does not have."""
+    """The text for the name of an option that a write does not have; None where Spark itself added the option."""
     if key.lower() in _OF_SPARK:
         return None
     near = ", ".join(near_names(key, PARSERS))

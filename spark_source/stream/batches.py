@@ -15,8 +15,8 @@ from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, sha
 
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
-_GONE = "the queue is gone: its topic was deleted, or the store made anew"
-_ADVICE = "the stream goes on behind it with failOnDataLoss=false, or anew with another checkpointLocation"
+_GONE = "the queue is gone: its topic was deleted, or the store made again"
+_ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class NextBatch:
 def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
     """Raises Rejected where the stores are of none of the brokers that the stream knows queues of.
 
-    A store that lost its name is most likely the one that had it: whoever went on would miss every queue, or read all
-    of them once more, and neither is a loss that `failOnDataLoss` speaks of.
+    A store that lost its name is most likely the one that had it: a stream that went on would miss every queue, or read
+    all of them once more, and neither is a loss that `failOnDataLoss` speaks of.
     """
     before, now = {place[0] for place in known}, {store.broker_name: store.path for store in stores}
     if not before or before & now.keys():

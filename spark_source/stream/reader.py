@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of the next batch; `start` itself while there is nothing to read.
 
-        Where a queue is found shorter that is something to write down, so Spark gets a batch, with rows or without.
+        A queue that is found shorter has to be written down, so Spark then gets a batch, with rows or without.
         Spark before 4.2 gives no arguments.  Raises DataLost for messages that are gone, unless the stream goes on, and
         Rejected where no store is of a broker that the stream knows.
         """
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
         now_ms = int(time.time() * 1000)
-        batch, seen = self._looked(lambda snapshot: self._batch_behind(snapshot, before, known, now_ms, is_limited))
+        batch, seen = self._looked(lambda snapshot: self._batch_after(snapshot, before, known, now_ms, is_limited))
         self._reached = batch.ends
         if not batch.is_any and seen == known:
             return start
@@ -149,8 +149,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
 
-        Spark before 4.2 asks for it first, and does not say where a restarted query stands, or that it is one: where a
-        new query begins goes in as a note, for what is planned is planned, however often it is tried.
+        Spark before 4.2 asks for it first, and does not say where a restarted query stands, or that it is one.  So the
+        start of a new query goes in as a note: a batch that is planned stays as planned, however often it is tried.
         """
         if self._reached is not None:
             reached = self._reached
@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _forward_only(self, begun: Offsets) -> Offsets:
         """`begun`, or where batches before began that lies further on.
 
-        Before 4.2 the end that a restarted query asks for first may lie behind its start, in a store that was cut or
+        Before 4.2 the end that a restarted query asks for first may lie before its start, in a store that was cut or
         that is just being written: the batch after that end begins where the stream had been.
         """
         if HAS_LIMITS:
@@ -243,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _queues(self, snapshot: Snapshot) -> Queues:
         return self._selection.queues(snapshot)
 
-    def _batch_behind(
+    def _batch_after(
         self, snapshot: Snapshot, before: Offsets, known: TurnedBack, looked_ms: int, is_limited: bool
     ) -> tuple[NextBatch, TurnedBack]:
         """The next batch, and what is known before it of queues that end before the stream's place."""

@@ -24,8 +24,8 @@ from spark_source.stream.offsets import BEHIND, SINCE, Offsets, note_in
 
 @dataclass(frozen=True, slots=True)
 class TurnedBack:
-    """A stream's knowledge of such queues: what was stored at or after `since_ms`, and not before the offset `behind`
-    where there is one, is new.  Nothing in it is changed.
+    """A stream's knowledge of such queues: messages stored at or after `since_ms` are new, but for those before the
+    queue offset `behind`, where there is one.  Nothing in it is changed.
     """
 
     since_ms: Mapping[Place, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class TurnedBack:
 
     @property
     def notes(self) -> dict[str, Mapping[Place, int]]:
-        """It as notes of offset JSON."""
+        """The knowledge as notes of offset JSON."""
         return {SINCE: self.since_ms, BEHIND: self.behind}
 
     def among(self, places: Collection[Place]) -> "TurnedBack":
@@ -49,7 +49,7 @@ class TurnedBack:
         )
 
     def seen(self, queues: Queues, brokers: Collection[str], before: Offsets, looked_ms: int) -> "TurnedBack":
-        """It with what the queues of these brokers show, those that are gone included.
+        """The knowledge, with what the queues of these brokers show now, those that are gone included.
 
         `before` is where the stream stands, `looked_ms` the time before it looked: what is stored meanwhile is new.
         A store that is not read this time is not one that was cut.
@@ -70,7 +70,7 @@ class TurnedBack:
         return TurnedBack(since_ms, behind)
 
     def begins(self, queues: Queues, before: Offsets, searches: "Searches") -> Offsets:
-        """Where the queues are to be read on that hold something new before where the stream stands.
+        """Where to read on in the queues that hold new messages before the place where the stream stands.
 
         Raises DataLost if a file vanishes meanwhile.
         """
@@ -87,12 +87,12 @@ class TurnedBack:
         """Logs what was not `known` before, and where reading of the queues goes on."""
         for place in self.since_ms.keys() - known.since_ms.keys():
             log.warning(
-                "%s ends at offset %d, before %d where the stream stands: the store was cut or made anew; the stream "
+                "%s ends at offset %d, before %d where the stream stands: the store was cut or made again; the stream "
                 "goes on with what is stored there from now on, or from %d where that comes; a new checkpointLocation "
                 "reads all", _name(place), _end(queues, place), before[place], before[place],
             )  # fmt: skip
         for place in self.behind.keys() - known.behind.keys():
-            log.warning("the clock was set back: %s goes on behind offset %d", _name(place), self.behind[place])
+            log.warning("the clock was set back: %s goes on from offset %d", _name(place), self.behind[place])
         for place in self.since_ms.keys() & begun.keys():
             log.warning("%s goes on at offset %d", _name(place), begun[place])
 

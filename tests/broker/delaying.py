@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmqstore.broker.delay import DelayLevels
-from rmqstore.broker.delay_delivery import DelayDelivery, Progress
+from rmqstore.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
@@ -53,7 +53,7 @@ class Delaying:
         """A delivery that begins with what was saved."""
         engine = engine_of(self.store)
         return DelayDelivery(
-            engine.log, engine.parts.queues, put, engine.appender.form, levels, self.clock,
+            engine.log, engine.parts.queues, ReadyPut(put, engine.appender.form), levels, self.clock,
             Progress(self.saved.table, self.saved.save, self._sync),
         )  # fmt: skip
 

@@ -14,12 +14,15 @@ from rmqstore.broker.delay import DelayLevels, RestoredRecord, Undeliverable, re
 from rmqstore.broker.delay_columns import Restored, read_records, restored_columns, restored_few
 from rmqstore.config import StoreConfig
 from rmqstore.formats import names
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.message import Record, encode_record, read_record
-from rmqstore.formats.properties import parse_properties
+from rmqstore.formats.properties import encode_properties, parse_properties
+from rmqstore.formats.property_columns import split_pieces
 from rmqstore.formats.record_crc import masked_crc32, property_crc, verify_property_crc
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.message import Message, PutStatus
+from rmqstore.records.dispatch_rules import set_delivery_times
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 from tests.golden.conftest import store_of
 
@@ -102,6 +105,19 @@ def test_what_could_not_be_delivered_in_time_is_refused(message: Message, status
 
 def test_a_store_without_levels_refuses_delays() -> None:
     assert DelayLevels(())(Message("orders", b"x", properties={"DELAY": "1"})) is PutStatus.MESSAGE_ILLEGAL
+
+
+@given(st.text("+-0123456789 x\u0663\uff13", max_size=12) | st.text(max_size=3))
+def test_dispatch_reads_the_level_that_a_put_took(text: str) -> None:
+    answer = LEVELS(Message("orders", b"x", properties={"DELAY": text.translate({1: None, 2: None})}))
+    if isinstance(answer, PutStatus):
+        return
+    block = encode_properties(answer.properties)
+    pieces = split_pieces(np.frombuffer(block, np.uint8), np.array([0, len(block)]))
+    codes = np.array([-1])
+    set_delivery_times(codes, pieces, np.array([10]), DEFAULT_DELAY_MS)
+    is_waiting = answer.topic == names.SCHEDULE_TOPIC
+    assert codes.tolist() == [10 + DEFAULT_DELAY_MS[answer.queue_id] if is_waiting else -1]
 
 
 def test_a_level_wins_over_a_timer_and_an_earlier_return_address() -> None:

@@ -19,7 +19,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.encode.columns import EncodedColumns
+from rmqstore.log.encode.columns import EncodedColumns, Goals
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import open_store
 from tests.broker.delaying import Delaying, Put, Saved
@@ -166,8 +166,9 @@ class Refusing:
             if self.take >= records.count:
                 return put(records)
             part = EncodedColumns(
-                records.data[: records.starts[self.take]], records.starts[: self.take + 1], records.queues,
-                records.queue_numbers[: self.take], None, records.store_time_at[: self.take], False,
+                records.data[: records.starts[self.take]], records.starts[: self.take + 1],
+                Goals(records.queues, records.queue_numbers[: self.take]),
+                store_time_at=records.store_time_at[: self.take], has_crc=False,
             )  # fmt: skip
             stored = put(part).message_count if self.take else 0
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, message_count=stored)

@@ -107,30 +107,6 @@ def test_a_damaged_record_is_not_sent_back(shop: Shop):
     assert shop.put == []
 
 
-@pytest.mark.parametrize(
-    ("topic", "times", "found", "is_dead"),
-    [
-        ("%RETRY%cart", 17, {}, True),
-        ("%RETRY%cart", 16, {}, False),
-        ("%RETRY%cart", 3, {"MAX_RECONSUME_TIMES": "2"}, True),
-        ("%RETRY%cart", 16, {"MAX_RECONSUME_TIMES": None}, False),
-        ("%RETRY%cart", 20, {"MAX_RECONSUME_TIMES": "20"}, False),
-        ("%RETRY%cart", 17, {"MAX_RECONSUME_TIMES": "many"}, True),
-        ("orders", 99, {}, False),
-    ],
-)
-def test_what_a_client_sends_too_often_is_a_dead_letter(
-    shop: Shop, topic: str, times: int, found: dict[str, str], is_dead: bool
-):
-    message = Message(topic, b"one", tags="paid", queue_id=3, reconsume_times=times, properties=found)
-    diverted = shop.retries.divert(message)
-    if is_dead:
-        assert (diverted.topic, diverted.queue_id, diverted.tags) == ("%DLQ%cart", 0, "paid")
-        assert diverted.properties == found | {"DELAY": "-1"}
-    else:
-        assert diverted is message
-
-
 @pytest.fixture(scope="module")
 def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Opened]]:
     opened: dict[str, Opened] = {}

@@ -14,6 +14,7 @@ from rmqstore.broker.transaction_messages import (
     Prepared,
     TransactionState,
     check_times,
+    immunity_ms,
     op_offsets,
     prepared_of,
 )
@@ -424,3 +425,19 @@ def test_op_messages_that_name_many_are_read_whole():
     opened.store.put(Message(names.OP_HALF_TOPIC, body, tags="d"))
     (op,) = opened.messages(names.OP_HALF_TOPIC)
     assert op_offsets(op) == list(range(700))
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [(None, 0), ("3", 3), ("+3", 3), ("003", 3), ("-1", 0), ("2147483648", 0), ("9" * 5000, 0), ("", 0)],
+)
+def test_how_often_it_was_checked_is_a_number_as_java_reads_it(text: str | None, times: int) -> None:
+    assert check_times({} if text is None else {"TRANSACTION_CHECK_TIMES": text}) == times
+
+
+@pytest.mark.parametrize(
+    ("text", "wish_ms"),
+    [("5", 5000), ("+5", 5000), ("-1", 77), ("soon", 77), ("9" * 19, 77), ("9" * 18, 10**21 - 1000)],
+)
+def test_a_wish_not_to_be_checked_is_a_number_as_java_reads_it(text: str, wish_ms: int) -> None:
+    assert immunity_ms({"CHECK_IMMUNITY_TIME_IN_SECONDS": text}, 77) == wish_ms

@@ -98,7 +98,7 @@ def test_a_store_that_was_killed_is_recovered_first(run: Run, tmp_path: Path) ->
 def test_a_broker_s_configuration(run: Run, tmp_path: Path) -> None:
     root, _ = made(tmp_path)
     conf = tmp_path / "broker.conf"
-    conf.write_text("fileReservedTime=95\n")
+    conf.write_bytes("# Größe\nfileReservedTime=95\n".encode("latin-1"))  # as old editors write it
     arguments = ("clean", root, "--dry-run", "--json", "--broker-conf", conf)
     assert len(document_of(run(*arguments))["logFiles"]) == 2
     assert len(document_of(run(*arguments, "--older-than", "90m"))["logFiles"]) == 3

@@ -60,7 +60,7 @@ def skip_directory_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_zero_fill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FileSequence, "_blank", lambda self, file, position: file.sync())
+    patch.setattr("rmqstore.files.file_sequence.blank", lambda file, position: file.sync())
 
 
 def sync_again(patch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from rmqstore.directory import config_files
 from rmqstore.directory.deleted_topics import deleted_topics
-from rmqstore.directory.index_files import index_files, is_whole
+from rmqstore.directory.index_files import finds_all, index_files
 from rmqstore.directory.layouts import is_rocksdb, load_checkpoint, root_hint
-from rmqstore.directory.listing import numbered_files, stored_files
+from rmqstore.directory.listing import numbered_files, seen_entries, stored_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import sound_end
 from rmqstore.directory.queue_files import find_queues, open_queue
 from rmqstore.directory.walk import WalkLimits, walk
-from rmqstore.errors import DataLost
+from rmqstore.errors import DataLost, NotAStore
 from rmqstore.files.disk import ReadableDisk, directory_of, join
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.deleted_topics import DeletedTopic, deleted_topics_text
@@ -51,10 +51,10 @@ def seen(disk: ReadableDisk, root: str, *, is_mapped: bool) -> Iterator[object]:
     files = stored_files(disk, join(root, "commitlog"))
     yield [(file.start, file.size) for file in files]
     yield len(numbered_files(disk, root).strays)
-    with LogView(files, files[-1].end if is_mapped else 0, files[-1].end, disk=disk) as view:
+    with LogView(disk, files, files[-1].end if is_mapped else 0, files[-1].end) as view:
         for found in walk(view, WalkLimits(files[0].start, view.end, crc_from=0)):
             yield type(found), found.reasons.tolist() if hasattr(found, "reasons") else found
-        for queue in find_queues(root, disk):
+        for queue in find_queues(disk, root):
             end = sound_end(queue, view)
             yield queue.topic, queue.queue_id, end, queue.read(queue.first_slot(), end).tolist()
         record = view.whole_record(files[0].start, int.from_bytes(view.read(files[0].start, 4), "big"))
@@ -63,10 +63,10 @@ def seen(disk: ReadableDisk, root: str, *, is_mapped: bool) -> Iterator[object]:
         offsets = view.record_at(files[0].start)
         assert offsets is not None
         yield [page.positions.tolist() for page in view.gather(offsets.offsets, offsets.sizes) if not page.lost]
-    for index in index_files(root, is_mapped, disk):
-        yield index.header, index.slot_count, index.item_count, is_whole(index, is_mapped, disk)
-    yield load_checkpoint(root, disk), is_rocksdb(root, disk), root_hint(directory_of(root), ["store"], disk)[:12]
-    yield config_files.topics(root, disk), config_files.consumer_offsets(root, disk), deleted_topics(root, disk)
+    for index in index_files(disk, root, is_mapped):
+        yield index.header, index.slot_count, index.item_count, finds_all(disk, index, is_mapped)
+    yield load_checkpoint(disk, root), is_rocksdb(disk, root), root_hint(disk, directory_of(root), ["store"])[:12]
+    yield config_files.topics(disk, root), config_files.consumer_offsets(disk, root), deleted_topics(disk, root)
 
 
 @pytest.mark.parametrize("is_mapped", [False, True])
@@ -78,9 +78,24 @@ def test_a_store_is_the_same_on_every_disk(memory: MemoryDisk, host_root: str, i
 
 def test_a_file_that_goes_is_told_by_its_slots_on_every_disk(memory: MemoryDisk) -> None:
     disk = memory.crash("kept")
-    queue = open_queue(ROOT, "T1", 0, "SimpleCQ", disk)
+    queue = open_queue(disk, ROOT, "T1", 0, "SimpleCQ")
     disk.remove(queue.files[-1].path)
     with pytest.raises(DataLost, match="T1/0"):
         queue.read(queue.first_slot(), queue.first_slot() + 100)
     with pytest.raises(DataLost):
         queue.unbroken_end()
+
+
+def test_a_link_in_a_circle_is_passed_over_by_whoever_only_lists(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "loop").symlink_to("loop")
+    (tmp_path / "config" / "inner").mkdir()
+    (tmp_path / "config" / "linked").symlink_to("inner")
+    (tmp_path / "config" / "topics.json").write_bytes(b"{}")
+    with pytest.raises(NotAStore, match="loop"):
+        LOCAL.entries(str(tmp_path / "config"))
+    seen = seen_entries(LOCAL, str(tmp_path / "config"))
+    assert [(entry.name, entry.is_directory, entry.is_link) for entry in seen] == [
+        ("inner", True, False), ("linked", True, True), ("topics.json", False, False),
+    ]  # fmt: skip
+    assert seen[-1].size == 2

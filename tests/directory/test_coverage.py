@@ -1,9 +1,13 @@
 """How far the consume queues know the log, by sums alone."""
 
+import tracemalloc
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.directory import coverage as coverage_room
 from rmqstore.directory.coverage import Coverage
 from rmqstore.files.disk import StoredFile
 
@@ -36,13 +40,16 @@ def coverage_of(count: int, offsets: list[int], sizes: list[int], first: int = 0
 SIZES = st.lists(st.sampled_from([100, 5000, 300_000, 900_000, 1_500_000]), min_size=1, max_size=25)
 
 
-@given(SIZES, st.data(), st.sampled_from([0, 3 * FILE_SIZE]))
-def test_it_never_reaches_over_a_record_that_no_queue_knows(sizes: list[int], data: st.DataObject, first: int) -> None:
+@given(SIZES, st.data(), st.sampled_from([0, 3 * FILE_SIZE]), st.sampled_from([1, 5, coverage_room._BUCKETS_MAX]))
+def test_it_never_reaches_over_a_record_that_no_queue_knows(
+    sizes: list[int], data: st.DataObject, first: int, buckets_max: int
+) -> None:
     offsets, ends = laid_out(sizes, first)
     lost = data.draw(st.sets(st.integers(0, len(sizes) - 1), max_size=3))
     known = [row for row in range(len(sizes)) if row not in lost]
     order = data.draw(st.permutations(known))
-    coverage = coverage_of(len(ends) + 1, [offsets[row] for row in order], [sizes[row] for row in order], first)
+    with patch.object(coverage_room, "_BUCKETS_MAX", buckets_max):
+        coverage = coverage_of(len(ends) + 1, [offsets[row] for row in order], [sizes[row] for row in order], first)
     behind = data.draw(st.sampled_from([0, 1, MIB, 3 * MIB]))
     blanks = set(ends) - ({offsets[min(lost)]} if lost else set())
     reached, earlier = coverage.covered_until(behind, lambda offset: offset in blanks)
@@ -96,3 +103,14 @@ def test_no_files_nothing_covered() -> None:
 
 def test_empty_files_are_not_covered() -> None:
     assert coverage_of(3, [0], [100]).covered_until(0, lambda _: True) == (100, 100)
+
+
+def test_a_sparse_log_takes_no_memory_for_what_it_has_not() -> None:
+    tracemalloc.start()
+    try:
+        coverage = Coverage([StoredFile("f", 0, 2**43)])
+        coverage.add(np.array([0, 100]), np.array([100, 100], np.int32))
+        assert coverage.covered_until(0, lambda _: True) == (200, 200)
+        assert tracemalloc.get_traced_memory()[1] < 128 * MIB
+    finally:
+        tracemalloc.stop()

@@ -183,7 +183,7 @@ NO_STORES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "an empty index": (empty_child("index"), "did you mean {root}?"),
     "an empty queue": (empty_child("consumequeue", "T", "0"), "did you mean {root}?"),
     "DLedger": (dledger, "a DLedger commitlog"),
-    "DLedger data": (lambda root: dledger(root / "dledger-n0") / "data", "holds no RocketMQ store"),
+    "DLedger data": (lambda root: dledger(root / "dledger-n0") / "data", "a DLedger commitlog"),
     "DLedger's base": (lambda root: dledger(root / "dledger-n0").parent, "a DLedger commitlog"),
     "a broker in DLedger mode": (dledger_broker, "a DLedger commitlog"),
     "a broker that went to DLedger": (mixed_broker, "a DLedger commitlog"),

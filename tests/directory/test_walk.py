@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rmqstore import DataLost
 from rmqstore.directory import walk as walking
+from rmqstore.directory.listing import stored_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.walk import Break, Stretch, WalkLimits, chain, magic_positions, walk
-from rmqstore.files import reading
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message, names
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.records.soundness import Reason
@@ -52,10 +53,10 @@ class Walked:
 def walked(
     root: Path, access: str = "pread", stop: int | None = None, start: int | None = None, **limits: int
 ) -> Walked:
-    files = reading.list_stored_files(str(root / "commitlog"), names.parse_start)
+    files = stored_files(LOCAL, str(root / "commitlog"))
     end = files[-1].end
     found = Walked([], {}, [])
-    with LogView(files, end if access == "mmap" else 0, end) as view:
+    with LogView(LOCAL, files, end if access == "mmap" else 0, end) as view:
         bounds = WalkLimits(
             files[0].start if start is None else start, end if stop is None else stop, **({"crc_from": 0} | limits)
         )
@@ -289,8 +290,8 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize("harm", [remove, cut])
 def test_a_mapped_file_that_vanishes_or_shrinks_is_lost(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     root = small_store(100).write(tmp_path)
-    files = reading.list_stored_files(str(root / "commitlog"), names.parse_start)
-    with LogView(files, files[-1].end, files[-1].end) as view:
+    files = stored_files(LOCAL, str(root / "commitlog"))
+    with LogView(LOCAL, files, files[-1].end, files[-1].end) as view:
         items = walk(view, WalkLimits(0, files[-1].end, 0))
         next(items)
         harm(Path(files[1].path))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import NotAStore
-from rmqstore.files.filesystem import RealFileSystem, byte_size
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.real_file import byte_size
 
 FS = RealFileSystem()
 
@@ -76,7 +77,7 @@ def test_a_failed_sync_of_a_new_file_leaves_nothing(tmp_path, monkeypatch) -> No
     def fail(descriptor):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("rmqstore.files.filesystem._sync_data", fail)
+    monkeypatch.setattr("rmqstore.files.real_file._sync_data", fail)
     with pytest.raises(OSError, match="Input/output"):
         made(tmp_path, 4096)
     assert os.listdir(tmp_path) == []
@@ -124,7 +125,7 @@ def test_a_sync_asks_the_system_for_that_very_file(tmp_path, monkeypatch) -> Non
         asked.append(os.path.samestat(os.fstat(descriptor), os.stat(tmp_path / "file")))
 
     file = made(tmp_path, 10)
-    monkeypatch.setattr("rmqstore.files.filesystem._sync_data", sync)
+    monkeypatch.setattr("rmqstore.files.real_file._sync_data", sync)
     file.write(0, b"x")
     assert asked == []
     file.sync()
@@ -134,7 +135,7 @@ def test_a_sync_asks_the_system_for_that_very_file(tmp_path, monkeypatch) -> Non
 def test_a_new_file_is_synced_before_anybody_has_it(tmp_path, monkeypatch) -> None:
     sizes = []
     monkeypatch.setattr(
-        "rmqstore.files.filesystem._sync_data", lambda descriptor: sizes.append(os.fstat(descriptor).st_size)
+        "rmqstore.files.real_file._sync_data", lambda descriptor: sizes.append(os.fstat(descriptor).st_size)
     )
     made(tmp_path, 4096)
     assert sizes == [4096]
@@ -388,7 +389,7 @@ def test_nor_do_they_leave_anything_there_when_they_fail(tmp_path, no_nameless_f
     def fail(descriptor):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("rmqstore.files.filesystem._sync_data", fail)
+    monkeypatch.setattr("rmqstore.files.real_file._sync_data", fail)
     with pytest.raises(OSError, match="Input/output"):
         made(tmp_path, 4096)
     assert os.listdir(tmp_path) == []

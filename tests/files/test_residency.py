@@ -50,13 +50,10 @@ def test_warm_up_on_a_failing_disk_is_an_error() -> None:
         residency.warm_up(file, PAGE, 1, 1)
 
 
-def test_pages_are_locked_until_unlocked_or_closed(file) -> None:
+def test_pages_are_locked_until_the_file_is_closed(file) -> None:
     before = locked_kib()
     assert residency.lock_memory(file) is None
     assert locked_kib() == before + 32
-    assert residency.unlock_memory(file) is None
-    assert locked_kib() == before
-    residency.lock_memory(file)
     file.close()
     assert locked_kib() == before
 
@@ -71,25 +68,18 @@ def test_a_refused_lock_is_told_and_harmless(file, monkeypatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
     assert "Cannot allocate memory" in residency.lock_memory(file)
-    assert "no munlock" in residency.unlock_memory(file)  # this library has none
     file.write(0, b"goes on")
-
-
-def test_reading_ahead_is_asked_for(file) -> None:
-    assert residency.will_need(file) is None
 
 
 def test_an_empty_or_closed_file_is_refused_not_an_error(file, tmp_path) -> None:
     empty = RealFileSystem().create(str(tmp_path / "empty"), 0)
     file.close()
     for each in (empty, file):
-        assert "not read ahead" in residency.will_need(each)
         assert "no mlock" in residency.lock_memory(each)
 
 
 def test_what_is_not_mapped_is_refused() -> None:
     file = MemoryDisk().create("/file", PAGE)
-    assert "not mapped" in residency.will_need(file)
     assert "not mapped" in residency.lock_memory(file)
 
 
@@ -100,7 +90,7 @@ def test_no_address_space_to_map_is_told(file) -> None:
     file.truncate(1 << 34)  # sparse: only its mapping would be large
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
     try:
-        refused = residency.will_need(file)
+        refused = residency.lock_memory(file)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert "Cannot allocate memory" in refused

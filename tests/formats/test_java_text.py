@@ -1,10 +1,12 @@
 """Bytes to text as Java does it; the expected texts are what `new String(bytes, UTF_8)` of Java 17 gave."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.formats.java_text import java_text
+from rmqstore.arguments import I64_MAX
+from rmqstore.formats.java_text import java_text, parse_int, parse_ints
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,19 @@ def test_well_formed_text_reads_back(text: str) -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_text_that_utf_8_can_hold(data: bytes) -> None:
     assert java_text(java_text(data).encode()) == java_text(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("9223372036854775807", 2**63 - 1), ("9223372036854775808", None), ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", None), ("1234567890123456789", 1234567890123456789),
+        ("0" * 5000, 0), ("9" * 5000, None),
+        ("\u0661" * 19, 1111111111111111111), ("12345678901234567\u0668", 123456789012345678), ("--1", None),
+    ],
+)  # fmt: skip
+def test_long_numbers_are_those_of_java(text: str, number: int | None) -> None:
+    assert parse_int(text, I64_MAX) == number
+    data = np.frombuffer(text.encode(), np.uint8)
+    numbers, is_number = parse_ints(data, np.zeros(1, np.int64), np.array([len(data)]), I64_MAX)
+    assert (numbers.tolist(), is_number.tolist()) == ([number or 0], [number is not None])

@@ -62,6 +62,8 @@ def test_index_files_have_seventeen_digits(name: str, number: int | None) -> Non
         ("2147483648", None),
         ("12345678901", None),
         ("-1", None),
+        ("00", None),
+        ("017", None),
         ("", None),
     ],
 )

@@ -16,7 +16,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY
 from rmqstore.errors import Corrupt
-from rmqstore.files import filesystem
+from rmqstore.files import real_file
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.index import ITEM, file_size, read_header
@@ -158,7 +158,7 @@ def load_sizes(store: Path) -> int:
 @pytest.fixture(autouse=True)
 def _no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a power cut would leave is tested on a disk in memory; thousands of real syncs would only take time."""
-    monkeypatch.setattr(filesystem, "_sync_data", lambda descriptor: None)
+    monkeypatch.setattr(real_file, "_sync_data", lambda descriptor: None)
     monkeypatch.setattr(RealFileSystem, "sync_directory", lambda self, path: None)
 
 
@@ -312,3 +312,9 @@ def test_other_delay_levels_than_the_broker_s_are_told(tmp_path: Path) -> None:
     told, others = _plan(store).warnings, _plan(store, delay_levels=_BROKERS_LEVELS).warnings
     assert others == ()
     assert [warning.split(":")[0] for warning in told if warning not in others] == [waited]
+
+
+def test_no_delay_levels_at_all_are_told_as_well(tmp_path: Path) -> None:
+    store = unpack("broker-killed-5.3.3", tmp_path)
+    (told,) = (warning for warning in _plan(store, delay_levels="").warnings if "level 2" in warning)
+    assert told.startswith("messages of delay level 2 waited 2000 ms, and would now wait 0 ms")

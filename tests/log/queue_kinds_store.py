@@ -9,10 +9,10 @@ from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.names import ABORT_FILE
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
-from rmqstore.log.derived.dispatch_loop import DispatchLoop
+from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_open
-from rmqstore.log.put.appender import Appender
+from rmqstore.log.put.appender import AfterPut, Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.gate import Gate
 from rmqstore.log.recovery.apply import apply, open_parts
@@ -53,8 +53,8 @@ class KindsStore:
         self.put_from(config.store_host)
         self.fetch = Fetch(self.log, parts.queues, parts.index, batches=parts.queues.batches)
         self.dispatch = DispatchLoop(
-            self.log, lambda: self.log.readable_end, parts.dispatchers,
-            file_size=parts.log.file_size, position=made.log_end, clock=self.clock,
+            FollowedLog(self.log, lambda: self.log.readable_end, parts.log.file_size), parts.dispatchers,
+            position=made.log_end, clock=self.clock,
         )  # fmt: skip
         self._log_flush = LogFlush(self.log, config, parts.checkpoint, self.clock)
         self._derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, 1000)
@@ -62,7 +62,7 @@ class KindsStore:
     def put_from(self, host: str) -> None:
         """Has what is put from now on come from this store host."""
         config = replace(self._config, store_host=host)
-        self.appender = Appender(self.log, config, self.clock, Gate(), lambda: None, self.queues.kinds)
+        self.appender = Appender(self.log, config, self.clock, Gate(), AfterPut(lambda: None), self.queues.kinds)
 
     def put(self, topic: str, body: bytes = b"hello", **fields: Any) -> PutResult:
         """Puts one message, a little later than the one before."""

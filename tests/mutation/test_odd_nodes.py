@@ -125,7 +125,9 @@ def test_links_that_lead_round_in_a_circle_are_named(place: str, sound: Path, tm
     (root / place).symlink_to(f"{root / place}.other")
     Path(f"{root / place}.other").symlink_to(root / place)
     for look in (write, read_all):
-        with pytest.raises(NotAStore, match=f"{place}.*; make the symbolic link anew that leads back to itself, or"):
+        with pytest.raises(
+            NotAStore, match=f"{place}.*; replace or remove the symbolic link that leads back to itself"
+        ):
             look(root)
 
 

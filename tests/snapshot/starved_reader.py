@@ -11,7 +11,7 @@ from rmqstore.files.reading import LocalDisk, OpenFile
 
 _METHODS = ("__init__", "read", "map_bytes", "next_data", "size")
 _OF_THE_DISK = ("entries",)  # its other questions are put to what stands above and below
-_FUNCTIONS = ("list_stored_files", "list_directories", "list_names", "read_small_file", "exists", "is_locked")
+_FUNCTIONS = ("list_names", "exists", "is_directory", "is_locked", "version_of")
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def test_a_scan_by_pread_maps_nothing_of_a_store_that_was_opened_otherwise(keyed
 
 def test_sizes_of_an_index_file_are_told_alike_by_pread(keyed: Path) -> None:
     stores = [open_snapshot(keyed, access=how).stores[0] for how in ("pread", "mmap")]
-    by_pread, by_mmap = (index_files(store.path, store.maps_index) for store in stores)
+    by_pread, by_mmap = (index_files(store.disk, store.path, store.maps_index) for store in stores)
     assert by_pread == by_mmap
     assert len(by_pread) > 1
 

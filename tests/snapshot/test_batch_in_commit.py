@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats.sink_files import INTENT_FILE, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.survey import survey as looking
 from tests.snapshot.small_store import small_store
@@ -40,10 +41,10 @@ def test_one_that_begins_while_the_store_is_looked_at_is_not_seen_either(
     root = store.write(tmp_path)
     find, begun = looking.find_queues, []
 
-    def find_queues(path: str) -> object:
+    def find_queues(disk: ReadableDisk, path: str) -> object:
         if not begun:
             begun.append(begin(root, start))
-        return find(path)
+        return find(disk, path)
 
     monkeypatch.setattr(looking, "find_queues", find_queues)
     assert rmqstore.open_snapshot(root).scan().read_all().num_rows == 20

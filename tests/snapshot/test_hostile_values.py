@@ -18,7 +18,19 @@ BEYOND = 2**63 - 1  # ms: in microseconds 64 bits do not hold it
 
 @pytest.mark.parametrize(
     ("level", "waits_ms"),
-    [("9" * 5000, None), ("99", 7_200_000), ("+2", 5_000), ("-1", None), ("0", None), ("\u0663", None), ("2", 5_000)],
+    [
+        ("9" * 5000, None),
+        ("9999999999", None),
+        ("2147483647", 7_200_000),
+        ("99", 7_200_000),
+        ("+2", 5_000),
+        ("0" * 5000 + "2", 5_000),
+        ("-1", None),
+        ("0", None),
+        ("\u0663", 10_000),
+        ("2 ", None),
+        ("2", 5_000),
+    ],
 )
 def test_a_delay_level_of_any_text_is_a_level_or_none(level: str, waits_ms: int | None, tmp_path: Path) -> None:
     store = SmallStore(file_size=64 * 1024)
@@ -30,6 +42,28 @@ def test_a_delay_level_of_any_text_is_a_level_or_none(level: str, waits_ms: int 
         .read_all()["tagsCode"]
     )
     assert code.as_py() == (ord("A") if waits_ms is None else FIRST_MS + waits_ms)
+
+
+@pytest.mark.parametrize(
+    ("level", "waits_ms"), [("+3", 10_000), ("9999999999", 0), ("99", 7_200_000), ("\u0663", 10_000)]
+)
+def test_the_table_of_delayed_messages_takes_levels_as_dispatch_does(level: str, waits_ms: int, tmp_path: Path) -> None:
+    """An entry with the hash of TAGS, as a recovery of RocketMQ 4.9 writes it, tells no time; the property does."""
+    store = SmallStore(file_size=64 * 1024)
+    store.add(SCHEDULE, 2, properties={"DELAY": level, "TAGS": "A", "REAL_QID": "+1"})
+    store.write(tmp_path)
+    (row,) = open_snapshot(tmp_path).table("delayed").to_pylist()
+    assert row["deliverAt"].timestamp() * 1000 == FIRST_MS + waits_ms
+    assert row["queueId"] == 1
+
+
+@pytest.mark.parametrize("out_ms", [str(BEYOND), "9" * 40, "-5", "+9000"])
+def test_the_table_of_delayed_messages_takes_any_time_of_a_timer(out_ms: str, tmp_path: Path) -> None:
+    store = SmallStore()
+    store.add("rmq_sys_wheel_timer", 0, properties={"TIMER_OUT_MS": out_ms, "REAL_TOPIC": "T"})
+    store.write(tmp_path)
+    rows = open_snapshot(tmp_path).table("delayed").to_pylist()
+    assert [row["topic"] for row in rows] == (["T"] if out_ms in ("+9000", str(BEYOND)) else [])
 
 
 @pytest.mark.parametrize("time_ms", [BEYOND, -(2**63), 253_402_300_800_000, -62_135_596_800_001])

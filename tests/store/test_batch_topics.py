@@ -11,6 +11,7 @@ import rmqstore
 from rmqstore import sink
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Corrupt, Rejected
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import sys_flag
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
@@ -112,7 +113,7 @@ def test_what_came_alone_and_in_batches_is_read_in_one_order(tmp_path: Path, mod
     assert {row["body"] for row in rows if row["sysFlag"] & 0x80} == set()
     assert [row["body"] for row in rows_of(tmp_path, mode, tags=["a"])] == [b"alone", b"p1"]
     assert {row["body"] for row in rows_of(tmp_path, mode, keys=["k0", "k1"])} == {b"alone", b"w0", b"w1", b"p2"}
-    assert [finding for finding in verify(survey(str(tmp_path))) if finding.severity == DAMAGE] == []
+    assert [finding for finding in verify(survey(LOCAL, str(tmp_path))) if finding.severity == DAMAGE] == []
 
 
 def test_rows_that_were_taken_out_of_a_batch_may_be_put_anywhere(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_a_look_sees_the_newest_messages_whenever_they_are_dispatched(tmp_path: 
             store.put(message)
         steps = iter(range(1000))
         with starved(lambda: (next(steps) == at and store.step()) or None):
-            found = survey(str(tmp_path)).queues["batch", 0]
+            found = survey(LOCAL, str(tmp_path)).queues["batch", 0]
         assert found.max_offset == 8
         assert [row["queueOffset"] for row in rows_of(tmp_path, "queue")] == [*range(8)]
 
@@ -242,7 +243,7 @@ def test_a_stream_sees_the_newest_single_messages_of_a_store_that_is_written(tmp
     with written(tmp_path) as store:
         store.flush()
         stored = store.put(Message("batch", b"newest", sys_flag=sys_flag.NEED_UNWRAP))
-        assert survey(str(tmp_path)).queues["batch", 0].max_offset == stored.queue_offset + 1
+        assert survey(LOCAL, str(tmp_path)).queues["batch", 0].max_offset == stored.queue_offset + 1
 
 
 @pytest.mark.parametrize("mode", ["queue", "commitlog"])
@@ -264,4 +265,4 @@ def test_a_batch_of_more_or_fewer_messages_than_it_says_hides_none(
     assert rows[0]["corruptReason"].endswith("more or fewer messages than it says")
     rows = scan(columns=["queueOffset"], on_corrupt_record="skip").read_all().to_pylist()
     assert [row["queueOffset"] for row in rows] == [said]
-    assert [finding.reason for finding in verify(survey(str(tmp_path))) if "more or fewer" in finding.reason]
+    assert [finding.reason for finding in verify(survey(LOCAL, str(tmp_path))) if "more or fewer" in finding.reason]

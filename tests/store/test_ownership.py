@@ -38,6 +38,8 @@ CALLS = {
     "clean": lambda store: store.clean(any_age=True),
     "delete_topic": lambda store: store.delete_topic("alpha"),
     "statistics": lambda store: store.statistics(),
+    "slaves": lambda store: store.slaves(),
+    "ha_address": lambda store: store.ha_address,
     "consumer": lambda store: store.consumer("g", "alpha"),
     "topics": lambda store: store.topics,
     "groups": lambda store: store.groups,

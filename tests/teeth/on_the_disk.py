@@ -3,14 +3,16 @@
 from tests.teeth.plant import Plant, plant
 
 _SYSTEM = "rmqstore/files/filesystem.py"
+_FILE = "rmqstore/files/real_file.py"
 _FILES = "rmqstore/files/file_sequence.py"
+_ZEROS = "rmqstore/files/zeros.py"
 _LOG = "rmqstore/log/put/commitlog.py"
 _OPENING = "rmqstore/log/opening.py"
 
 PLANTS: tuple[Plant, ...] = (
     plant(
         "a sync of a file does nothing",
-        _SYSTEM,
+        _FILE,
         "        _sync_data(self._descriptor)\n",
         "        pass\n",
         "tests/files/test_filesystem.py::test_a_sync_asks_the_system_for_that_very_file",
@@ -26,23 +28,23 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a new file is not synced",
-        _SYSTEM,
-        "        _allocate(file, size)\n        file.sync()\n        # A",
-        "        _allocate(file, size)\n        # A",
+        _FILE,
+        "        allocate(file, size)\n        file.sync()\n        # A",
+        "        allocate(file, size)\n        # A",
         "tests/files/test_filesystem.py::test_a_new_file_is_synced_before_anybody_has_it",
         finding=r"assert \[\] == \[4096\]",
     ),
     plant(
         "a new file is not synced where none can be nameless",
         _SYSTEM,
-        "                _allocate(file, size)\n                file.sync()\n",
-        "                _allocate(file, size)\n",
+        "                allocate(file, size)\n                file.sync()\n",
+        "                allocate(file, size)\n",
         "tests/files/test_filesystem.py::test_nor_do_they_leave_anything_there_when_they_fail[open]",
         finding="DID NOT RAISE OSError",
     ),
     plant(
         "new files are sparse",
-        _SYSTEM,
+        _FILE,
         "        os.posix_fallocate(file._descriptor, 0, size)\n",
         "        os.ftruncate(file._descriptor, size)\n",
         "tests/files/test_filesystem.py::test_a_new_file_has_its_size_really_allocated_and_zero",
@@ -50,9 +52,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "links are followed",
-        _SYSTEM,
-        ' | getattr(os, "O_NOFOLLOW", 0)\n_DIRECTORY_FLAGS',
-        "\n_DIRECTORY_FLAGS",
+        _FILE,
+        ' | getattr(os, "O_NOFOLLOW", 0)\nDIRECTORY_FLAGS',
+        "\nDIRECTORY_FLAGS",
         "tests/files/test_filesystem.py::test_links_and_what_is_no_file_are_not_opened",
         finding="DID NOT RAISE NotAStore",
     ),
@@ -81,23 +83,23 @@ PLANTS: tuple[Plant, ...] = (
         finding=r"assert \{\} == \{'/log/1'",
     ),
     plant(
-        "no zeros behind a cut",
-        _FILES,
-        '                    file.write(at, _ZEROS[: len(chunk.rstrip(b"\\0"))])\n',
-        "                    pass\n",
+        "no zeros after a cut",
+        _ZEROS,
+        '                file.write(at, bytes(len(chunk.rstrip(b"\\0"))))\n',
+        "                pass\n",
         "tests/files/test_file_sequence.py::test_a_cut_ends_the_sequence_for_good",
         finding=r"x02\\x02'\} == \{'/store/comm.*x00\\x00'\}",
     ),
     plant(
-        "the zeros behind a cut are not synced",
-        _FILES,
-        '_ZEROS[: len(chunk.rstrip(b"\\0"))])\n        file.sync()\n',
-        '_ZEROS[: len(chunk.rstrip(b"\\0"))])\n',
+        "the zeros after a cut are not synced",
+        _ZEROS,
+        'bytes(len(chunk.rstrip(b"\\0"))))\n    file.sync()\n',
+        'bytes(len(chunk.rstrip(b"\\0"))))\n',
         "tests/files/test_file_sequence.py::test_zeros_of_an_interrupted_cut_are_made_durable",
         finding=r"x01\\x01'\} == \{'/store/comm.*x00\\x00'\}",
     ),
     plant(
-        "a cut leaves the files behind it",
+        "a cut leaves the files after it",
         _FILES,
         "        while self.starts and self.starts[-1] >= end:\n",
         "        while self.starts and self.starts[-1] > end + self.file_size * 99:\n",
@@ -106,9 +108,9 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "an empty last file is fatal",
-        _FILES,
-        "        if entry.size >= self.file_size:\n            return False\n",
-        "        if entry.size >= self.file_size or not entry.size:\n            return False\n",
+        "rmqstore/files/sequence_listing.py",
+        "    if file.entry.size >= file_size:\n        return False\n",
+        "    if file.entry.size >= file_size or not file.entry.size:\n        return False\n",
         "tests/files/test_file_sequence.py::test_the_file_that_was_being_made_is_removed[0]",
         finding="StoreDamaged: .* the file has 0 bytes, its sequence 1024",
     ),

@@ -18,11 +18,10 @@ from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY, is_valid, read_batch_entries
 from rmqstore.formats.message_columns import Ints
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import BATCH_ROOM, QueueKey
 from rmqstore.records.inner_batches import Rows, units_of
 from rmqstore.records.vectors import Records
 
-DIRECTORY = "batchconsumequeue"
 _UNIT = BATCH_QUEUE_ENTRY.size
 _NOTHING = -1
 
@@ -50,7 +49,7 @@ class BatchQueue:
 
     @property
     def slots(self) -> tuple[int, int]:
-        """The slots that can be read: the first, and the one behind the last."""
+        """The slots that can be read: the first, and the one after the last."""
         return self._min // _UNIT, self._end // _UNIT
 
     def load(self) -> list[str]:
@@ -72,7 +71,7 @@ class BatchQueue:
         """Appends what the queue has not yet, BATCH_QUEUE_ENTRY.dtype[n] in the order of the log; returns how many.
 
         Left out: records at or before the newest indexed one, and queue offsets that the queue has already, which would
-        hide those behind them from a search.  Raises OSError from the disk.
+        hide those after them from a search.  Raises OSError from the disk.
         """
         chosen = units if _rises(units, self.max_physical, self.max_offset) else units[self._wanted(units)]
         if not len(chosen):
@@ -88,11 +87,11 @@ class BatchQueue:
     def _wanted(self, units: Units) -> list[int]:
         """The rows that the queue has not yet, one by one."""
         kept = []
-        place, behind = self.max_physical, self.max_offset
+        place, following = self.max_physical, self.max_offset
         for row, (offset, base, count) in enumerate(_places(units)):
-            if offset > place and base >= behind:
+            if offset > place and base >= following:
                 kept.append(row)
-                place, behind = offset, base + count
+                place, following = offset, base + count
         return kept
 
     def read(self, first: int, last: int) -> Units:
@@ -173,7 +172,7 @@ class BatchQueue:
             except OSError:
                 if is_added:
                     with suppress(OSError):
-                        self.files.cut(self._end)  # a file that holds nothing is not left behind
+                        self.files.cut(self._end)  # no file that holds nothing is left
                 self._settle()
                 raise
             view = view[room:]
@@ -202,7 +201,7 @@ class BatchQueue:
         return read_batch_entries(data)
 
     def _search(self, low: int, high: int, holds: Callable[[Units], bool]) -> int:
-        """The first position in [low, high) whose unit, and every one behind it, `holds`; `high` if none does."""
+        """The first position in [low, high) whose unit, and every one after it, `holds`; `high` if none does."""
         places = range(low, high, _UNIT)
         found = bisect_left(places, True, key=lambda position: holds(self._unit(position)))
         return low + found * _UNIT
@@ -215,7 +214,7 @@ class BatchQueues:
         self.refused_count = 0  # records whose topic or queue id names no directory
         self._fs = fs
         self._handles = handles
-        self._root = join(root, DIRECTORY)
+        self._root = join(root, BATCH_ROOM)
         self._file_size = file_size
         self._queues: dict[QueueKey, BatchQueue] = {}
         self._lock = threading.Lock()  # guards `_dirty`
@@ -294,17 +293,19 @@ class BatchQueues:
         return queue
 
 
-def _rises(units: Units, place: int, behind: int) -> bool:
-    """Whether all of n ≥ 1 units come behind a place in the log and a queue offset, and each behind the one before."""
+def _rises(units: Units, place: int, after: int) -> bool:
+    """Whether n ≥ 1 units rise: after `place` in the log, from queue offset `after` on, each after the one
+    before.
+    """
     places, bases = units["physical_offset"].astype(np.int64), units["base_queue_offset"].astype(np.int64)
     ends = bases + units["message_count"]
     return bool(
-        places[0] > place and bases[0] >= behind and (places[1:] > places[:-1]).all() and (bases[1:] >= ends[:-1]).all()
+        places[0] > place and bases[0] >= after and (places[1:] > places[:-1]).all() and (bases[1:] >= ends[:-1]).all()
     )
 
 
 class _Place(NamedTuple):
-    """Of a unit: the record's place in the log, queue offset of its first message, count of its messages."""
+    """The fields of a unit: its record's offset in the log, its first message's queue offset, its count of messages."""
 
     offset: int
     base: int

@@ -1,7 +1,7 @@
 """One consume queue: 20 bytes a message in files of one size, appended in the order of queue offsets.
 
 Java: ConsumeQueue.  Its trap of files that hold nothing (a phantom entry, or a refused start) is closed from both
-sides: such a file is taken for what it is, and none is left behind.
+sides: such a file is taken for what it is, and none is left.
 """
 
 from bisect import bisect_left
@@ -16,9 +16,10 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, is_valid, read_entries
+from rmqstore.log.derived.known_queues import KnownQueue
 from rmqstore.log.derived.queue_extension import QueueExtension, last_address
 
-# Behind it a file would have to start beyond 64 bits.
+# A file after it would have to start beyond 64 bits.
 _POSITION_MAX = 2**63 - 2**32
 _UNIT = QUEUE_ENTRY.size
 _PRE_BLANK = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)
@@ -70,12 +71,15 @@ class ConsumeQueue:
         """The queue offset of the next message."""
         return self._end // _UNIT
 
-    def load(self) -> list[str]:
+    def load(self, known: KnownQueue | None = None) -> list[str]:
         """Finds the files and where the entries end; returns warnings.  Raises Corrupt for a file of a wrong length.
 
-        Reads a few entries only: they are taken to stand without a gap, as a clean end or a recovery leaves them.
+        Reads a few entries, of a small `known` queue none: they stand without a gap after a clean end or a recovery.
         """
-        warnings = self.files.load()
+        if known is None:
+            warnings = self.files.load()
+        else:
+            warnings, self.files.starts, self._head = [], [*known.starts], known.head
         starts = self.files.starts
         number = len(starts) - 1
         while number > 0 and not _is_written(self._entry(starts[number] - _UNIT)):
@@ -164,16 +168,11 @@ class ConsumeQueue:
             offset, size, _ = QUEUE_ENTRY.struct.unpack(data)
             return bool(offset >= min_physical) and size != PRE_BLANK_SIZE
 
-        if low >= end:
-            self._head = None
-            return
-        if not is_held(end - _UNIT):  # the usual case for queues in which nothing happens
+        if low < end and not is_held(end - _UNIT):  # the usual case for queues in which nothing happens
             self._min = end
-        elif not is_held(low):
+        elif low < end:
             places = range(low, end, _UNIT)
-            self._min = low + bisect_left(places, True, key=is_held) * _UNIT
-        else:
-            self._min = low
+            self._min = low if is_held(low) else low + bisect_left(places, True, key=is_held) * _UNIT
         self._head = None
 
     def expired(self, min_physical: int) -> list[int]:
@@ -277,7 +276,7 @@ class ConsumeQueue:
             except OSError:
                 if is_added:
                     with suppress(OSError):
-                        self.files.cut(position)  # a file that holds nothing is not left behind
+                        self.files.cut(position)  # no file that holds nothing is left
                 raise
             written += len(part)
             position += len(part)
@@ -301,16 +300,17 @@ class ConsumeQueue:
 
     def _written_end(self, start: int) -> int:
         """Where the entries of the file at `start` end."""
-        data = self.files.read(start, min(_NEAR_COUNT * _UNIT, self._file_size))
+        known = self._head
+        data = self.files.read(start, min(_NEAR_COUNT * _UNIT, self._file_size)) if known is None else known[1]
         head = is_valid(read_entries(data))
-        if not head.all():
-            size = int(np.argmin(head)) * _UNIT
+        if known is not None or not head.all():
+            size = len(data) if head.all() else int(np.argmin(head)) * _UNIT
             self._head = start, data[:size]
             return start + size
         return self._search(start + len(head) * _UNIT, start + self._file_size, lambda entry: not _is_written(entry))
 
     def _search(self, low: int, high: int, holds: Callable[[Entry], bool]) -> int:
-        """The first position in [low, high) whose entry, and every one behind it, `holds`; `high` if none does."""
+        """The first position in [low, high) whose entry, and every one after it, `holds`; `high` if none does."""
         places = range(low, high, _UNIT)
         found = bisect_left(places, True, key=lambda position: holds(self._entry(position)))
         return low + found * _UNIT
@@ -325,7 +325,7 @@ class ConsumeQueue:
         return place
 
     def _settle(self) -> None:
-        """Says how far the log is indexed by what the last entry says."""
+        """Sets `max_physical`, how far the log is indexed, from the last entry."""
         self.max_physical = _NOTHING
         if self._end > self.files.start:
             offset, size, _ = entry = self._entry(self._end - _UNIT)

@@ -1,7 +1,7 @@
-"""Following the log: every record is handed, once and in order, to all who are to be told of it."""
+"""Following the log: every record is handed, once and in order, to every dispatcher."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
@@ -20,7 +20,7 @@ _IDLE_PAUSE_MAX_S = 0.02
 
 
 class LogBytes(Protocol):
-    """What of a log is needed to follow it."""
+    """The part of a log that is needed to follow it."""
 
     @property
     def start(self) -> int:
@@ -30,32 +30,36 @@ class LogBytes(Protocol):
         """Bytes [offset, offset + size), fewer where it ends."""
 
 
-class DispatchLoop:
-    """Hands what lies between `position` and `end()` to the dispatchers, in their order; the worker's step.
+class FollowedLog(NamedTuple):
+    """A log in files of `file_size` bytes; `end` answers up to which offset records are complete and can be read."""
 
-    `end` answers how far records are complete and can be read.  `recent` does what the dispatchers do for records that
-    were put a moment ago; what it has not at hand comes from the log.  An exception of a dispatcher comes out of
-    `step`, and `position` stays before the batch, so that it is delivered again.  Where no record stands though the log
-    has bytes there, the loop waits: it never skips any; `stuck` says where and why.
+    log: LogBytes
+    end: Callable[[], int]
+    file_size: int
+
+
+class DispatchLoop:
+    """Hands what lies between `position` and the log's end to the dispatchers, in their order; the worker's step.
+
+    `recent` does what the dispatchers do for
+    records that were put a moment ago; what it has not at hand comes from the log.  An exception of a dispatcher comes
+    out of `step`, and `position` stays before the batch, so that it is delivered again.  Where no record stands though
+    the log has bytes there, the loop waits: it never skips any; `stuck` says where and why.
     """
 
     def __init__(
         self,
-        log: LogBytes,
-        end: Callable[[], int],
+        followed: FollowedLog,
         dispatchers: Sequence[Dispatcher],
         *,
-        file_size: int,
         position: int,
         clock: Clock = SYSTEM_CLOCK,
         recent: RecentDispatch | None = None,
     ) -> None:
         self.position = position  # all records before it are dispatched
         self.stuck: message.Torn | None = None
-        self._log = log
-        self._end = end
+        self._log, self._end, self._file_size = followed
         self._dispatchers = tuple(dispatchers)
-        self._file_size = file_size
         self._clock = clock
         self._fresh = recent
         self._pause_s = _PAUSE_S
@@ -69,7 +73,7 @@ class DispatchLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the log is looked at seldom now, so that who appends had better wake the worker."""
+        """Whether the log is looked at seldom now, so that an append had better wake the worker."""
         return self._pause_s > _PAUSE_S
 
     def step(self) -> float:
@@ -90,7 +94,7 @@ class DispatchLoop:
         return _PAUSE_S
 
     def catch_up(self) -> None:
-        """Steps until nothing is behind, or the log cannot be read on; not while a worker runs."""
+        """Steps until all of the log is dispatched, or it cannot be read on; not while a worker runs."""
         while self.behind and self.stuck is None:
             self.step()
 
@@ -110,7 +114,7 @@ class DispatchLoop:
             self._waiting.remove(bell)
 
     def give_up_waiting(self) -> None:
-        """Says that no step comes any more: who waits, or will, is told at once."""
+        """Says that no step comes any more: every `wait_until`, present or later, returns at once."""
         self._is_over = True
         self._ring()
 

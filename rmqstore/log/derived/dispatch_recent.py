@@ -1,9 +1,9 @@
 """Dispatching what was put a moment ago from what its put knows, without reading the log back.
 
-For the few records that lie between two looks at the log the vectors of `RecordBatch` have their price (300 µs a look,
-5 µs a record); here it is 100 µs and 2 µs.  Of rows put in bulk the columns say what goes into queues and index, which
-saves reading, finding and cutting up their records: 0.2 µs a row where the log takes 0.5.  What stands in queues and
-index is the same, and whatever is not at hand here, `DispatchLoop` reads from the log.
+For the few records that lie between two looks at the log the vectors of `RecordBatch` cost 300 µs a look and 5 µs a
+record; here it is 100 µs and 2 µs.  For rows put in bulk the columns say what goes into queues and index, so that their
+records need not be read, found and cut up: 0.2 µs a row where the log takes 0.5.  Queues and index come out the same;
+whatever is not in memory here, `DispatchLoop` reads from the log.
 """
 
 from functools import lru_cache
@@ -105,7 +105,7 @@ class RecentDispatch:
 
 
 def _cut_out(frame: Frame) -> Said:
-    """What the properties of a record say, where its frame does not know."""
+    """Tags, keys and unique key from a record's properties, where its frame does not know them."""
     found = dispatched_properties(bytes(memoryview(frame.data)[-frame.properties_size :]))
     tags, keys, unique = (java_text(found.get(name, b"")) for name in _NAMES)
     return tags, keys, unique

@@ -18,9 +18,9 @@ from rmqstore.formats.index import IndexHeader, read_header
 from rmqstore.formats.index_table import find_offsets, preset_header, put_items
 from rmqstore.formats.java_hash import index_hash
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import INDEX_ROOM
 from rmqstore.records.vectors import Records
 
-DIRECTORY = "index"
 # What one question answers at most: maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
 # Java tries three times to make a file before it gives the index up; a full disk must not be asked for ever.
@@ -31,8 +31,8 @@ _NOTHING = -1
 
 
 @dataclass(slots=True, eq=False)
-class IndexFile:
-    """One index file; `header` is that of a full file, which does not change, None while it takes items."""
+class OpenIndexFile:
+    """One index file of an open store; `header` is that of a full file, for good, None while it takes items."""
 
     name: str
     slot_count: int
@@ -50,16 +50,16 @@ class IndexLog:
     def __init__(self, fs: FileSystem, root: str, slot_count: int, item_count: int, clock: Clock) -> None:
         if slot_count < 1 or item_count < 2:
             raise ValueError(f"an index file of {slot_count} slots and {item_count} items takes nothing")
-        self.files: tuple[IndexFile, ...] = ()  # in the order of making; replaced as a whole
+        self.files: tuple[OpenIndexFile, ...] = ()  # in the order of making; replaced as a whole
         self.full_ms = 0  # end time of the newest file that filled up here and is durable; 0 before the first
         self.end_offset = _NOTHING  # the newest record that is indexed wholly; -1 without
         self._partial = (_NOTHING, 0)  # a record of which so many items are in, when the next file could not be made
         self._fs = fs
-        self._directory = join(root, DIRECTORY)
+        self._directory = join(root, INDEX_ROOM)
         self._slot_count, self._item_count = slot_count, item_count
         self._clock = clock
         self._lock = threading.Lock()  # guards `files`, `_mapped` and `_failure`
-        self._mapped: OrderedDict[IndexFile, tuple[DiskFile, memoryview]] = OrderedDict()
+        self._mapped: OrderedDict[OpenIndexFile, tuple[DiskFile, memoryview]] = OrderedDict()
         self._newest_name = 0
         self._failure: OSError | None = None
 
@@ -85,7 +85,7 @@ class IndexLog:
             if sizes is None:
                 warnings.append(f"{path}: {entry.size} bytes are no index file of this store, left as it is")
                 continue
-            file = IndexFile(entry.name, *sizes)
+            file = OpenIndexFile(entry.name, *sizes)
             if header.index_count >= file.item_count or sizes != (self._slot_count, self._item_count):
                 file.header = header
             found.append((file, header))
@@ -100,7 +100,7 @@ class IndexLog:
         """Puts the keys of every record that is not indexed yet.
 
         A file is made when the first record after the last full one comes, keys or not (Java: buildIndex).  Raises
-        OSError when no file can be made, after a few tries and with nothing left behind; the same batch can be
+        OSError when no file can be made, after a few tries and leaving nothing; the same batch can be
         dispatched again.
         """
         fresh = batch.offsets > self.end_offset
@@ -166,14 +166,16 @@ class IndexLog:
         """Removes files by name, oldest first and each one durably before the next; not the last one while a batch is
         dispatched.  Raises OSError; what could not be removed stays.
 
-        Who searches one meanwhile goes on.
+        A search that is under way in one goes on.
         """
         for file in self.files:
             if file.name in doomed:
                 self._delete(file)
 
-    def _delete(self, file: IndexFile) -> None:
-        """Takes a file out of the list, then off the disk: who finds none can tell why.  A failure puts it back."""
+    def _delete(self, file: OpenIndexFile) -> None:
+        """Takes a file out of the list, then off the disk: a reader that finds none can tell why.  A failure puts it
+        back.
+        """
         with self._lock:
             was_last = self.files[-1:] == (file,)
             self.files = tuple(each for each in self.files if each is not file)
@@ -210,7 +212,7 @@ class IndexLog:
             assert header is not None
             if header.index_count >= file.item_count:
                 file.header = header
-            file.is_dirty = True  # last, so that who flushes a full file knows that it is full
+            file.is_dirty = True  # last, so that the flush of a full file knows that it is full
             if done < len(offsets):
                 self._remember(offsets, done)
         self._partial = (_NOTHING, 0)
@@ -223,7 +225,7 @@ class IndexLog:
         if done > count:
             self.end_offset = int(offsets[done - count - 1])
 
-    def _current(self) -> IndexFile:
+    def _current(self) -> OpenIndexFile:
         """The file that takes the next item, made if need be."""
         files = self.files
         if files and files[-1].header is None:
@@ -239,14 +241,14 @@ class IndexLog:
             with suppress(OSError):
                 self._fs.remove(source.path)
             raise
-        file = IndexFile(f"{self._newest_name:017d}", self._slot_count, self._item_count, is_dirty=True)
+        file = OpenIndexFile(f"{self._newest_name:017d}", self._slot_count, self._item_count, is_dirty=True)
         with self._lock:
             self._mapped[file] = (source, view)
             self.files = (*self.files, file)
         return file
 
     def _created(self) -> DiskFile:
-        """A new file.  Raises OSError after a few tries; nothing is left behind then."""
+        """A new file.  Raises OSError after a few tries; no file is left then."""
         for tries_left in reversed(range(_CREATE_TRIES)):
             path = join(self._directory, self._next_name())
             try:
@@ -264,14 +266,14 @@ class IndexLog:
         self._newest_name = max(stamp, self._newest_name + 1)
         return f"{self._newest_name:017d}"
 
-    def _header(self, file: IndexFile) -> IndexHeader:
+    def _header(self, file: OpenIndexFile) -> IndexHeader:
         """The header as it is now; that of an empty file where the file was deleted."""
         if file.header is not None:
             return file.header
         mapped = self._mapping(file)
         return (None if mapped is None else read_header(mapped[1])) or IndexHeader(0, 0, 0, 0, 0, 1)
 
-    def _mapping(self, file: IndexFile) -> tuple[DiskFile, memoryview] | None:
+    def _mapping(self, file: OpenIndexFile) -> tuple[DiskFile, memoryview] | None:
         """The file and the whole of it, mapped; None if it was deleted.
 
         Full files are unmapped again when many others were asked since.
@@ -293,7 +295,7 @@ class IndexLog:
                     del self._mapped[oldest]
             return mapped
 
-    def _sync(self, files: list[IndexFile]) -> None:
+    def _sync(self, files: list[OpenIndexFile]) -> None:
         """Syncs files, full ones first, and says until when the full ones are durable."""
         with self._lock:
             if self._failure is not None:

@@ -1,8 +1,8 @@
 """The extension files of one consume queue: units that its entries point at, with the tags code, the store time and a
 bitmap of the filters that match (Java: ConsumeQueueExt).
 
-Java writes a unit for every record that is dispatched, also once more for one that its queue has already, and leaves
-what no entry points at; here a unit is written only with its entry, and units behind the last entry are cut.
+Java writes a unit for every record that is dispatched, a second one where its queue has the record already, and keeps
+units that no entry points at; here a unit is written only with its entry, and units after the last entry's are cut.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,6 @@ from rmqstore.formats.queue_extension import (
     read_unit,
 )
 
-DIRECTORY = "consumequeue_ext"
 _UNIT = EXTENSION_HEAD.size
 _END_MARK = END_OF_FILE.to_bytes(2, "big", signed=True)
 
@@ -120,7 +119,7 @@ class QueueExtension:
         return self.files.remove_first(count) if count else []
 
     def cut_behind(self, last: int | None) -> None:
-        """Drops the units behind the one at `last`, the last address that an entry has, durably.  Raises OSError."""
+        """Drops the units after the one at `last`, the last address that an entry has, durably.  Raises OSError."""
         end = end_behind(last, self.files)
         self.files.cut(end)
         self.end = end
@@ -139,7 +138,7 @@ class QueueExtension:
 
 
 def end_behind(address: int | None, files: FileSequence) -> int:
-    """Where units go on behind the one at `address`, the last that an entry points at; None: the first file's start.
+    """Where units go on after the one at `address`, the last that an entry points at; None: the first file's start.
 
     Where no whole unit stands there, in the next file: no later unit may come to stand where an entry points.
     """

@@ -13,18 +13,17 @@ from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
 from rmqstore.formats.message_columns import Ints, take_rows
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import EXTENSION_ROOM, PLAIN_ROOM, QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.derived.batch_queue import BatchQueues
 from rmqstore.log.derived.consume_queue import ConsumeQueue, Entries
-from rmqstore.log.derived.queue_extension import DIRECTORY as EXTENSION_DIRECTORY
+from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
 from rmqstore.log.derived.queue_extension import QueueExtension
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, rows_by_kind
 from rmqstore.records.light_queues import in_log_order, light_entries
 from rmqstore.records.vectors import Records
 
-DIRECTORY = "consumequeue"
 _UNIT = QUEUE_ENTRY.size
 _EVERYTHING = 2**63 - 1  # as a place in the log: all records are before it
 
@@ -50,8 +49,8 @@ class QueueTable:
         self.faults: dict[QueueKey, str] = {}  # light queues that lack an entry which a record lists, and why
         self._fs = fs
         self._handles = handles
-        self._root = join(root, DIRECTORY)
-        self._extension_root = join(root, EXTENSION_DIRECTORY)
+        self._root = join(root, PLAIN_ROOM)
+        self._extension_root = join(root, EXTENSION_ROOM)
         self.kinds = kinds
         self.is_batch_topic = kinds.is_batch_topic
         self.batches = BatchQueues(fs, handles, root, kinds.batch_file_size)
@@ -61,29 +60,37 @@ class QueueTable:
         self._writing = threading.Lock()  # held while a batch is dispatched, and while a topic is removed
         self._leaving: dict[str, list[ConsumeQueue]] = {}  # topic -> queues whose removal did not end well
         self._removed: dict[str, int] = {}  # topic -> records before this place of the log are not for it any more
-        self._flushing = threading.Lock()  # so that who flushes behind another one waits for what that one took
+        self._flushing = threading.Lock()  # so that a second flush waits for what the one before it took
         self._lock = threading.Lock()  # guards `_dirty` and `_failure`
         self._dirty: set[ConsumeQueue] = set()
         self._failure: OSError | None = None
 
-    def load(self) -> list[str]:
+    def load(self, known: KnownQueues = NOTHING_KNOWN) -> list[str]:
         """Finds every queue and where it ends; returns warnings.  Raises Corrupt for files of a wrong size.
 
-        Nothing is changed but that an empty file at a queue's end is removed.
+        Nothing is changed but that an empty file at a queue's end is removed.  What is `known` is not looked at again.
         """
-        warnings = []
+        warnings: list[str] = []
         for topic in self._fs.entries(self._root):
             if not topic.is_directory or self.is_batch_topic(topic.name):
                 continue  # the plan says a word about such a directory
-            for entry in self._fs.entries(join(self._root, topic.name)):
-                queue_id = names.parse_queue_id(entry.name)
-                if queue_id is None or not entry.is_directory:
-                    warnings.append(f"{join(self._root, topic.name, entry.name)}: no queue id, left as it is")
-                else:
-                    queue = self._make(topic.name, queue_id)
-                    warnings += queue.load()
-                    self._queues[topic.name, queue_id] = queue
+            queue_ids = known.topics.get(topic.name)
+            for queue_id in self._listed(topic.name, warnings) if queue_ids is None else queue_ids:
+                queue = self._make(topic.name, queue_id)
+                warnings += queue.load(known.queues.get((topic.name, queue_id)))
+                self._queues[topic.name, queue_id] = queue
         return warnings + self.batches.load()
+
+    def _listed(self, topic: str, warnings: list[str]) -> list[int]:
+        """The queue ids in a topic's directory; warns of what else is there."""
+        queue_ids = []
+        for entry in self._fs.entries(join(self._root, topic)):
+            queue_id = names.parse_queue_id(entry.name)
+            if queue_id is None or not entry.is_directory:
+                warnings.append(f"{join(self._root, topic, entry.name)}: no queue id, left as it is")
+            else:
+                queue_ids.append(queue_id)
+        return queue_ids
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, None if there is none: asking creates nothing."""
@@ -109,7 +116,7 @@ class QueueTable:
         return own | self.batches.next_offsets()
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """First queue offset that can be read and the one behind the last; (0, 0) for a queue that is not there."""
+        """First queue offset that can be read and the one after the last; (0, 0) for a queue that is not there."""
         queue = self.find(topic, queue_id) or self.batches.find(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
@@ -238,7 +245,7 @@ class QueueTable:
                     self._fs.sync_directory(directory_of(path))
 
     def _still_wanted(self, batch: Records, rows: Rows) -> Rows:
-        """`rows` without records of topics that were removed behind them; forgets removals that are past."""
+        """`rows` without records of topics that were removed after these were put; forgets removals that are past."""
         if not self._removed:
             return rows
         first = int(batch.offsets[0])

@@ -7,7 +7,7 @@ import pyarrow as pa
 from rmqstore.arguments import wrong_type
 from rmqstore.errors import Rejected
 
-# How Arrow goes on behind what an exception of Python says.
+# How Arrow goes on after the text of an exception of Python.
 _FRAMES = ". Detail: Python exception: "
 
 
@@ -32,8 +32,8 @@ def as_table(rows: ArrowRows) -> "pa.Table | pa.RecordBatch":
     """The rows as pyarrow has them; a stream is read to its end, since all rows are checked before any is stored.
 
     Raises WrongType for what gives no Arrow data, Rejected for Arrow data that is no rows of columns and for a stream
-    that fails while it is read; what the generator behind a reader of pyarrow raises comes as it is, and Ctrl-C is
-    Ctrl-C behind any stream.
+    that fails while it is read.  An exception of the generator that feeds a reader of pyarrow passes through as it is,
+    and so does Ctrl-C, whatever the stream.
     """
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return rows
@@ -60,12 +60,12 @@ def as_table(rows: ArrowRows) -> "pa.Table | pa.RecordBatch":
 
 
 def _short(error: Exception) -> str:
-    """What an error of Arrow says, without the frames of the stream that raised it."""
+    """The text of an error of Arrow, without the frames of the stream that raised it."""
     return " ".join(str(error).partition(_FRAMES)[0].split())
 
 
 def _raise_exit_of(text: str) -> None:
-    """Raises what was to end the program, where the C interface made a text of it."""
+    """Raises KeyboardInterrupt, SystemExit and the like again, where the C interface turned them into text."""
     last_line = text.partition(_FRAMES)[2].strip().rpartition("\n")[2]
     if last_line.startswith("KeyboardInterrupt"):
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A batch: several messages of one queue that are stored together, one behind the other in one file of the log.
+"""A batch: several messages of one queue that are stored together, one after the other in one file of the log.
 
 Java: CommitLog.asyncPutMessages (docs/formats.md).
 """
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rmqstore.errors import Rejected
 from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.delay_levels import asked_level
 from rmqstore.formats.inner_batch import PIECE_SIZE_MIN
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE
 from rmqstore.log.encode.record_frame import PLACE_AT, Frame, RecordForm, frame_of, stamp_crc, stamp_place, stamp_time
@@ -40,7 +41,7 @@ class BatchFrame:
     def stamp(self, first_queue_offset: int, first_physical_offset: int, store_ms: int) -> None:
         """Fills in places and store time: queue offsets and physical offsets are consecutive, the time is one.
 
-        Again and again if need be, as where the batch turns out not to fit the file.
+        May be called again, as where the batch turns out not to fit the file.
         """
         data = self.data
         for number, (start, time_at) in enumerate(zip(self.starts, self._store_time_at, strict=True)):
@@ -81,12 +82,12 @@ def batch_of(messages: Sequence[Message], form: RecordForm, now_ms: int) -> Batc
 
 
 def is_delayed(message: Message) -> bool:
-    """Whether a message asks for a delay level above 0, or for what is no number: no part of a batch may.
+    """Whether a message asks for a delay level above 0, or for something that is no number: no message of a batch may.
 
     RocketMQ's client refuses it (MessageBatch.generateFromList); its store would take it, and deliver it at once.
     """
     text = message.properties.get(properties.DELAY)
     if not text:
         return False
-    level = properties.delay_level(text)
+    level = asked_level(text)
     return level is None or level > 0

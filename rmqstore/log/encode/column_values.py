@@ -1,4 +1,4 @@
-"""What the columns of an Arrow table say about messages, checked: the first half of `columns.record_blocks`.
+"""The columns of an Arrow table as messages, checked: the first half of `columns.record_blocks`.
 
 All mistakes of a table are found at once: those of its columns and types, then those of its rows.
 """
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from rmqstore.errors import Rejected
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
+from rmqstore.formats.delay_levels import clamped
 from rmqstore.formats.host import SIZE_V6, encode_host
 from rmqstore.formats.inner_batch import is_misused
 from rmqstore.formats.message_columns import Ints, Mask
@@ -160,7 +161,7 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _wanted_type(name: str, kind: pa.DataType) -> pa.DataType | None:
-    """What a column of this name and type is cast to; None for a type that it may not have."""
+    """The type that a column of this name and type is cast to; None for a type that it may not have."""
     if name in _INTEGERS:
         return _INTEGERS[name] if pa.types.is_integer(kind) else None
     if name == "delayLevel":
@@ -300,7 +301,7 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
     kinds = values.numbers.get("sysFlag", np.zeros(1, np.int32)) & sys_flag.TRANSACTION_MASK
     is_there = _rows_of_topic(values.topics, values.topic_numbers, names.SCHEDULE_TOPIC)
     waits = (levels > 0) & ((kinds == sys_flag.NOT_TRANSACTIONAL) | (kinds == sys_flag.COMMIT)) & ~is_there
-    levels = np.where(waits, np.minimum(levels, level_count), levels)
+    levels = np.where(waits, clamped(levels, level_count), levels)
     queue_ids = values.numbers.get("queueId", np.zeros(values.count, np.int32)).astype(np.int64)
     # Each level in each queue is one text; -1 is no queue to come back to.
     reals, real_numbers = np.unique(
@@ -316,7 +317,7 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
 
 
 def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
-    """What stands behind the other properties of a row; nothing for level 0."""
+    """The bytes that follow the other properties of a row; nothing for level 0."""
     own = {properties.DELAY: str(level)} if level > 0 else {}
     if real >= 0:
         own |= {properties.REAL_TOPIC: topics[real >> 32], properties.REAL_QUEUE_ID: str(real & _QUEUE_MASK)}

@@ -38,7 +38,7 @@ class DispatchRows:
 
     @cached_property
     def items(self) -> BlockItems:
-        """What their properties give."""
+        """The index items and queue entries' codes that the rows' properties give."""
         return self._made()
 
 
@@ -83,8 +83,8 @@ class RecentBlock(NamedTuple):
 
 
 def dispatch_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
-    """What makes the `BlockItems` of rows, from copies of their tags and keys; None where the log has to be read: for
-    rows of transactions, those that wait for a delay, and where the further properties have something to say.
+    """A function that makes the `BlockItems` of rows, from copies of their tags and keys; None where the log has to be
+    read: for rows of transactions, those that wait for a delay, and where further properties matter to dispatch.
     """
     flags = values.numbers.get("sysFlag")
     if values.more_names & DISPATCHED_NAMES or (flags is not None and (flags & _SPECIAL).any()):

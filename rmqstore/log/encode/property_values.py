@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.formats import properties
+from rmqstore.formats.delay_levels import asked_level
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.log.encode.binary_columns import (
     EMPTY,
@@ -38,8 +39,8 @@ Refuse = Callable[[str, Mask], None]
 
 @dataclass(frozen=True, slots=True)
 class OtherColumns:
-    """What rows say in their other columns: TAGS and KEYS (None: no row has any; null: that row has none), and, bool[n]
-    each, whether they wait for a delay level, and go to the schedule topic.
+    """The values of rows in their other columns: TAGS and KEYS (None: no row has any; null: that row has none), and,
+    bool[n] each, whether they wait for a delay level, and go to the schedule topic.
     """
 
     tags: pa.Array | None
@@ -155,7 +156,7 @@ def _no_levels(values: pa.Array, asked: Mask) -> Mask:
     if not asked.any():
         return asked
     texts = values.filter(pa.array(asked)).drop_null().unique().to_pylist()
-    wrong = [text for text in texts if properties.delay_level(text.decode(errors="replace")) is None]
+    wrong = [text for text in texts if asked_level(text.decode(errors="replace")) is None]
     found: Mask = pc.is_in(values, value_set=pa.array(wrong, pa.binary())).to_numpy(zero_copy_only=False)
     return asked & found
 

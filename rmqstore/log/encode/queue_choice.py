@@ -26,7 +26,7 @@ class QueueChoice:
     def queued(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a queueId in every row: its own, or one that is chosen.
 
-        Columns of wrong types are left for whoever checks them.
+        Columns of wrong types are left as they are: `read_columns` refuses them.
         """
         place = batch.schema.get_field_index(_QUEUE_ID)
         own = batch.column(place) if place >= 0 else None

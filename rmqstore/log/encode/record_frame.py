@@ -47,7 +47,7 @@ _TOPICS_MAX = 65536
 
 @dataclass(frozen=True, slots=True)
 class RecordForm:
-    """What all records of one store have in common, and the limits that its messages are held to.
+    """The things that all records of one store have in common, and the limits that its messages are held to.
 
     `store_host` is the storing broker's 8 or 20 bytes.  `long_topics_as_v2`: retry topics of more than 127 bytes
     become V2 records, else they are refused.  `property_crc`: every record ends in its CRC (docs/formats.md).
@@ -105,7 +105,7 @@ def may_be_stored(topic: str, long_as_v2: bool) -> bool:
 def _topic_bytes(topic: str, long_as_v2: bool) -> bytes | None:
     if not may_be_stored(topic, long_as_v2):
         return None
-    layout = layouts.TOPIC_SIZE_V1 if len(topic) <= TOPIC_SIZE_MAX else layouts.TOPIC_SIZE_V2
+    layout = layouts.topic_size_layout(layouts.magic_of(len(topic)))
     return layout.struct.pack(len(topic)) + topic.encode()
 
 
@@ -138,8 +138,7 @@ class Frame:
         self.has_crc = has_crc
 
     def stamp(self, queue_offset: int, physical_offset: int, store_ms: int) -> None:
-        """Fills in place and store time, and after them the CRC property where there is one; again and again if need
-        be.
+        """Fills in place and store time, and after them the CRC property where there is one; may be called again.
 
         The queue offset of a message that is not counted is stored as 0.
         """
@@ -222,7 +221,7 @@ def _front_of(message: Message, form: RecordForm, now_ms: int, variable_size: in
         born_ms = now_ms
     elif type(born_ms) is not int:
         born_ms = plain_message(message).born_timestamp_ms
-    magic = layouts.MAGIC_V1 if len(message.topic) <= TOPIC_SIZE_MAX else layouts.MAGIC_V2
+    magic = layouts.magic_of(len(message.topic))
     crc = crc32(body) & CRC_MASK
     born_text = message.born_host
     if born_text is None:
@@ -277,8 +276,10 @@ def properties_block(message: Message) -> bytes | None:
 
 
 def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:  # noqa: PLR0912 (no calls: every put comes here)
-    """`properties_block`, and what it says to dispatch; None where properties that do not simply stand one behind the
-    other may say it."""
+    """The properties as `properties_block` has them, and the tags, keys and unique key that dispatch reads out of them.
+
+    The latter None where some properties cannot simply be copied (`_fit`): dispatch reads the block itself then.
+    """
     tags, keys, others = message.tags or "", message.keys or "", message.properties
     if type(tags) is not str:
         tags = plain_message(message).tags or ""
@@ -326,7 +327,7 @@ _join_pair = "\x01".join
 
 
 def _pairs(message: Message, others: Mapping[str, str]) -> str:
-    """Properties one behind the other.  Raises WrongType."""
+    """Properties one after the other.  Raises WrongType."""
     try:
         return _VALUE_END.join(map(_join_pair, others.items()))
     except TypeError:

@@ -59,7 +59,7 @@ def answer_outside(where: Where, low: int = 0, high: int = 0) -> GetResult:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for: at most `count` messages and `size` bytes of records, but one in any case, of these tags."""
+    """The request: at most `count` messages and `size` bytes of records, but one in any case, of these tags."""
 
     offset: int
     count: int
@@ -72,7 +72,7 @@ class Wanted:
 
 
 class Answer:
-    """What a read has found so far; `next_offset` is where the next one begins.
+    """The messages that a read has found so far; `next_offset` is where the next one begins.
 
     The status is FOUND from the first message on, and before it what the newest place that gave none came to.
     """

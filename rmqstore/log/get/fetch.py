@@ -4,6 +4,7 @@ Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffs
 """
 
 from rmqstore import arguments
+from rmqstore.arguments import I64_MAX
 from rmqstore.errors import DataLost, Rejected, StoreDamaged
 from rmqstore.formats import message as layouts
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
@@ -11,14 +12,13 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.get.answer import Wanted, Where, answer_outside, where_of
 from rmqstore.log.get.batch_fetch import collect_batches
 from rmqstore.log.get.by_time import BOUNDARIES, Boundary, offset_in_batches, offset_in_queue
-from rmqstore.log.get.queue_scan import QueueScan
+from rmqstore.log.get.queue_scan import QueueWalk
 from rmqstore.log.get.readable import FetchLimits, KeyIndex, Queues, ReadableLog, WholeBatches, holds_record
 from rmqstore.log.get.tag_filter import parse_tags
 from rmqstore.message import GetResult
 
 KEY_QUERY_COUNT = 32  # Java: defaultQueryMaxNum
 _KEY_ROUNDS = 3
-_I64_MAX = 2**63 - 1
 _SIZE = layouts.BLANK  # totalSize and magic
 _DEFAULT_LIMITS = FetchLimits()
 
@@ -68,7 +68,7 @@ class Fetch:
         size = limits.bytes_max if max_bytes is None else min(max(max_bytes, limits.bytes_min), limits.bytes_max)
         if queue is not None:
             wanted = Wanted(offset, max_count, size, chosen)
-            return QueueScan(self._log, limits, self._broker_name, wanted).run(queue, high).result(low, high)
+            return QueueWalk(self._log, limits, self._broker_name, wanted).run(queue, high).result(low, high)
         assert whole is not None
         wanted = Wanted(offset, max_count, min(size, limits.bytes_in_memory), chosen)
         return collect_batches(self._log, whole, wanted, self._broker_name).result(low, high)
@@ -107,7 +107,7 @@ class Fetch:
         return message
 
     def query(
-        self, topic: str, key: str, max_count: int = KEY_QUERY_COUNT, begin_ms: int = 0, end_ms: int = _I64_MAX
+        self, topic: str, key: str, max_count: int = KEY_QUERY_COUNT, begin_ms: int = 0, end_ms: int = I64_MAX
     ) -> list[StoredMessage]:
         """Messages of a topic by key (one of KEYS, or UNIQ_KEY) or offset message id, in the order of the log.
 

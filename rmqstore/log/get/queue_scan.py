@@ -16,7 +16,7 @@ from rmqstore.message import GetStatus
 _READ_GAP_MAX = 4096
 
 
-class QueueScan:
+class QueueWalk:
     """One walk along a queue that collects messages until a limit is reached: step for step as Java goes."""
 
     def __init__(self, log: ReadableLog, limits: FetchLimits, broker_name: str, wanted: Wanted) -> None:
@@ -27,7 +27,7 @@ class QueueScan:
         self._answer = Answer(wanted.offset)
 
     def run(self, queue: ReadableQueue, end: int) -> Answer:
-        """What is found up to the end of the queue's file at the most; `end` is the queue's."""
+        """Reads to the end of the present file of the queue at the most; `end` is the queue's end, a queue offset."""
         answer, limits, wanted = self._answer, self._limits, self._wanted
         per_file = queue.files.file_size // QUEUE_ENTRY.size
         file_end = wanted.offset + per_file - wanted.offset % per_file

@@ -1,4 +1,4 @@
-"""What a read asks of a log, its queues and its index, and how much it brings."""
+"""Protocols of the log, queues and index as reads need them, and the limits of a read."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ from rmqstore.log.derived.batch_queue import BatchQueue
 
 
 class LogFiles(Protocol):
-    """What is asked of the files of a log."""
+    """The files of a log, as reads need them."""
 
     @property
     def file_size(self) -> int:
@@ -21,7 +21,7 @@ class LogFiles(Protocol):
 
 
 class ReadableLog(Protocol):
-    """What is asked of a log."""
+    """A log, as reads need it."""
 
     @property
     def start(self) -> int:
@@ -39,8 +39,8 @@ class ReadableLog(Protocol):
         """Bytes from `offset` on, as far as they can be read."""
 
 
-class QueueFiles(Protocol):
-    """What is asked of the files of a queue."""
+class SizedFiles(Protocol):
+    """Files of one size, as reads need them."""
 
     @property
     def file_size(self) -> int:
@@ -48,7 +48,7 @@ class QueueFiles(Protocol):
 
 
 class ReadableQueue(Protocol):
-    """What is asked of a consume queue."""
+    """A consume queue, as reads need it."""
 
     @property
     def min_offset(self) -> int:
@@ -59,7 +59,7 @@ class ReadableQueue(Protocol):
         """The queue offset of the next message."""
 
     @property
-    def files(self) -> QueueFiles:
+    def files(self) -> SizedFiles:
         """Its files."""
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
@@ -70,21 +70,21 @@ class ReadableQueue(Protocol):
 
 
 class Queues(Protocol):
-    """What is asked of the table of queues."""
+    """The table of queues, as reads need it."""
 
     def find(self, topic: str, queue_id: int) -> ReadableQueue | None:
         """The queue, None where there is none."""
 
 
 class WholeBatches(Protocol):
-    """What is asked of the table of queues of whole batches."""
+    """The table of queues of whole batches, as reads need it."""
 
     def find(self, topic: str, queue_id: int) -> BatchQueue | None:
         """The queue, None where there is none."""
 
 
 class KeyIndex(Protocol):
-    """What is asked of the index."""
+    """The index, as reads need it."""
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         """Offsets of records by the hash of a key, newest first."""

@@ -20,7 +20,7 @@ rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -36,7 +36,7 @@ from rmqstore.log.encode.batch_frame import BatchFrame, batch_of
 from rmqstore.log.encode.columns import EncodedColumns, record_blocks
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of, has_plain_types
 from rmqstore.log.put.commitlog import CommitLog
-from rmqstore.log.put.confirmation import Confirmation, waits_for_disk
+from rmqstore.log.put.confirmation import Confirmation, ConfirmsCopies, waits_for_disk
 from rmqstore.log.put.deferred_put import DeferredPut, DeferredPuts
 from rmqstore.log.put.gate import Gate
 from rmqstore.log.put.group_commit import GroupPut
@@ -52,6 +52,13 @@ if TYPE_CHECKING:
 _BUSY_MAX_S = 10_000.0
 
 
+class AfterPut(NamedTuple):
+    """Whoever is told after each turn of puts, and the slaves that a put waits for, if it does."""
+
+    appended: Callable[[], None]
+    copies: ConfirmsCopies | None = None
+
+
 class Appender:
     """The one way into a store's commitlog, past its `gate`; `appended` is called after every append.
 
@@ -65,7 +72,7 @@ class Appender:
         config: StoreConfig,
         clock: Clock,
         gate: Gate,
-        appended: Callable[[], None],
+        after: AfterPut,
         kinds: QueueKinds = PLAIN_ONLY,
     ) -> None:
         self._log = log
@@ -74,9 +81,11 @@ class Appender:
         self.recent = RecentPuts()
         self.form = record_form(config)
         self._level_count = len(config.delay_ms())
-        self._turns = Turns(log, clock, self.recent, gate.refusal, appended)
-        self._confirmation = Confirmation(log, is_sync=config.flush == "SYNC", timeout_ms=config.sync_flush_timeout_ms)
-        self._is_sync = self._confirmation.is_sync
+        self._turns = Turns(log, clock, self.recent, gate.refusal, after.appended)
+        self._confirmation = Confirmation(
+            log, is_sync=config.flush == "SYNC", timeout_ms=config.sync_flush_timeout_ms, copies=after.copies
+        )
+        self._is_sync, self._waits = self._confirmation.is_sync, self._confirmation.waits
         self._group = GroupPut(self._turns.group, self._confirmation.confirm_all, self._confirmation.timeout_s)
         self._busy_s = config.busy_timeout_ms / 1000
         self._deferred = DeferredPuts(log.next_offsets, kinds, self.form)
@@ -99,7 +108,7 @@ class Appender:
                 self._deferred.refuses(message)
             ):
                 return self._refusal_of(PutStatus.MESSAGE_ILLEGAL, message)
-            return self._put(message, self._is_sync and waits_for_disk(message))
+            return self._put(message, self._waits and waits_for_disk(message))
         except BaseException as error:
             self._let_go()
             explain(error, [message])
@@ -135,6 +144,8 @@ class Appender:
         if isinstance(placed, PutStatus):
             return self._refusal_of(placed, message)
         offset, queue_offset, store_ms = placed
+        if waits:
+            status = self._confirmation.replicate(status, offset + len(frame.data))
         msg_id = offset_message_id(self.form.store_host, offset)
         if status is not PutStatus.PUT_OK:
             reason = self._confirmation.reason(status)
@@ -166,13 +177,16 @@ class Appender:
         frame = batch_of(chosen, self.form, self._clock.now_ms())
         if isinstance(frame, PutStatus):
             return self._refusal_of(frame, *chosen)
-        if self._is_sync and any(map(waits_for_disk, chosen)):
+        waits = self._waits and any(map(waits_for_disk, chosen))
+        if waits and self._is_sync:
             placed, status = self._append_and_confirm(frame, frame.count)
         else:
             placed, status = self._turns.frame(frame, frame.count), PutStatus.PUT_OK
         if isinstance(placed, PutStatus):
             return self._refusal_of(placed, *chosen)
         offset, queue_offset, store_ms = placed
+        if waits:
+            status = self._confirmation.replicate(status, offset + len(frame.data))
         ids = ",".join(offset_message_id(self.form.store_host, offset + start) for start in frame.starts)
         reason = self._confirmation.reason(status)
         return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count, reason)
@@ -217,8 +231,10 @@ class Appender:
                 done = placed.last
             if status is not PutStatus.PUT_OK:
                 break
-        if count and self._is_sync:
-            confirmed = self._confirmation.confirm_all()
+        if count and self._waits:
+            end = self._log.marks.appended
+            confirmed = self._confirmation.confirm(end) if self._is_sync else PutStatus.PUT_OK
+            confirmed = self._confirmation.replicate(confirmed, end)
             status = confirmed if status is PutStatus.PUT_OK else status
         return PutResult(status, offset, size, "", store_ms, -1, count, self._columns_reason(status, block))
 
@@ -307,8 +323,9 @@ class Appender:
             return self._refusal_of(placed, *messages)
         offset, queue_offset, store_ms = placed
         size, status = len(put.frame.data), PutStatus.PUT_OK
-        if self._is_sync and waits_for_disk(put.message):
-            status = self._confirmation.confirm(offset + size)
+        if self._waits and waits_for_disk(put.message):
+            status = self._confirmation.confirm(offset + size) if self._is_sync else status
+            status = self._confirmation.replicate(status, offset + size)
         msg_id, reason = offset_message_id(self.form.store_host, offset), self._confirmation.reason(status)
         return PutResult(status, offset, size, msg_id, store_ms, queue_offset, put.message_count, reason)
 
@@ -320,7 +337,7 @@ def _add_amounts(totals: MutableMapping[str, tuple[int, int]], more: Mapping[str
 
 
 def record_form(config: StoreConfig) -> RecordForm:
-    """What all records of a store have in common, by its configuration."""
+    """The form that all records of a store have, by its configuration."""
     cluster = {properties.CLUSTER: config.cluster_name} if config.cluster_name else {}
     return RecordForm(
         config.host_bytes(),

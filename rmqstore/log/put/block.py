@@ -13,7 +13,7 @@ from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import rows_by_kind
 from rmqstore.records.light_queues import light_entries
 from rmqstore.records.queue_numbers import distinct_queues
-from rmqstore.records.read_batches import CrcChecks, read_batches
+from rmqstore.records.read_batches import CrcChecks, claimed_size, read_batches
 
 _ALL_CHECKS = CrcChecks(bodies=True, properties=True)
 
@@ -31,11 +31,13 @@ class BlockPart(NamedTuple):
     moved: dict[QueueKey, int]
 
 
-def block_parts(offset: int, data: bytes, file_size: int, kinds: QueueKinds) -> list[BlockPart]:
+def block_parts(
+    offset: int, data: bytes, file_size: int, kinds: QueueKinds, *, may_be_cut: bool = False
+) -> list[BlockPart]:
     """`data` as it belongs at `offset` of a log, part by part.
 
     Raises Rejected unless it is whole sound records of that place, with the blank of each file that it ends, up to the
-    file's last byte.
+    file's last byte.  Where it `may_be_cut`, a record or a blank at its end that goes on is left out.
     """
     stop = offset + len(data)
     parts = []
@@ -43,12 +45,29 @@ def block_parts(offset: int, data: bytes, file_size: int, kinds: QueueKinds) -> 
         lambda begin, size: data[begin - offset : begin - offset + size], offset, stop, file_size, checks=_ALL_CHECKS
     ):
         if isinstance(standing, message.Torn):
+            if may_be_cut and _goes_on(data, standing.position - offset, _room(standing.position, file_size)):
+                break
             raise Rejected(f"the block cannot stand at {offset}: at {standing.position}: {standing.reason}")
         if isinstance(standing, message.Blank):
+            if may_be_cut and standing.size == _room(standing.position, file_size) > stop - standing.position:
+                break
             parts.append(_blank_part(standing, stop, file_size))
         else:
             parts.append(_records_part(standing, file_size, kinds))
     return parts
+
+
+def _room(position: int, file_size: int) -> int:
+    """Bytes from a position of the log to the end of its file."""
+    return file_size - position % file_size
+
+
+def _goes_on(data: bytes, position: int, room: int) -> bool:
+    """Whether what stands at the end of `data` may be the beginning of a record that fits into its file."""
+    if len(data) - position < message.BLANK.size:
+        return True
+    size = claimed_size(data, position)
+    return size is not None and len(data) - position < size <= room - message.BLANK.size
 
 
 def _blank_part(blank: message.Blank, stop: int, file_size: int) -> BlockPart:

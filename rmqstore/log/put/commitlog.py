@@ -6,9 +6,8 @@ for the store, the queue offsets and the order of store timestamps.
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.ownership import Ownership
@@ -16,7 +15,7 @@ from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message
 from rmqstore.formats.names import QueueKey
 from rmqstore.locks import let_go
-from rmqstore.log.put.block import block_parts
+from rmqstore.log.put.block import BlockPart
 from rmqstore.log.put.watermarks import Watermarks
 
 _FREE_S = -1.0
@@ -47,7 +46,7 @@ class CommitLog:
         ownership: Ownership | None = None,
     ) -> None:
         self.files = files
-        self.lock = threading.RLock()  # one that `let_go` may be called for; nobody takes it twice, see `begin_turn`
+        self.lock = threading.RLock()  # one that `let_go` may free; nobody takes it twice, see `begin_turn`
         self.held_since_s = _FREE_S  # when the present turn began, on the monotonic clock; below 0: there is none
         self.next_offsets: dict[QueueKey, int] = {}
         self._ownership = ownership
@@ -137,16 +136,15 @@ class CommitLog:
             self._append_again(offset, data, store_ms, moved)
             raise
 
-    def append_block(self, offset: int, data: bytes, kinds: QueueKinds = PLAIN_ONLY) -> None:
+    def append_block(self, offset: int, data: bytes, parts: Sequence[BlockPart]) -> int:
         """Appends bytes of another log as they are, `offset` being where they stand there and where this one ends; not
         under the lock.  Files end where the other log's do: its blank records are part of the bytes.
 
-        `kinds` are those of the store, by which records move on the next offsets of their queues.  Nobody waits for the
+        `parts` are those that `block.block_parts` found in them; where they end is the answer.  Nobody waits for the
         disk, and what follows the log is not woken.  Raises Rejected, with nothing appended, for another offset than
-        the log's end, and for bytes that are not whole sound records of that place; otherwise as `place` and `append`:
-        then some whole records may be in, as `marks.appended` says, and the rest can be brought again from there.
+        the log's end; otherwise as `place` and `append`: then some whole records may be in, as `marks.appended` says,
+        and the rest can be brought again from there.
         """
-        parts = block_parts(offset, data, self.files.file_size, kinds)
         view = memoryview(data)
         try:
             with self.lock:
@@ -163,6 +161,7 @@ class CommitLog:
         except BaseException:
             self.let_go()
             raise
+        return parts[-1].end if parts else offset
 
     def forget_topic(self, topic: str) -> None:
         """Has the queues of a topic begin again at 0, all of them whatever interrupts it; under the lock."""
@@ -280,7 +279,7 @@ class CommitLog:
             raise NoLogFile(f"no log file can be made at {start}: {error.strerror or error}") from error
 
     def _fill_up(self, end: int, file_end: int) -> None:
-        """The blank record, and zeros behind it, which a new file has already and a buffer has not.
+        """The blank record, and zeros after it, which a new file has already and a buffer has not.
 
         The end moves once, to where the next record goes: in between nothing may be put.
         """

@@ -79,8 +79,8 @@ class DeferredPuts:
         return frame if isinstance(frame, PutStatus) else DeferredPut(frame, message, 1, self._light)
 
     def refuses(self, message: Message) -> bool:
-        """Whether a message may not say what it says of batches; also one whose bits are no batch's, or that does not
-        say how many messages it holds, which RocketMQ stores as one message.
+        """Whether a message says wrongly that it is a batch; also where its flags are not a batch's, or where it does
+        not say how many messages it holds, which RocketMQ stores as one message.
         """
         is_batch = bool(message.sys_flag & sys_flag.INNER_BATCH)
         may_come = is_batch and self._is_batch(message)
@@ -120,7 +120,7 @@ class DeferredPuts:
         return self._kinds.is_batch_topic(topic)
 
     def _is_batch(self, message: Message) -> bool:
-        """Whether a message is an inner batch that goes where such may come; one for light queues goes nowhere."""
+        """Whether a message is an inner batch that goes where such may come; one for light queues may go nowhere."""
         is_whole = sys_flag.is_inner_batch(message.sys_flag) and message_count(message) is not None
         is_light = self._light is not None and is_light_message(message)
         return is_whole and not is_light and self.is_batch_topic(message.topic)

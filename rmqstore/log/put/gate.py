@@ -1,4 +1,4 @@
-"""Who is asked before anything is put, and in which words a put is refused."""
+"""The gate that is asked before anything is put, and the words in which a put is refused."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def _no_words_for(_topic: str, _queue_id: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What stands before a log.
+    """The checks that a message passes before it is put into a log.
 
     `refusal` answers why nothing may be put now, None when it may, and raises StoreClosed where the store is another
     process's; `why_unavailable` says it in words.  `hooks` are asked of each message that is put by itself or in a
@@ -53,7 +53,7 @@ class Gate:
     why_not_admitted: Callable[[str, int], str] = _no_words_for
 
     def hooked(self, message: Message) -> Message | PutResult:
-        """What the hooks make of a message, one after the other, or the refusal of one of them."""
+        """The message as the hooks, one after the other, leave it, or the refusal of one of them."""
         for hook in self.hooks:
             answer = hook(message)
             if type(answer) is Message:

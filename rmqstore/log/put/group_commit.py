@@ -13,14 +13,14 @@ from rmqstore.errors import DurabilityLost, StoreClosed
 from rmqstore.log.encode.batch_frame import BatchFrame
 from rmqstore.log.encode.record_frame import Frame
 from rmqstore.log.put.confirmation import UNCONFIRMED
-from rmqstore.log.put.turn import Placed, Waiting
+from rmqstore.log.put.turn import Placed, WaitingFrame
 from rmqstore.message import PutStatus
 
 # How many are woken at first: with 64 threads 4 give 24 k puts/s, 1 and all at once 20 k.
 _STRANDS = 4
 
 
-class Member(Waiting):
+class Member(WaitingFrame):
     """One frame of a group, and the thread that waits for it."""
 
     __slots__ = ("confirmed", "following", "group", "is_gone", "is_settled", "leads", "turn")
@@ -33,7 +33,7 @@ class Member(Waiting):
         self.is_gone = False  # its thread waits no longer
         self.leads = False  # a group, at once or when it is woken
         self.group: Sequence[Member] = ()  # the one that it leads, while it does
-        self.following: Member | None = None  # whom to wake next
+        self.following: Member | None = None  # the one to wake next
         self.turn = threading.Lock()
         self.turn.acquire()
 
@@ -56,7 +56,7 @@ class GroupPut:
     def put(self, frame: Frame | BatchFrame, count: int) -> tuple[Placed | PutStatus, PutStatus]:
         """Appends a frame and waits until it is confirmed: where it is or why not, and what `confirm` answered.
 
-        Raises DurabilityLost, StoreClosed.  Who is interrupted (Ctrl-C, say) leaves its group to another thread.
+        Raises DurabilityLost, StoreClosed.  A thread that is interrupted (Ctrl-C, say) leaves its group to another.
         """
         own = Member(frame, count)
         try:
@@ -83,7 +83,7 @@ class GroupPut:
         while not own.turn.acquire(timeout=self._timeout_s):
             with self.lock:
                 if own.is_settled or own.leads:
-                    break  # whoever should have woken it did not
+                    break  # the thread that should have woken it did not
                 own.is_gone = own.outcome is not None  # appended, but its sync takes too long
                 if own in self._waiting:
                     self._waiting.remove(own)

@@ -1,4 +1,4 @@
-"""The log's next file, and the one behind it made ahead in the background."""
+"""The log's next file, and the file after it, made ahead in the background."""
 
 from collections.abc import Callable
 
@@ -31,12 +31,12 @@ class NextLogFiles:
             log.ready = self._take
 
     def begin(self, end: int, wake: Callable[[], None]) -> None:
-        """Asks for the first file ahead, behind a log that ends at `end`; `wake` is called when `step` has work."""
+        """Asks for the first file past a log that ends at `end`; `wake` is called when `step` has work."""
         self._preallocator.wake = wake
         self._request(self._log.end or end)
 
     def make(self, start: int) -> None:
-        """Begins the file at `start`, and asks for the one behind it.  Raises OSError, TimeoutError."""
+        """Begins the file at `start`, and asks for the one after it.  Raises OSError, TimeoutError."""
         self._log.add(start)
         if self._config.preallocate:
             self._request(start + self._log.file_size)

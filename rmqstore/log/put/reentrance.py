@@ -7,7 +7,7 @@ def is_inside_call_of(owner: object) -> bool:
     """Whether this thread stands in another call of a method of `owner`, below the one that asks and in its module (a
     subclass may well call it).
 
-    Such a call may hold locks, and it does not go on before the caller returns: who waits for it waits for ever.
+    Such a call may hold locks, and it does not go on before the caller returns: a wait for it never ends.
     """
     asking = sys._getframe(1)
     frame = asking.f_back

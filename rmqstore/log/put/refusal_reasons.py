@@ -24,6 +24,7 @@ from rmqstore.message import Message, PutStatus
 _I32 = ("queue_id", "flag", "sys_flag", "reconsume_times")
 _I64 = ("born_timestamp_ms", "prepared_transaction_offset")
 _SIMPLE = {
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "fewer slaves are connected and near than min_in_sync_replicas wants",
     PutStatus.CREATE_MAPPED_FILE_FAILED: "the next file of the log could not be made; the same put may work later",
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: "it names more light queues than light_queue_max lets there be",
     PutStatus.OS_PAGE_CACHE_BUSY: "another put has held the log for longer than busy_timeout_ms; put again later",
@@ -60,19 +61,19 @@ def refusal_reason(status: PutStatus, messages: Sequence[Message], form: RecordF
 
 
 def hook_reason(hook: object, message: Message) -> str:
-    """What a hook that refused a message says of it, if it has a method `refusal_reason`; else ""."""
+    """A hook's own reason for refusing a message, if it has a method `refusal_reason`; else ""."""
     explain = getattr(hook, "refusal_reason", None)
     reason = explain(message) if callable(explain) else None
     return "" if reason is None else reason if isinstance(reason, str) else shown(reason)
 
 
 def name_of(hook: object) -> str:
-    """What to call a hook."""
+    """A hook's name."""
     return str(getattr(hook, "__name__", type(hook).__name__))
 
 
 def message_reason(message: Message, form: RecordForm) -> str:
-    """What is wrong with a single message, whose types are right; "" where nothing is."""
+    """The fault of a single message whose types are right; "" where there is none."""
     return (
         topic_reason(message.topic, form.long_topics_as_v2)
         or _body_reason(message, form)
@@ -84,7 +85,7 @@ def message_reason(message: Message, form: RecordForm) -> str:
 
 
 def _batch_reason(message: Message) -> str:
-    """What no message of a batch may be."""
+    """Why a message may not be part of a batch; "" where it may."""
     if message.sys_flag & sys_flag.TRANSACTION_MASK:
         return f"sys_flag={message.sys_flag:#x}: a part of a transaction goes into no batch"
     if is_delayed(message):

@@ -50,7 +50,7 @@ class PlacedRows(NamedTuple):
 Outcome = Placed | PutStatus | DurabilityLost | StoreClosed
 
 
-class Waiting:
+class WaitingFrame:
     """A frame of a group, `count` messages of its queue; `outcome` is set once it is appended, or refused."""
 
     __slots__ = ("count", "frame", "outcome")
@@ -103,7 +103,7 @@ class Turns:
         self._appended()
         return placed
 
-    def group(self, group: Sequence[Waiting]) -> None:
+    def group(self, group: Sequence[WaitingFrame]) -> None:
         """Appends frames in their order, those that lie side by side in one write, and sets each `outcome`.
 
         Raises DurabilityLost, and whatever else ends it: each frame has its own status here, and none may stand for a
@@ -113,7 +113,7 @@ class Turns:
         self._appended()
 
     def _taken(self, append: Callable[[Given, More], Answer], given: Given, more: More) -> Answer:
-        """What `append` answers in a turn.  Of fixed arity: by `*given` a put took 0.2 µs longer."""
+        """The answer of `append`, called in a turn.  Of fixed arity: by `*given` a put took 0.2 µs longer."""
         log = self._log
         with log.lock:
             log.begin_turn(self._clock.monotonic_s())
@@ -170,7 +170,7 @@ class Turns:
             self._recent.add_block(block)
         return PlacedRows(offset, last, store_ms, len(data))
 
-    def _group(self, group: Sequence[Waiting], _: None) -> None:
+    def _group(self, group: Sequence[WaitingFrame], _: None) -> None:
         run = _Run(self._log, self._clock.now_ms())
         for waiting in group:
             run.add(waiting)
@@ -190,11 +190,11 @@ class _Run:
         self._log = log
         self._store_ms = store_ms
         self._parts: list[bytes | bytearray] = []
-        self._placed: list[tuple[Waiting, Placed]] = []
+        self._placed: list[tuple[WaitingFrame, Placed]] = []
         self._start = self._end = self._limit = 0
         self._moved: dict[QueueKey, int] = {}
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingFrame) -> None:
         """Gives the frame its place, or why it has none.  Raises DurabilityLost."""
         frame, count = waiting.frame, waiting.count
         size, key = len(frame.data), (frame.topic, frame.queue_id)

@@ -34,7 +34,7 @@ class Watermarks:
         self.committed = offset
 
     def latch(self, reason: str) -> DurabilityLost:
-        """From now on nothing can be made durable: whoever waits, or comes later, gets the error."""
+        """From now on nothing can be made durable: every thread that waits, or comes later, gets the error."""
         with self.lock:
             if self.failure is None:
                 self.failure = DurabilityLost(reason)
@@ -45,8 +45,8 @@ class Watermarks:
     def sync_to(self, offset: int, timeout_s: float, commit: Callable[[], object] | None = None) -> bool:
         """Waits until bytes before `offset` are on the disk, syncing them when nobody else does; False at a timeout.
 
-        `commit` is called before the sync where a write pool holds the bytes back.  Raises DurabilityLost.  Who is
-        interrupted (Ctrl-C, say) while others wait for its sync leaves it to one of them.
+        `commit` is called before the sync where a write pool holds the bytes back.  Raises DurabilityLost.  A
+        thread that is interrupted (Ctrl-C, say) while others wait for its sync leaves it to one of them.
         """
         if self.failure is None and self.flushed >= offset:
             return True

@@ -21,10 +21,11 @@ from rmqstore.formats import message
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.index import HEADER, read_header
 from rmqstore.formats.message_columns import Ints, Mask
+from rmqstore.formats.names import CHECKPOINT_FILE, INDEX_ROOM
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.derived.checkpoint import CheckpointFile
 from rmqstore.log.derived.deleted_topics import save_deleted_topics
-from rmqstore.log.derived.index_log import DIRECTORY, IndexLog
+from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.recovery.plan import PlannedExtension, PlannedQueue, RecoveryPlan
 from rmqstore.records.batch import RecordBatch
@@ -53,7 +54,7 @@ class StoreParts:
 
     @property
     def dispatchers(self) -> tuple[Dispatcher, ...]:
-        """Whoever is told of records, in order."""
+        """Everything that is told of records, in order."""
         return (self.queues, *((self.index,) if self.index is not None else ()), *self.further)
 
 
@@ -71,7 +72,7 @@ def open_parts(
     queues = QueueTable(fs, handles, plan.root, queue_file_size, config.delay_ms(), _found_kinds(plan, kinds))
     slots, items = plan.index_sizes or (config.index_slot_count, config.index_item_count)
     index = IndexLog(fs, plan.root, slots, items, clock) if config.index_enabled else None
-    checkpoint = CheckpointFile(fs, join(plan.root, "checkpoint"))
+    checkpoint = CheckpointFile(fs, join(plan.root, CHECKPOINT_FILE))
     return StoreParts(fs, log, queues, index, checkpoint, handles, queue_file_size, further)
 
 
@@ -115,7 +116,7 @@ def apply(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
         save_deleted_topics(parts.fs, plan.root, dict(plan.deleted_topics))
     _cut_queues(plan, parts)
     _drop_index_files(plan, parts.fs)
-    warnings += parts.queues.load()
+    warnings += parts.queues.load(plan.known)
     if parts.index is not None:
         warnings += parts.index.load()
         if plan.index_partial is not None:
@@ -131,7 +132,7 @@ def apply(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
 
 
 def _settle_log(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
-    """The log ends where it should, durably, with zeros behind."""
+    """The log ends where it should, durably, with zeros after it."""
     for resized in plan.log_resized:
         file = parts.fs.open(resized.path)
         file.write(resized.old_size, bytes(min(resized.new_size - resized.old_size, len(_ZEROS))))
@@ -188,7 +189,7 @@ def _cut_files(planned: PlannedQueue | PlannedExtension, end: int | None, parts:
 def _remove_empty(directory: str, fs: FileSystem) -> None:
     """Removes the directory of a queue, and its topic's, as far as nothing lies in them."""
     for path in (directory, directory_of(directory)):
-        if fs.entries(path) or not fs.exists(path):
+        if fs.entries(path) or not fs.exists(path) or fs.is_apart(path):  # a link, or a mount point, stays
             return
         fs.remove_directory(path)
         fs.sync_directory(directory_of(path))
@@ -247,7 +248,9 @@ def _dispatch(plan: RecoveryPlan, parts: StoreParts) -> None:
 
 
 def _records(plan: RecoveryPlan, log: FileSequence) -> Iterator[Records]:
-    """Those that the plan has, then those that the log has.  Raises Corrupt where it is not what was planned with."""
+    """The records that the plan kept, then those of the log.  Raises Corrupt where the log is not as it was planned
+    with.
+    """
     start = plan.dispatch_from
     assert start is not None
     for records in plan.seen.records:
@@ -308,7 +311,7 @@ def _write_checkpoint(plan: RecoveryPlan, parts: StoreParts) -> None:
 def _index_end_ms(fs: FileSystem, root: str, index: IndexLog) -> int:
     """Store time of the newest item in the index; 0 without any."""
     for file in reversed(index.files):
-        header = read_header(fs.open(join(root, DIRECTORY, file.name)).read(0, HEADER.size))
+        header = read_header(fs.open(join(root, INDEX_ROOM, file.name)).read(0, HEADER.size))
         if header is not None and header.index_count > 1:
             return header.end_timestamp_ms
     return 0
@@ -317,8 +320,8 @@ def _index_end_ms(fs: FileSystem, root: str, index: IndexLog) -> int:
 def _compare(plan: RecoveryPlan, queues: QueueTable) -> None:
     """Raises Corrupt where a queue does not end where the plan says."""
     planned, found = plan.next_offsets(), queues.next_offsets()
-    for key, behind in planned.items():
-        if found.get(key, 0) != behind:
+    for key, end in planned.items():
+        if found.get(key, 0) != end:
             directory = next(queue.directory for queue in plan.all_queues if (queue.topic, queue.queue_id) == key)
-            reason = f"the queue came out with its end at {found.get(key, 0)}, planned was {behind}"
+            reason = f"the queue came out with its end at {found.get(key, 0)}, planned was {end}"
             raise StoreDamaged(directory, 0, reason)

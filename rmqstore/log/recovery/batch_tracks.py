@@ -4,6 +4,7 @@ Units name their own queue offsets, so a hole in them shifts nothing; what count
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,25 @@ from rmqstore.records.inner_batches import units_of
 _FIELDS = ("physical_offset", "size", "base_queue_offset", "message_count")
 
 
+class _Unit(NamedTuple):
+    """The numbers of a unit: its record's offset in the log and size in bytes, its first queue offset, how many
+    messages it has.
+    """
+
+    place: int
+    size: int
+    base: int
+    message_count: int
+
+
 @dataclass(slots=True)
 class BatchTrack:
-    """One queue along the scan: the units below slot `kept` stay, `next` is the queue offset behind the records seen.
+    """One queue along the scan: the units below slot `kept` stay, `next` is the queue offset after the records seen.
 
     `slot` is that of the unit which the next record should have; None once units are to be written again.  Records
     before `begin` of the log belong to an older queue of its name, and so do those before `oldest`, where its very
-    first message stands; `anew` is the queue offset with which it begins where no unit stays.  `opens` is where the
-    first unit's record stands, where no unit is before the scan.
+    first message stands; `restart` is the queue offset at which it begins again where no unit stays.  `opens` is where
+    the first unit's record stands, where no unit is before the scan.
     """
 
     key: QueueKey
@@ -41,21 +53,21 @@ class BatchTrack:
     opens: int | None = None
     oldest: int = -1
     begin: int = 0
-    anew: int | None = None
+    restart: int | None = None
     first_missing: int | None = None
     has_hole: bool = False
 
 
 @dataclass(slots=True)
 class BatchScan:
-    """Follows the records of batch queues in a scan of the log from `start` on; `compare` and `is_whole` as in
+    """Follows the records of batch queues in a scan of the log from `start` on; `compare` and `begins_with_log` as in
     QueueScan.  `claimed` are topics that no table names and that were taken for plain, with records of inner batches.
     """
 
     store: StoreView
     start: int
     compare: bool
-    is_whole: bool
+    begins_with_log: bool
     tracks: dict[QueueKey, BatchTrack] = field(default_factory=dict)
     claimed: set[str] = field(default_factory=set)
 
@@ -90,7 +102,7 @@ class BatchScan:
         broken = np.flatnonzero(bases[1:] < ends[:-1]) + 1
         row = self._held(track, units, ends)
         while row < len(units):
-            self._take(track, (columns[0][row], columns[1][row], columns[2][row], columns[3][row]))
+            self._take(track, _Unit(*(column[row] for column in columns)))
             row += 1
             if track.slot is None and track.first_missing is not None and row < len(units) and bases[row] >= track.next:
                 later = broken[np.searchsorted(broken, row, side="right") :]
@@ -124,13 +136,13 @@ class BatchScan:
         kept = queue.slot_at(self.start)
         track = BatchTrack(key, kept, kept if self.compare else None, _end_of(queue, kept))
         if kept == queue.first:
-            track.opens = _unit_at(queue, kept)[0]
+            track.opens = _unit_at(queue, kept).place
             track.oldest = oldest_message(self.store.log, queue) if self.compare else -1
         else:
             track.has_hole = _is_contradicted(self.store, queue, kept - 1)
         return track
 
-    def _take(self, track: BatchTrack, unit: tuple[int, int, int, int]) -> None:
+    def _take(self, track: BatchTrack, unit: _Unit) -> None:
         offset, _, base, count = unit
         if offset == track.opens:
             track.next = base  # the record's word, as the unit may be damaged
@@ -141,7 +153,7 @@ class BatchScan:
                 track.kept = track.slot
                 track.next = base + count
                 return
-            if track.slot == queue.first and offset < _unit_at(queue, track.slot)[0] and base < track.next:
+            if track.slot == queue.first and offset < _unit_at(queue, track.slot).place and base < track.next:
                 return  # of an older queue of that name
             track.slot = None
         if base < track.next and self._is_taken_wrongly(track, base):
@@ -150,11 +162,11 @@ class BatchScan:
             if base:
                 return  # the queue has these numbers already; what comes first has the place
             track.kept, track.begin, track.first_missing, track.next = 0, offset, None, 0
-        elif base > track.next and track.first_missing is None and not self.is_whole:
+        elif base > track.next and track.first_missing is None and not self.begins_with_log:
             track.has_hole |= not is_deleted_topic(self.store, track.key[0])
         if track.first_missing is None:
             track.first_missing = offset
-            track.anew = base
+            track.restart = base
         track.next = base + count
 
     def _is_taken_wrongly(self, track: BatchTrack, base: int) -> bool:
@@ -162,24 +174,24 @@ class BatchScan:
         queue = self.store.batch_queues.get(track.key)
         if queue is None or track.first_missing is not None or track.kept <= queue.first:
             return False
-        place, _, unit_base, _ = _unit_at(queue, track.kept - 1)
-        if unit_base != base:
+        unit = _unit_at(queue, track.kept - 1)
+        if unit.base != base:
             return False
-        record = _record_of(self.store, queue, place)
+        record = _record_of(self.store, queue, unit.place)
         return record is None or record.queue_offset != base
 
 
-def _unit_at(queue: QueueView, slot: int) -> tuple[int, int, int, int]:
+def _unit_at(queue: QueueView, slot: int) -> _Unit:
     units = queue.read(slot, slot + 1)
     if not len(units):
-        return -1, 0, 0, 0
-    offset, size, _, _, base, count, _, _ = units[0].tolist()
-    return offset, size, base, count
+        return _Unit(-1, 0, 0, 0)
+    place, size, _, _, base, message_count, _, _ = units[0].tolist()
+    return _Unit(place, size, base, message_count)
 
 
 def _is_contradicted(store: StoreView, queue: QueueView, slot: int) -> bool:
     """Whether the record that a unit points at has other numbers: then the unit is damaged, and has to be written
-    again, as all that comes behind it goes by it.
+    again, as everything after it goes by it.
     """
     place, _, base, count = _unit_at(queue, slot)
     record = _record_of(store, queue, place)
@@ -198,11 +210,11 @@ def _record_of(store: StoreView, queue: QueueView, place: int) -> message.Record
 
 
 def _end_of(queue: QueueView, slot: int) -> int:
-    """The queue offset behind the units below a slot; that of the first one where there are none."""
+    """The queue offset after the units below a slot; that of the first one where there are none."""
     if slot > queue.first:
-        _, _, base, count = _unit_at(queue, slot - 1)
-        return base + count
-    return _unit_at(queue, slot)[2]
+        last = _unit_at(queue, slot - 1)
+        return last.base + last.message_count
+    return _unit_at(queue, slot).base
 
 
 def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log_end: int) -> tuple[PlannedQueue, ...]:
@@ -213,7 +225,7 @@ def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log
         if queue is None:
             assert track is not None
             directory = queue_directory(store.root, key, BATCH)
-            planned.append(PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next))
+            planned.append(PlannedQueue(*key, directory, 0, None, track.begin, track.restart or 0, track.next))
             continue
         kept = queue.slot_at(log_end if scan.compare else scan_start)
         if track is not None and track.slot is None:
@@ -224,18 +236,18 @@ def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log
 
 def _planned(store: StoreView, queue: QueueView, track: BatchTrack | None, keep: int | None) -> PlannedQueue:
     removed = tuple(PlannedFile(file.path, why) for file, why in queue.bad_files)
-    behind = _end_of(queue, keep) if keep is not None else 0
-    low = behind
+    following = _end_of(queue, keep) if keep is not None else 0
+    low = following
     if keep is not None:
         slot = queue.slot_at(store.log.start)
-        low = _unit_at(queue, slot)[2] if slot < keep else behind
+        low = _unit_at(queue, slot).base if slot < keep else following
     if track is not None and track.first_missing is not None:
-        behind = track.next
+        following = track.next
         if keep is None:
-            low = track.anew or 0
+            low = track.restart or 0
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)
     must_cut = must_cut or (store.abort_present and keep is not None and has_rest(queue, keep))
     begin = 0 if track is None else track.begin
     return PlannedQueue(
-        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, behind, removed, must_cut
+        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, following, removed, must_cut
     )

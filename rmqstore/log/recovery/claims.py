@@ -13,7 +13,7 @@ from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.recovery.queue_tracks import QueueScan
 from rmqstore.records.light_queues import light_entries
 
-# Who has more records without entries has lost queues, and these tell nothing.
+# A store that has more records without entries has lost queues, and these tell nothing.
 _CANDIDATES_MAX = 1024
 
 
@@ -22,7 +22,7 @@ class Claim:
     """The entry in `slot` of the queue `claimant` points at the record at `offset`, which says that it is of `key`.
 
     `is_proven`: the entry is right, as the exit was clean, or as the records of that queue lack just this one.  After a
-    crash an entry alone proves nothing: RocketMQ's recovery cuts queues without erasing what stands behind.
+    crash an entry alone proves nothing: RocketMQ's recovery cuts queues without erasing what follows the cut.
     """
 
     offset: int
@@ -33,14 +33,14 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """In a sentence."""
+        """The claim as a sentence."""
         said, other = (f"{topic}/{queue_id}" for topic, queue_id in (self.key, self.claimant))
         place = "another place in it" if said == other else said
         return f"the record says that it is of {place}, and queue offset {self.slot} of {other} points at it"
 
 
 def claims(scan: QueueScan) -> list[Claim]:
-    """What is found after a scan, rising by the records' offsets."""
+    """All claims that a finished scan shows, rising by the records' offsets."""
     found = _after_clean_exit(scan) if scan.compare else _after_crash(scan)
     return sorted(found, key=lambda claim: claim.offset)
 
@@ -66,7 +66,7 @@ def _after_crash(scan: QueueScan) -> Iterator[Claim]:
     alone = {
         track.first_missing
         for track in scan.tracks.values()
-        if track.first_missing is not None and track.anew is not None and track.message_count == 1
+        if track.first_missing is not None and track.restart is not None and track.message_count == 1
     }
     jumps = {found.key: found.says for found in scan.contradictions}
     for queue in _plain(scan):
@@ -86,8 +86,8 @@ def _lacked(scan: QueueScan, queue: QueueView, goes_on_at: int | None) -> Iterat
         return
     if track.next is not None and track.next < queue.end:
         yield track.next, goes_on_at == track.next + 1
-    if track.anew:
-        yield track.anew - 1, scan.is_whole and scan.store.log.start == 0
+    if track.restart:
+        yield track.restart - 1, scan.begins_with_log and scan.store.log.start == 0
 
 
 def _claim(

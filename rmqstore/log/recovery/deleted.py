@@ -28,8 +28,8 @@ def without_deleted_topics(store: StoreView) -> StoreView:
 
 
 def noted_after(noted: DeletedTopics, ends: Mapping[str, int], log: tuple[int, int]) -> dict[str, DeletedTopic]:
-    """What is to be noted of deleted topics once the log holds [start, end): what comes behind its end is new, and what
-    was before its start is gone."""
+    """The note of deleted topics that is right once the log holds [start, end): records past its end will be new ones,
+    those before its start are gone."""
     start, end = log
     after = {topic: replace(one, log_end=min(ends[topic], end)) for topic, one in noted.items()}
     return {topic: one for topic, one in after.items() if one.log_end > start or one.is_pending}

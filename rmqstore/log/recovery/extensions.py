@@ -1,16 +1,17 @@
-"""What a recovery does about extension files: units that no entry of their queue points at any more go."""
+"""Extension files in a recovery: units that no entry of their queue points at any more are removed."""
 
 from collections.abc import Sequence
 
-from rmqstore.directory.listing import directories, numbered_files
+from rmqstore.directory.listing import directories, file_with, numbered_files
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero
 from rmqstore.formats import names
+from rmqstore.formats.names import EXTENSION_ROOM
 from rmqstore.formats.queue_extension import EXTENSION_HEAD, UNIT_SIZE_MAX, address_to_offset, read_unit
-from rmqstore.log.derived.queue_extension import DIRECTORY, last_address
+from rmqstore.log.derived.queue_extension import last_address
 from rmqstore.log.recovery.plan import PlannedExtension, PlannedFile, PlannedQueue
 
 _FAR_COUNT = 4096
@@ -20,7 +21,7 @@ def planned_extensions(store: StoreView, queues: Sequence[PlannedQueue]) -> tupl
     """Every queue directory below consumequeue_ext/, given what stays of the queues' entries."""
     kept = {(queue.topic, queue.queue_id): queue.keep for queue in queues}
     planned = []
-    for topic, topic_path in directories(store.disk, join(store.root, DIRECTORY)):
+    for topic, topic_path in directories(store.disk, join(store.root, EXTENSION_ROOM)):
         for name, path in directories(store.disk, topic_path):
             queue_id = names.parse_queue_id(name)
             if queue_id is not None:
@@ -35,13 +36,13 @@ def _planned(store: StoreView, path: str, queue: QueueView | None, keep: int | N
     sound = 0
     while sound < len(files) and files[sound].size == size and files[sound].start == files[0].start + sound * size:
         sound += 1
-    removed = tuple(PlannedFile(file.path, f"{file.size} bytes instead of {size}, or behind such a file or a gap")
+    removed = tuple(PlannedFile(file.path, f"{file.size} bytes instead of {size}, or after such a file or a gap")
                     for file in files[sound:])  # fmt: skip
     files = files[:sound]
     address = None if queue is None or keep is None else _last_address(queue, keep)
     end = None if address is None else _end_behind(store, files, address_to_offset(address))
-    behind = [file for file in files if end is None or file.start >= end]
-    must_cut = bool(behind) or (end is not None and _has_rest(store, files, end))
+    after = [file for file in files if end is None or file.start >= end]
+    must_cut = bool(after) or (end is not None and _has_rest(store, files, end))
     return PlannedExtension(path, end, must_cut, removed)
 
 
@@ -57,13 +58,9 @@ def _last_address(queue: QueueView, keep: int) -> int | None:
     return None
 
 
-def _file_at(files: Sequence[StoredFile], offset: int) -> StoredFile | None:
-    return next((file for file in files if file.start <= offset < file.end), None)
-
-
 def _end_behind(store: StoreView, files: Sequence[StoredFile], offset: int) -> int:
     """As queue_extension.end_behind."""
-    file, size = _file_at(files, offset), store.kinds.extension_file_size
+    file, size = file_with(files, offset), store.kinds.extension_file_size
     if file is not None:
         unit = read_unit(read_part(store.disk, file.path, offset - file.start, UNIT_SIZE_MAX), 0)
         if unit is not None:
@@ -72,8 +69,8 @@ def _end_behind(store: StoreView, files: Sequence[StoredFile], offset: int) -> i
 
 
 def _has_rest(store: StoreView, files: Sequence[StoredFile], end: int) -> bool:
-    """Whether something stands behind the last unit; after a clean exit only what a reader would take for one."""
-    file = _file_at(files, end)
+    """Whether something stands after the last unit; after a clean exit only what a reader would take for a unit."""
+    file = file_with(files, end)
     if file is None:
         return False
     source = store.disk.open(file.path)

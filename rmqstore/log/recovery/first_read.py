@@ -1,4 +1,4 @@
-"""What spares a second look at the log: where records begin, as queues say, and what a first look has seen."""
+"""Sparing a second look at the log: where records begin, as queues say, and which records a first look has seen."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from rmqstore.records.vectors import RecordVectors
 # To ask more queues takes longer than to search; more places than this are too much memory.
 _QUEUES_MAX = 256
 _PLACES_MAX = 4 * 1024 * 1024
-# Of 75 bytes each; the records behind them are read a second time.
+# Of 75 bytes each; the records after them are read a second time.
 _RECORDS_MAX = 1024 * 1024
 _NO_ITEMS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Seen(NamedTuple):
-    """What a scan saw of the records from its start on, for who has to have them again.
+    """The records that a scan saw from its start on, so that recovery need not read them again.
 
-    `places` int64[n], ascending, are where the first so many of them stand; `records` are the first so many whole, as
-    queues and index take them, one behind the other without a gap.
+    `places` int64[n], ascending, are where the first n of them stand; `records` are the first few whole, as
+    queues and index take them, one after the other without a gap.
     """
 
     places: Ints
@@ -59,13 +59,13 @@ class SeenRecords:
         self._record_count += len(kept)
 
     def all(self) -> Seen:
-        """What was collected."""
+        """Everything that was collected."""
         return Seen(np.concatenate(self._places), tuple(self._records))
 
 
 def keeper(config: StoreConfig, kinds: QueueKinds) -> Callable[[RecordBatch], RecordVectors | None] | None:
-    """What makes of a batch all that queues and index want to know of it, for `SeenRecords`: the answer None says that
-    they need the records themselves; None instead of a function says so of all records.
+    """A function that gives all that queues and index want to know of a batch, for `SeenRecords`.  Its answer None says
+    that they need the records themselves; None instead of a function says so of all records.
     """
     if kinds.multi_dispatch or kinds.extension:
         return None

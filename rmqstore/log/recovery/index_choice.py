@@ -11,6 +11,7 @@ from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero
 from rmqstore.formats import index, index_table, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
+from rmqstore.formats.names import INDEX_ROOM
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 
@@ -54,8 +55,8 @@ class IndexView:
 
 @dataclass(frozen=True, slots=True)
 class IndexRules:
-    """When a file must go.  `flushed_ms` is the checkpoint's index time, None after a clean exit; files that reach to
-    `trusted_end` of the log or behind it are written anew."""
+    """When a file must go.  `flushed_ms` is the checkpoint's index time, None after a clean exit; files that reach
+    `trusted_end` of the log or beyond are written again."""
 
     flushed_ms: int | None
     trusted_end: int
@@ -78,7 +79,7 @@ class IndexChoice:
 def index_views(disk: ReadableDisk, root: str, usual: tuple[int, int]) -> tuple[IndexView, ...]:
     """The index files by name, each looked at by itself; `usual` are the slot and item counts of the configuration,
     tried first for files of just that length."""
-    directory = join(root, "index")
+    directory = join(root, INDEX_ROOM)
     entries = [
         entry
         for entry in disk.entries(directory)
@@ -133,9 +134,9 @@ def _is_anchored(read: Read, header: IndexHeader, counts: tuple[int, int]) -> bo
 
 
 def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
-    """What is wrong with a file that has items; empty for nothing: all can be found, and nothing else is in it."""
+    """The fault of a file that has items; empty for none: all items can be found, and nothing else is in it."""
     slot_count, item_count = counts
-    if header.index_count > item_count or not index_table.is_whole(data, slot_count):
+    if header.index_count > item_count or not index_table.finds_all(data, slot_count):
         return "its slots and its items do not fit each other"
     items = index.read_items(data, slot_count)[1 : header.index_count]
     if (items["physical_offset"][0], items["physical_offset"][-1]) != (header.begin_offset, header.end_offset):
@@ -143,11 +144,11 @@ def _fault(data: bytes, header: IndexHeader, counts: tuple[int, int]) -> str:
     if int((items["previous_item"] == 0).sum()) != header.used_slot_count:
         return "its header counts other slots"
     rest = data[index.file_size(slot_count, header.index_count) :]
-    return "" if rest.count(0) == len(rest) else "something stands behind its items"
+    return "" if rest.count(0) == len(rest) else "something stands after its items"
 
 
 def choose(views: Sequence[IndexView], rules: IndexRules) -> IndexChoice:
-    """Which files stay.  What comes behind one that goes, goes as well: items are written in the order of the log."""
+    """Which files stay.  Every file after one that goes, goes as well: items are written in the order of the log."""
     covered, first_bad = -1, len(views)
     for number, view in enumerate(views):
         if _reason(view, rules, covered, number == len(views) - 1):
@@ -183,7 +184,7 @@ def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> 
     if after_crash and not view.is_full and not (view.is_checked and is_last):
         return "it was being written when the store ended"
     if view.header.end_offset >= rules.trusted_end:
-        return "it reaches behind the part that stays"
+        return "it reaches beyond the part that stays"
     return ""
 
 

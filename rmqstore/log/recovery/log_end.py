@@ -35,11 +35,12 @@ def _nobody_knows(_: Located, __: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the log ends, and why.
+    """Where the log ends, as an offset in bytes, and why.
 
-    `offset` is the end of the last sound record, or of the file that its blank record fills up.  `is_broken`: something
-    stands there that is no sound record.  `resume` is the first sound record behind, if there is one; `is_tear` then
-    says that a power cut explains it: sectors were not written, and nothing behind them was known to be on the disk.
+    `offset` is where the last sound record ends, or the file that the blank record after it fills up.  `is_broken`:
+    something stands there that is no sound record.  `resume` is the offset of the first sound record after it, None
+    without one; `is_tear` then says that a power cut explains it: sectors were not written, and nothing after them was
+    known to be on the disk.
     """
 
     offset: int
@@ -56,7 +57,8 @@ class LogEnd:
 
 @dataclass(slots=True)
 class ScanCount:
-    """What a scan came by: records, and the store times in ms of the newest of all and of those for queues.
+    """Figures of a scan: how many records it met, and the store times in ms of the newest of all and of those for
+    queues.
 
     Newest is the last one, not the one with the latest time: a time may be damaged without harm, or a clock be wrong.
     `saw_flushed`: a record has the time that the checkpoint gives for the newest one that was flushed.
@@ -153,20 +155,20 @@ def _end_at(log: LogSpace, torn: message.Torn, rules: ScanRules, count: ScanCoun
 
 
 def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
-    """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing behind
+    """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing after
     it was known to be flushed."""
     following: int | None = resume
-    behind = ScanCount(rules.flushed_ms)
+    after = ScanCount(rules.flushed_ms)
     oldest_ms, latest_ms = _NEVER_MS, count.newest_ms
     for _ in range(_TEARS_MAX):
         if following is None:
-            return _may_be_unflushed(rules.flushed_ms, (oldest_ms, latest_ms), count, behind)
+            return _may_be_unflushed(rules.flushed_ms, (oldest_ms, latest_ms), count, after)
         if not has_lost_sector(log, position, following):
             return False
         position = following
         for item in read_batches(log.read, following, log.end, log.file_size, checks=CrcChecks(bodies=True)):
             if isinstance(item, RecordBatch):
-                behind.add(item)
+                after.add(item)
                 oldest_ms = min(oldest_ms, int(item.store_ms.min()))
                 latest_ms = max(latest_ms, int(item.store_ms.max()))
                 position = item.end
@@ -176,18 +178,19 @@ def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count:
     return False
 
 
-def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCount, behind: ScanCount) -> bool:
-    """Whether what stands behind a tear may have been written after the flush that the checkpoint tells of.
+def _may_be_unflushed(flushed_ms: int, times_ms: tuple[int, int], before: ScanCount, after: ScanCount) -> bool:
+    """Whether what stands after a tear may have been written after the flush that the checkpoint tells of.
 
-    `times_ms` are the oldest behind and the latest of all that is left.  A time that no message has says nothing.
-    Where the clock stepped back, times do not say what came later, but the record that has the checkpoint's does.
+    `times_ms` are the oldest store time after the tear and the latest of all that is left.  A time that no message has
+    says nothing.  Where the clock stepped back, times do not say what came later, but the record that has the
+    checkpoint's does.
     """
     oldest_ms, latest_ms = times_ms
     if flushed_ms > latest_ms:
         return True
-    if oldest_ms >= flushed_ms:  # the record that was flushed last stands in front, unless only one behind has its time
-        return before.saw_flushed or not behind.saw_flushed
-    return before.saw_flushed and not behind.saw_flushed
+    if oldest_ms >= flushed_ms:  # the record that was flushed last stands before it, unless only one after has its time
+        return before.saw_flushed or not after.saw_flushed
+    return before.saw_flushed and not after.saw_flushed
 
 
 def has_lost_sector(log: LogSpace, low: int, high: int) -> bool:

@@ -1,14 +1,19 @@
-"""What a finished scan means for the consume queues and for the rest of the log's files."""
+"""The outcome of a finished scan for the consume queues and for the rest of the log's files."""
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.directory.queue_files import SIMPLE, leading_blanks, queue_directory
+from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
+from rmqstore.files.disk import directory_of
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
+from rmqstore.formats.delay_levels import waits_ms
 from rmqstore.formats.names import QueueKey
+from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
 from rmqstore.log.recovery.queue_states import QueueTrack
@@ -27,7 +32,9 @@ def planned_queues(
             assert track is not None
             directory = queue_directory(store.root, key, SIMPLE)
             planned.append(
-                PlannedQueue(*key, directory, 0, None, track.begin, track.anew or 0, track.next or 0)  # all of it new
+                PlannedQueue(
+                    *key, directory, 0, None, track.begin, track.restart or 0, track.next or 0
+                )  # all of it new
             )
         else:
             keep = _kept(store, queue, track, (scan_start, log_end))
@@ -52,24 +59,44 @@ def _kept(store: StoreView, queue: QueueView, track: QueueTrack | None, scanned:
 def _planned_queue(store: StoreView, queue: QueueView, track: QueueTrack | None, keep: int | None) -> PlannedQueue:
     removed = tuple(PlannedFile(file.path, why) for file, why in queue.bad_files)
     begin = 0 if track is None else track.begin
-    behind = keep or 0
+    following = keep or 0
     if track is not None and track.first_missing is not None:
-        behind = track.next or 0
-    low = behind
+        following = track.next or 0
+    low = following
     if keep is not None:
-        filled = queue.first + leading_blanks(queue, queue.first, queue.end)
-        low = min(max(queue.slot_at(store.log.start), filled), behind)
-    elif track is not None and track.anew is not None:
-        low = track.anew
+        filled = queue.first + queue.leading_blanks()
+        low = min(max(queue.slot_at(store.log.start), filled), following)
+    elif track is not None and track.restart is not None:
+        low = track.restart
     must_cut = bool(queue.files) and (keep is None or queue.end > keep)
     must_cut = must_cut or (store.abort_present and keep is not None and has_rest(queue, keep))
     return PlannedQueue(
-        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, behind, removed, must_cut
+        queue.topic, queue.queue_id, queue.directory, queue.end, keep, begin, low, following, removed, must_cut
     )
 
 
+def known_queues(store: StoreView, planned: Sequence[PlannedQueue]) -> KnownQueues:
+    """The queues that a load need not look at again: the recovery leaves their files as they are, and adds nothing."""
+    found: dict[QueueKey, KnownQueue] = {}
+    for queue in planned:
+        key = queue.topic, queue.queue_id
+        view = store.queues.get(key)
+        if view is None or queue.is_changed or not queue.keep == queue.next_offset == view.end or view.has_strays:
+            continue
+        files = view.files
+        if files and not files[0].start % store.queue_file_size and directory_of(files[0].path) == queue.directory:
+            head = None if view.kept is None else (files[0].start, view.kept)
+            found[key] = KnownQueue(tuple(file.start for file in files), head)
+    topics = {
+        topic: queue_ids
+        for topic, queue_ids in store.topic_queues.items()
+        if all((topic, queue_id) in found for queue_id in queue_ids)
+    }
+    return KnownQueues(found, topics)
+
+
 def has_rest(queue: QueueView, keep: int) -> bool:
-    """Whether anything but zeros stands behind the entries that stay, in their last file."""
+    """Whether anything but zeros stands after the entries that stay, in their last file."""
     file = queue.files[-1]
     source = queue.queue.disk.open(file.path)
     try:
@@ -79,8 +106,11 @@ def has_rest(queue: QueueView, keep: int) -> bool:
 
 
 def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: Sequence[int]) -> list[str]:
-    """Where the delivery times that stay in the delay queues tell of other delays than those given, by which the times
-    behind them would be written again."""
+    """A warning for each delay queue whose kept entries were made with another delay than `delay_ms` gives its level.
+
+    An entry's delivery time less its record's store time, both in ms, is the delay that it was made with; the entries
+    that are written again would get the given one.
+    """
     warnings = []
     for planned in queues:
         queue = store.queues.get((planned.topic, planned.queue_id))
@@ -91,7 +121,8 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
         code = int(entry["tags_code"][0])
         if planned.next_offset <= planned.keep or record is None or code <= _I32_MAX:
             continue
-        known_ms, given_ms = code - int(record.store_ms[0]), delay_ms[min(planned.queue_id, len(delay_ms) - 1)]
+        known_ms = code - int(record.store_ms[0])
+        given_ms = int(waits_ms(np.array([planned.queue_id + 1]), delay_ms)[0])
         if known_ms != given_ms:
             warnings.append(
                 f"messages of delay level {planned.queue_id + 1} waited {known_ms} ms, and would now wait {given_ms} "
@@ -101,8 +132,8 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
 
 
 def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool) -> list[str]:
-    """What is said of entries that go as no record is behind them: messages are missing, or another program left them
-    there, as RocketMQ's recovery does.  One line, however many queues it is about.
+    """The warning about entries that go because they lead to no record: messages are missing, or another program left
+    the entries, as RocketMQ's recovery does.  One line, however many queues it is about.
     """
     cut = [queue for queue in queues if queue.entry_end > (queue.keep or 0) and not queue.next_offset > queue.entry_end]
     if not is_clean:  # there what was written since the checkpoint is written again
@@ -121,25 +152,25 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
 
 
 def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
-    """What is said of a log that ends where something stands that is no sound record: `zeroed` is what of it goes."""
+    """The warning about a log that ends at bytes that are no sound record; `zeroed` is the range of them that goes."""
     file = log.file_at(end.offset)
     if not end.is_broken or file is None:
         return []
     last = zeroed[1] if zeroed else end.offset
     dropped = f"{last - end.offset} bytes from there on are dropped"
     if any(other.start > file.start for other in log.files):
-        dropped += ", and the files behind"
+        dropped += ", and the files after it"
     return [f"{file.path}: the log is cut at byte {end.offset - file.start}: {reason}; {dropped}"]
 
 
 def files_behind(log: LogSpace, end: int) -> list[PlannedFile]:
-    """The log files behind the end, newest first; the first file of the log stays, though it may be empty."""
-    behind = [file for file in log.files[1:] if file.start >= end]
-    return [PlannedFile(file.path, "it lies behind the end of the log") for file in reversed(behind)]
+    """The log files after the end, newest first; the first file of the log stays, though it may be empty."""
+    after = [file for file in log.files[1:] if file.start >= end]
+    return [PlannedFile(file.path, "it lies past the end of the log") for file in reversed(after)]
 
 
 def nonzero_behind(log: LogSpace, end: int) -> tuple[int, int] | None:
-    """The range behind the end of the log, in the file that holds it, that is not zero; None if all is."""
+    """The range after the end of the log, in the file that holds it, that is not zero; None if all is."""
     file = log.file_at(end)
     if file is None:
         return None

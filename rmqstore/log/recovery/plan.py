@@ -1,4 +1,4 @@
-"""What a recovery will do to a store: a value that can be shown, compared, and applied."""
+"""The plan of a recovery: a value that can be shown, compared, and applied."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -6,8 +6,11 @@ from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen
+
+_NOT_SHOWN = ("seen", "known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class PlannedExtension:
 
 @dataclass(frozen=True, slots=True)
 class QueueSizes:
-    """What was found of queues beyond the plain ones: which kinds there are, and bytes of a file (0: no file tells).
+    """The queues beyond the plain ones: which kinds were found, and bytes of a file of each (0: no file tells).
 
     `batch_topics` are those that have batch queues.
     """
@@ -88,13 +91,13 @@ class QueueSizes:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """All that recovering the store at `root` comes to; offsets are of the commitlog, ranges half-open.
+    """Everything that a recovery of the store at `root` changes; offsets are of the commitlog, ranges half-open.
 
-    `log_removed` are the log files behind the end, newest first, `zeroed` what is made zero behind it.  Records from
-    `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so many
-    are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
+    `log_removed` are the log files after the end, newest first, `zeroed` the range after it that is made zero.  Records
+    from `dispatch_from` on are dispatched again (None: nothing is).  `index_partial` is a record of whose items only so
+    many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
-    `seen` is what need not be read again to carry the plan out; it is not shown.
+    `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
     """
 
     root: str
@@ -129,6 +132,7 @@ class RecoveryPlan:
     deleted_topics: tuple[tuple[str, DeletedTopic], ...] = ()
     notes_deleted: bool = False
     seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
+    known: KnownQueues = field(default=NOTHING_KNOWN, compare=False, repr=False)
 
     @property
     def changes_nothing(self) -> bool:
@@ -149,15 +153,10 @@ class RecoveryPlan:
         """The plain queues and those of whole batches."""
         return (*self.queues, *self.batch_queues)
 
-    def min_offsets(self) -> dict[tuple[str, int], int]:
-        """The first queue offset of each queue that is there afterwards."""
-        return {(queue.topic, queue.queue_id): queue.min_offset for queue in self.all_queues if not queue.is_gone}
-
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values for JSON, names in camel case."""
-        values = asdict(replace(self, seen=NOTHING_SEEN, deleted_topics=()))
-        document = {camel_case(name): plain(value) for name, value in values.items()}
-        del document["seen"]
+        values = asdict(replace(self, seen=NOTHING_SEEN, known=NOTHING_KNOWN, deleted_topics=()))
+        document = {camel_case(name): plain(value) for name, value in values.items() if name not in _NOT_SHOWN}
         deleted = {topic: plain(asdict(noted)) for topic, noted in self.deleted_topics}
         return document | {"deletedTopics": deleted, "changesNothing": self.changes_nothing}
 
@@ -174,7 +173,7 @@ class RecoveryPlan:
         yield "scan", f"{self.record_count} records from {self.scan_start}: {self.scan_reason}"
         yield "end", f"{self.log_end}: {self.end_reason}"
         if self.dropped_from is not None:
-            yield "drop", f"records stand behind the end, the first at {self.dropped_from}; they are dropped"
+            yield "drop", f"records stand after the end, the first at {self.dropped_from}; they are dropped"
         for resized in self.log_resized:
             yield "grow", f"{resized.path} from {resized.old_size} to {resized.new_size} bytes"
         yield from self._removals("remove", self.log_removed)
@@ -188,7 +187,7 @@ class RecoveryPlan:
             yield "dispatch", f"{self.dispatch_from} to {self.log_end}, to queues and index"
         yield from self._deleted_facts()
         if self.writes_checkpoint:
-            yield "checkpoint", f"written anew, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
+            yield "checkpoint", f"written again, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
         for warning in self.warnings:
             yield "note", warning.replace(f"{self.root}/", "")
         if self.changes_nothing:
@@ -212,7 +211,7 @@ class RecoveryPlan:
             yield "cut", f"{len(changed) - SHOWN_MAX} more queues (--json lists them)"
         extensions = [extension for extension in self.extensions if extension.is_changed]
         if extensions:
-            yield "extensions", f"those of {len(extensions)} queues are cut behind what their entries point at"
+            yield "extensions", f"those of {len(extensions)} queues are cut after what their entries point at"
         removed = [file for queue in changed for file in queue.removed_files]
         removed += [file for extension in extensions for file in extension.removed_files]
         yield from self._removals("remove", tuple(removed))

@@ -4,7 +4,8 @@ After a clean exit the last three log files are read, with CRCs, and held agains
 untouched.  After any other exit reading begins where the checkpoint says that everything before is on the disk and in
 queues and index; queue entries from there on, and index files that may be torn, are dropped and written again from the
 log.  Either way reading begins earlier where queues or index turn out to lack older records.  So queues and index come
-out as if they were built anew.  Java: DefaultMessageStore.load, CommitLog.recoverNormally and recoverAbnormally.
+out as if they were built from nothing.  Java: DefaultMessageStore.load, CommitLog.recoverNormally and
+recoverAbnormally.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from rmqstore.files.filesystem import directory_of, join
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
+from rmqstore.formats.names import LOG_ROOM
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery.claims import Claim, claims
 from rmqstore.log.recovery.deleted import noted_after, without_deleted_topics
@@ -35,6 +37,7 @@ from rmqstore.log.recovery.outcome import (
     delay_warnings,
     end_warnings,
     files_behind,
+    known_queues,
     nonzero_behind,
     planned_queues,
 )
@@ -64,10 +67,10 @@ _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there 
 def plan_recovery(
     disk: ReadableDisk, root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY, *, keeps_records: bool = False
 ) -> RecoveryPlan:
-    """What recovering the store at `root` comes to.  Looks, and changes nothing.
+    """The plan of a recovery of the store at `root`.  Looks, and changes nothing.
 
-    `keeps_records`: whoever carries the plan out has queues and index alone to tell of records, so that those which are
-    read here need not be read again.
+    `keeps_records`: the caller that carries the plan out tells only queues and index of records, so that those which
+    are read here need not be read again.
 
     Of `config` count the paths, the checks and what is to be done about damage; sizes come from the files.  Raises
     Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
@@ -89,7 +92,7 @@ def dry_plan(root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> 
 
 @dataclass(slots=True)
 class _Scan:
-    """What reading the log from `start` came by; `index_missing` is the first record that has keys and is not known to
+    """The result of reading the log from `start`; `index_missing` is the first record that has keys and is not known to
     the index (after a clean exit), `seen` what need not be read again."""
 
     start: Start
@@ -133,7 +136,9 @@ class _Planner:
         if not self._log.files:
             return self._plan_without_log()
         if self._must_refuse:
-            require_own_log(self._store.root, self._log, self._store.queue_files(), _OTHER_LOG_HINT)
+            require_own_log(
+                self._store.root, self._log, self._store.queue_files(), _OTHER_LOG_HINT, was_killed=not self._clean
+            )
         scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
         if self._drops_checkpoint(scan):
             reason = "the checkpoint is later than the newest message: it answers for nothing"
@@ -150,11 +155,11 @@ class _Planner:
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
             had = "no commitlog file has anything in it" if self._removed else "there is no commitlog file"
             reason = f"{had}, while queues or index have entries; recovering would delete them"
-            raise StoreDamaged(join(self._store.root, "commitlog"), 0, reason)
+            raise StoreDamaged(join(self._store.root, LOG_ROOM), 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
-        queues = QueueScan(self._store, 0, compare=False, is_whole=True)
-        batches = BatchScan(self._store, 0, compare=False, is_whole=True)
+        queues = QueueScan(self._store, 0, compare=False, begins_with_log=True)
+        batches = BatchScan(self._store, 0, compare=False, begins_with_log=True)
         scan = _Scan((0, end.reason), end, count, queues, batches, NOTHING_SEEN)
         return self._with_checkpoint(self._plan_of(scan), scan)
 
@@ -187,9 +192,9 @@ class _Planner:
             rules = replace(rules, stop=first.offset, stop_reason=first.reason)
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
-        is_whole = start[0] <= self._log.start
-        queues = QueueScan(self._store, start[0], self._clean, is_whole)
-        batches = BatchScan(self._store, start[0], self._clean, is_whole)
+        begins_with_log = start[0] <= self._log.start
+        queues = QueueScan(self._store, start[0], self._clean, begins_with_log)
+        batches = BatchScan(self._store, start[0], self._clean, begins_with_log)
         missing: list[int] = []
         keeps = self._keeps_records and not self._clean
         seen = SeenRecords(keeper(self._config, self._store.kinds) if keeps else None)
@@ -230,7 +235,7 @@ class _Planner:
         nothing.  Asked once: where the clock went far back, any checkpoint is later than the newest message.
         """
         lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
-        if not lies or scan.end.is_middle_damage:  # what it speaks of may be behind the damage
+        if not lies or scan.end.is_middle_damage:  # what it speaks of may stand after the damage
             return False
         self._checkpoint = Checkpoint()
         return True
@@ -245,7 +250,7 @@ class _Planner:
                 return wanted
         before = file_before(self._log, scan.start[0])
         if before is not None and not scan.count.record_count:
-            return before.start, "nothing sound is in the files behind"
+            return before.start, "nothing sound is in the files after it"
         return None
 
     def _indexed(self, start: Start) -> Start:
@@ -284,8 +289,8 @@ class _Planner:
             if not found.is_lie:
                 raise self._corrupt(found.offset, found.reason)
         if self._clean and end.is_broken:
-            behind = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
-            if behind:
+            reaches_past = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
+            if reaches_past:
                 raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
 
     def _place(self, offset: int) -> str:
@@ -332,7 +337,7 @@ class _Planner:
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
             kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != store.deleted_topics,
-            seen=scan.seen,
+            seen=scan.seen, known=known_queues(store, queues),
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
@@ -355,7 +360,7 @@ class _Planner:
     def _log_directories(self) -> tuple[str, ...]:
         configured = (*self._config.log_paths, *self._config.read_only_log_paths)
         found = dict.fromkeys(directory_of(file.path) for file in self._log.files)
-        return configured or tuple(sorted(found)) or (join(self._store.root, "commitlog"),)
+        return configured or tuple(sorted(found)) or (join(self._store.root, LOG_ROOM),)
 
     def _dispatch_starts(self, scan: _Scan) -> list[int]:
         """The first records that queues and index do not have."""
@@ -376,7 +381,7 @@ def _end_reason(end: LogEnd) -> str:
     if end.resume is None:
         return end.reason
     if end.is_tear:
-        return f"{end.reason}; torn by a power cut, behind what was known to be on the disk"
+        return f"{end.reason}; torn by a power cut, after what was known to be on the disk"
     return f"{end.reason}; the log is damaged in the middle"
 
 

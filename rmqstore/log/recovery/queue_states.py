@@ -13,7 +13,7 @@ from rmqstore.formats.names import QueueKey
 
 
 class State(Enum):
-    """What is known of a queue at a place of the log."""
+    """The state of knowledge about a queue at a place of the log."""
 
     EMPTY = 0  # no entry of it stays and no record of it was met: any number may come
     FOLLOWING = 1  # one number is expected
@@ -22,7 +22,7 @@ class State(Enum):
 
 
 class Says(Enum):
-    """What the numbers of a run say."""
+    """The meaning of a run's numbers."""
 
     FIRST = 0  # they are the first of the queue
     NEXT = 1  # the number that is expected
@@ -35,7 +35,7 @@ class Says(Enum):
 
 
 class Step(Enum):
-    """What is kept of a run."""
+    """The step that a run leads to: how much of it is kept."""
 
     TAKE = 0  # it continues the queue
     LEAVE = 1  # as in RocketMQ, the records that had these numbers first have the places
@@ -68,7 +68,7 @@ TABLE: Mapping[tuple[State, Says], tuple[State, Step]] = {
 class Contradiction:
     """The record at `offset` of the log says a queue offset that cannot be; `expected` is the one that could.
 
-    `is_lie`: the records behind it go on as if it had said `expected`, or none is behind it.  Else they go on from what
+    `is_lie`: the records after it go on as if it had said `expected`, or there is none.  Else they go on from what
     it says: the messages between the two are missing in the log.
     """
 
@@ -80,7 +80,7 @@ class Contradiction:
 
     @property
     def reason(self) -> str:
-        """In a sentence."""
+        """The contradiction as a sentence."""
         name = f"{self.key[0]}/{self.key[1]}"
         if self.is_lie:
             return f"the record says queue offset {self.says} of {name}, which is at {self.expected}"
@@ -102,12 +102,12 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanFacts:
-    """`compare`: entries are held against records, and right ones stay.  `is_whole`: the scan begins with the log, so
-    that nothing older can be found; `is_complete`: and that log has lost nothing either, it begins at 0.
+    """`compare`: entries are held against records, and right ones stay.  `begins_with_log`: nothing older than
+    what the scan meets can be found; `is_complete`: and that log has lost nothing either, it begins at 0.
     """
 
     compare: bool
-    is_whole: bool
+    begins_with_log: bool
     is_complete: bool
 
 
@@ -116,9 +116,9 @@ class QueueTrack:
     """One queue along the scan.
 
     The entries of its files below queue offset `kept` stay (None: the files are of no use); `next` is the queue offset
-    behind the records seen.  Records before `begin` of the log are not for it: they belong to an older queue of its
-    name, or cannot be reached.  `anew` is the queue offset with which it begins where no entry is kept.  `rewriting`:
-    what comes is to be written, whatever entries there are.
+    after the records seen.  Records before `begin` of the log are not for it: they belong to an older queue of its
+    name, or cannot be reached.  `restart` is the queue offset at which it begins again where no entry is kept.
+    `rewriting`: what comes is to be written, whatever entries there are.
 
     `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
     `doubted_in` the state that it was met in.
@@ -128,7 +128,7 @@ class QueueTrack:
     kept: int | None
     next: int | None
     begin: int = 0
-    anew: int | None = None
+    restart: int | None = None
     first_missing: int | None = None
     message_count: int = 0
     has_hole: bool = False
@@ -169,14 +169,14 @@ class QueueTrack:
         """No record comes any more: one that is in doubt lies, unless older ones are still to be read."""
         if self.state is not State.DOUBTFUL:
             return []
-        if not self.message_count and not facts.is_whole:
+        if not self.message_count and not facts.begins_with_log:
             self.has_hole = True  # its older records will tell
             self.held, self.state = None, self.doubted_in
             return []
         return [self._lie()]
 
     def _meaning(self, run: Run, facts: ScanFacts, *, is_backed: bool = False) -> Says:
-        """What a run says in the present state; `is_backed`: it is known to be more than a single record."""
+        """The meaning of a run in the present state; `is_backed`: it is known to be more than a single record."""
         if self.state is State.EMPTY:
             return Says.FIRST
         assert self.next is not None
@@ -188,7 +188,7 @@ class QueueTrack:
             return Says.ALONE
         if not 0 < run.says < self.next:
             return Says.AHEAD if run.says > self.next else Says.ZERO
-        is_one = bool(self.anew) and self.message_count == 1 and facts.is_complete
+        is_one = bool(self.restart) and self.message_count == 1 and facts.is_complete
         return Says.BEFORE_ONE if is_one else Says.BACK
 
     def _keep(self, step: Step, run: Run, facts: ScanFacts) -> list[Contradiction]:
@@ -201,7 +201,7 @@ class QueueTrack:
             self.again = run.end
         elif step is Step.DISOWN:
             found.append(Contradiction(self.first_missing or 0, self.key, expected - 1, run.says - 1, is_lie=True))
-        elif step is Step.JUMP and not self.message_count and not facts.is_whole:
+        elif step is Step.JUMP and not self.message_count and not facts.begins_with_log:
             self.has_hole = True
         elif step is Step.JUMP:
             found.append(Contradiction(run.offset, self.key, run.says, expected, is_lie=False))
@@ -212,7 +212,7 @@ class QueueTrack:
     def _begin_with(self, run: Run, facts: ScanFacts) -> None:
         if facts.compare or self.first_missing is not None:
             self.begin = run.offset
-        self.anew, self.first_missing = run.says, run.offset
+        self.restart, self.first_missing = run.says, run.offset
         self.kept, self.next, self.message_count, self.again = None, run.says, 0, None
 
     def _settle(self, says: int, facts: ScanFacts) -> list[Contradiction]:

@@ -1,6 +1,6 @@
 """The consume queues along the scan of a recovery: which entries stay, and where records contradict each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
-from rmqstore.formats.queue_entry import is_pre_blank, is_valid, scattered_entries
+from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid, read_entries, scattered_entries
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack, Run, ScanFacts, State
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows
@@ -29,14 +29,14 @@ class QueueScan:
     """Follows the records of a scan of the log from `start` on, queue by queue.
 
     With `compare`, a record that its queue's entry points at is held, and what follows the first that is not is to be
-    written again; without, all entries from `start` on are.  `is_whole`: the scan begins where the log does, so that
-    nothing older can be found.  Give it batches, then `finish`.
+    written again; without, all entries from `start` on are.  `begins_with_log`: the scan does, so
+    that nothing older can be found.  Give it batches, then `finish`.
     """
 
     store: StoreView
     start: int
     compare: bool
-    is_whole: bool
+    begins_with_log: bool
     tracks: dict[QueueKey, QueueTrack] = field(default_factory=dict)
     contradictions: list[Contradiction] = field(default_factory=list)
     unfit_topics: set[str] = field(default_factory=set)  # no queue can have these names
@@ -47,7 +47,7 @@ class QueueScan:
 
     @property
     def _facts(self) -> ScanFacts:
-        return ScanFacts(self.compare, self.is_whole, self.is_whole and self.store.log.start == 0)
+        return ScanFacts(self.compare, self.begins_with_log, self.begins_with_log and self.store.log.start == 0)
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
@@ -104,18 +104,42 @@ class QueueScan:
         self._blocks, self._block_count = [], 0
         # numpy sorts 16 bits by radix
         order = np.argsort(numbers.astype(np.uint16) if len(self._keys) < 2**16 else numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        for rows in np.split(order, cuts):
-            key = self._keys[int(numbers[rows[0]])]
+        numbers, says, offsets, sizes = (column[order] for column in (numbers, says, offsets, sizes))
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1))
+        keys = [self._keys[number] for number in numbers[firsts].tolist()]
+        held = self._held_in_memory(keys, firsts, says, offsets, sizes)
+        bounds = [*firsts.tolist(), len(says)]
+        for key, low, high, is_held in zip(keys, bounds, bounds[1:], held, strict=False):
             track = self.tracks.get(key)
             if track is None:
                 track = self.tracks[key] = self._track(key)
-            first = self._held_until(track, says[rows], offsets[rows], sizes[rows])
-            for start, stop in _runs(says[rows[first:]]):
-                low, high = first + start, first + stop
-                run = Run(int(offsets[rows[low]]), int(says[rows[low]]), high - low)
+            if is_held and not track.rewriting:
+                continue
+            rows = slice(low, high)
+            first = low + self._held_until(track, says[rows], offsets[rows], sizes[rows])
+            for start, stop in _runs(says[first:high]):
+                run = Run(int(offsets[first + start]), int(says[first + start]), stop - start)
                 lacks = self._may_lack_older(track, run)
                 self.contradictions += track.follow(run, self._facts, may_lack_older=lacks)
+
+    def _held_in_memory(
+        self, keys: Sequence[QueueKey], firsts: npt.NDArray[np.intp], says: Ints, offsets: Ints, sizes: Ints
+    ) -> list[bool]:
+        """For each queue whether its entries point at all records of it, so that none is missing: by what is kept of
+        small queues, all of them at once.  The records of `keys[n]` are the rows from `firsts[n]` on.
+        """
+        views = [self.store.queues.get(key) for key in keys]
+        kept = [view.kept or b"" if view is not None else b"" for view in views]
+        entries = read_entries(b"".join(kept))
+        counts = np.array([len(each) for each in kept]) // QUEUE_ENTRY.size
+        lengths = np.diff(firsts, append=len(says))
+        slots = says - np.repeat([0 if view is None else view.first for view in views], lengths)
+        rows = np.flatnonzero((slots >= 0) & (slots < np.repeat(counts, lengths)))
+        found = entries[(slots + np.repeat(np.cumsum(counts) - counts, lengths))[rows]]
+        held = np.zeros(len(says), bool)
+        held[rows] = (found["physical_offset"] == offsets[rows]) & (found["size"] == sizes[rows])
+        answers: list[bool] = np.logical_and.reduceat(held, firsts).tolist()
+        return answers
 
     def _track(self, key: QueueKey) -> QueueTrack:
         queue = self.store.queues.get(key)
@@ -141,7 +165,7 @@ class QueueScan:
     def _may_lack_older(self, track: QueueTrack, run: Run) -> bool:
         """Whether records that come before the first one met of a queue may stand where the scan did not look."""
         is_first = track.state is State.EMPTY and run.says > 0
-        return is_first and not self.is_whole and not is_deleted_topic(self.store, track.key[0])
+        return is_first and not self.begins_with_log and not is_deleted_topic(self.store, track.key[0])
 
 
 def _runs(says: Ints) -> Iterator[tuple[int, int]]:

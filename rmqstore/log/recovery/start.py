@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from rmqstore.directory.log_coverage import is_covered
 from rmqstore.directory.log_space import LogSpace
@@ -23,10 +24,19 @@ _CLEAN_FILE_COUNT = 3  # Java: CommitLog.recoverNormally
 Start = tuple[int, str]
 
 
-def settled_log(
-    disk: ReadableDisk, log: LogSpace, must_refuse: bool, new_size: int
-) -> tuple[LogSpace, list[PlannedFile], list[ResizedFile], list[str]]:
-    """The log without files that a crash left half made; those, files that get their length back, and warnings.
+class SettledLog(NamedTuple):
+    """The log without the files that a crash left half made, which are `removed`; `resized` files get their length
+    back.
+    """
+
+    log: LogSpace
+    removed: list[PlannedFile]
+    resized: list[ResizedFile]
+    warnings: list[str]
+
+
+def settled_log(disk: ReadableDisk, log: LogSpace, must_refuse: bool, new_size: int) -> SettledLog:
+    """The log as recovery takes it.
 
     `new_size`: a crash may have ended the making of a first file of this length (0: there was no crash).
     Raises Corrupt for lengths and places that no writer leaves.
@@ -51,7 +61,7 @@ def settled_log(
             raise StoreDamaged(later.path, 0, f"{file.path} holds the same part of the log")
         if later.start != file.start + size:
             warnings.append(f"no commitlog file holds {file.start + size} to {later.start}")
-    return LogSpace(disk, files, size if files else 0), removed, resized, warnings
+    return SettledLog(LogSpace(disk, files, size if files else 0), removed, resized, warnings)
 
 
 def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
@@ -96,7 +106,7 @@ def _index_needs(log: LogSpace, choice: IndexChoice, start: int) -> int | None:
         if file.start >= start:
             break
         if file.start + log.file_size > choice.covered + 1:
-            sampled = file.start if choice.covered < file.start else _behind(log, choice.covered)
+            sampled = file.start if choice.covered < file.start else _record_end(log, choice.covered)
             if sampled is not None and has_keys(log, sampled):
                 return file.start
     return None
@@ -135,12 +145,16 @@ def start_of(log: LogSpace, offset: int) -> int:
 
 
 def _first_ms(log: LogSpace, file: StoredFile) -> int:
-    """Store time of the first record of a file; 0 where no whole one stands."""
+    """Store time of the first record of a file; 0 where no whole one stands that names its place.
+
+    A reader takes the head alone, as RocketMQ does (`snapshot/survey/extents.py`, `_first_time`): it cuts nothing.
+    Here a time that damage made up would begin the scan too late.
+    """
     found = log.record_at(file.start)
     return 0 if found is None else int(found.store_ms[0])
 
 
-def _behind(log: LogSpace, offset: int) -> int | None:
+def _record_end(log: LogSpace, offset: int) -> int | None:
     """Where the record ends that stands at `offset`; None if none does."""
     found = log.record_at(offset)
     return None if found is None else found.end

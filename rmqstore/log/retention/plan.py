@@ -3,13 +3,12 @@
 Java: CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue.deleteExpiredFileByTime.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rmqstore.clock import local_time
-from rmqstore.config import StoreConfig
+from rmqstore.config import ApacheNames, StoreConfig, broker_pairs, read_values, wrong_hours, wrong_percents
 from rmqstore.errors import Rejected
 from rmqstore.log.plan_text import SHOWN_MAX, folded, plain
 
@@ -37,17 +36,18 @@ class RetentionPolicy:
     pause_ms: int = 100
 
     def __post_init__(self) -> None:
-        mistakes = [f"delete_when={self.delete_when!r}: hours from 0 to 23, with ; between"] * (not self._are_hours())
+        mistakes = wrong_hours("delete_when", self.delete_when) + wrong_percents(self, _PERCENTS)
         mistakes += [f"{name}={getattr(self, name)}: at least {least}" for name, least in _LEAST.items()
                      if getattr(self, name) < least]  # fmt: skip
-        mistakes += [f"{name}={getattr(self, name)}: a number of percent" for name in _PERCENTS
-                     if not 0 <= getattr(self, name) <= 100]  # fmt: skip
         if mistakes:
             raise Rejected("; ".join(mistakes))
 
     @classmethod
-    def of(cls, config: StoreConfig) -> Self:
-        """The policy that a store's configuration says."""
+    def of(cls, config: StoreConfig, broker_conf: str = "") -> Self:
+        """The policy that a store's configuration says; what it does not say, as the text of a broker's does.
+
+        Raises Rejected.
+        """
         return cls(
             delete_when=config.delete_when,
             reserved_ms=config.file_reserved_hours * _HOUR_MS,
@@ -55,59 +55,20 @@ class RetentionPolicy:
             clean_percent=config.disk_clean_percent,
             warning_percent=config.disk_warning_percent,
             cleans_forcibly=config.clean_forcibly,
+            **read_values(broker_pairs(broker_conf), _APACHE),
         )
-
-    @classmethod
-    def from_broker_conf(cls, text: str, **changes: Any) -> Self:
-        """The policy of a broker's configuration, given as text, with Apache's names, units and bounds.
-
-        Raises Rejected for a value that makes no sense.
-        """
-        pairs = dict(re.findall(r"^\s*([A-Za-z]\w*)\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE))
-        values: dict[str, Any] = {}
-        for name, (own, read) in _APACHE.items():
-            if name in pairs:
-                try:
-                    values[own] = read(pairs[name])
-                except ValueError:
-                    raise Rejected(f"{name}={pairs[name]!r} cannot be read") from None
-        return cls(**(values | changes))
 
     def is_hour(self, now_ms: int) -> bool:
         """Whether it is one of the hours for deleting, by the local time."""
         return local_time(now_ms).hour in {int(hour) for hour in self.delete_when.split(";") if hour.strip()}
-
-    def _are_hours(self) -> bool:
-        pieces = [piece.strip() for piece in self.delete_when.split(";")]
-        return all(not piece or (piece.isascii() and piece.isdigit() and int(piece) < 24) for piece in pieces)
 
 
 _LEAST = {"reserved_ms": 0, "batch_max": 1, "interval_ms": 1, "pause_ms": 0}
 _PERCENTS = ("max_used_percent", "clean_percent", "warning_percent")
 
 
-def _within(low: int, high: int) -> Callable[[str], int]:
-    return lambda text: min(max(int(text), low), high)
-
-
-def _hours_ms(text: str) -> int:
-    return int(text) * _HOUR_MS
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower() == "true"
-
-
-# Apache's name -> ours and how to read its value; the bounds are Java's.
-_APACHE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "deleteWhen": ("delete_when", str),
-    "fileReservedTime": ("reserved_ms", _hours_ms),
-    "diskMaxUsedSpaceRatio": ("max_used_percent", _within(10, 95)),
-    "diskSpaceCleanForciblyRatio": ("clean_percent", _within(30, 85)),
-    "diskSpaceWarningLevelRatio": ("warning_percent", _within(35, 90)),
-    "cleanFileForciblyEnable": ("cleans_forcibly", _flag),
+# Of a broker's configuration, what a store's does not have.
+_APACHE: ApacheNames = {
     "deleteFileBatchMax": ("batch_max", int),
     "cleanResourceInterval": ("interval_ms", int),
     "deleteCommitLogFilesInterval": ("pause_ms", int),
@@ -128,7 +89,7 @@ class DiskUse:
 
     @property
     def fullest(self) -> float:
-        """What decides: the log's disk or the queues'."""
+        """The ratio that decides: that of the log's disk or that of the queues'."""
         return max(self.log, self.queues)
 
 
@@ -143,7 +104,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The first offset behind it."""
+        """The offset after its last byte."""
         return self.start + self.size
 
 
@@ -189,7 +150,7 @@ class ExpiredFile:
 
 @dataclass(frozen=True, slots=True)
 class RetentionView:
-    """What a plan is made from.
+    """The facts that a plan is made from.
 
     `log_files` in their order; what is before `log_end` is written for good.  From `kept_from` on (None: no such
     place) nothing may go, for the reason `kept_why`.  Queues and index were cleaned for a log that begins at
@@ -210,10 +171,10 @@ class RetentionView:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What one round deletes.  The log then begins at `min_offset`.
+    """The files that one round deletes.  The log then begins at `min_offset`.
 
     `trigger` says why there is a round: "hour", "disk", "manual", "forced"; empty for none.  `held_back`: why a file
-    stays though it was its turn; `has_more`: the next round goes on.  `is_disk_full`: no message is to be taken.
+    stays though its turn had come; `has_more`: the next round goes on.  `is_disk_full`: no message is to be taken.
     `full_log_paths` are directories that should get no new log file.
     """
 
@@ -229,7 +190,7 @@ class RetentionPlan:
     full_log_paths: tuple[str, ...]
     held_back: str = ""
     has_more: bool = False
-    must_follow: bool = False  # queues and index are behind the log's beginning
+    must_follow: bool = False  # queues and index still lead to records before the log's beginning
 
     @property
     def changes_nothing(self) -> bool:
@@ -294,9 +255,9 @@ _WHY = {
 
 
 def plan_retention(view: RetentionView, policy: RetentionPolicy, now_ms: int) -> RetentionPlan:
-    """What a round at `now_ms` deletes: the oldest log files, and what only leads to them.  Changes nothing.
+    """The plan of a round at `now_ms`: the oldest log files, and what only leads to them.  Changes nothing.
 
-    Never the log file that is being written, nor any behind it; the first file that is not to go ends the round.
+    Never the log file that is being written, nor any after it; the first file that is not to go ends the round.
     """
     disk = view.disk
     trigger = _trigger(view, policy, now_ms)
@@ -333,13 +294,20 @@ def _trigger(view: RetentionView, policy: RetentionPolicy, now_ms: int) -> str:
     return "hour" if policy.is_hour(now_ms) else ""
 
 
-def _expired_log(
-    view: RetentionView, policy: RetentionPolicy, now_ms: int, trigger: str
-) -> tuple[list[ExpiredLogFile], str, bool]:
-    """The log files that go, why the next one stays though it was its turn, and whether only the batch ended them."""
+class _ExpiredLog(NamedTuple):
+    """The log files that go; `held_back` why the next one stays though its turn had come, `has_more` whether only the
+    size of a batch ended them.
+    """
+
+    files: list[ExpiredLogFile]
+    held_back: str = ""
+    has_more: bool = False
+
+
+def _expired_log(view: RetentionView, policy: RetentionPolicy, now_ms: int, trigger: str) -> _ExpiredLog:
     found: list[ExpiredLogFile] = []
     if not trigger:
-        return found, "", False
+        return _ExpiredLog(found)
     for file in view.log_files[:-1]:
         if file.end > view.log_end:
             break
@@ -347,11 +315,11 @@ def _expired_log(
         if not reason:
             break
         if view.kept_from is not None and file.end > view.kept_from:
-            return found, f"{file.path}: {view.kept_why}", False
+            return _ExpiredLog(found, held_back=f"{file.path}: {view.kept_why}")
         if len(found) == policy.batch_max:
-            return found, "", True
+            return _ExpiredLog(found, has_more=True)
         found.append(ExpiredLogFile(file.path, file.start, file.size, reason))
-    return found, "", False
+    return _ExpiredLog(found)
 
 
 def _reason(file: LogFile, view: RetentionView, policy: RetentionPolicy, now_ms: int) -> str:

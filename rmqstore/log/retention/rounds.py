@@ -2,8 +2,8 @@
 
 Every deletion is durable before the next one, oldest first, and nothing of a log file goes before queues are on the
 disk that tell the next queue offset.  So a crash at any point leaves a log without a gap, and queues and index that may
-know more than the log holds, which readers pass over; the next round completes it.  Who reads a file that goes keeps
-it: its room is free when the last one lets go of it.
+know more than the log holds, which readers pass over; the next round completes it.  A reader that has such a file open
+keeps it: its room is free when the last reader lets go.
 """
 
 import threading
@@ -15,11 +15,10 @@ from rmqstore.errors import NotNow
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import index as index_format
+from rmqstore.formats.names import INDEX_ROOM, PLAIN_ROOM
 from rmqstore.log.derived.batch_queue import BatchQueue
 from rmqstore.log.derived.consume_queue import ConsumeQueue
-from rmqstore.log.derived.index_log import DIRECTORY as INDEX_DIRECTORY
 from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.log.derived.queue_table import DIRECTORY as QUEUE_DIRECTORY
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.retention.plan import (
     DiskUse,
@@ -93,7 +92,7 @@ def apply_retention(plan: RetentionPlan, parts: RetainedParts) -> None:
 def retention_steps(plan: RetentionPlan, parts: RetainedParts, pause_s: float = 0.0) -> Iterator[float]:
     """Does what `plan` says piece by piece; each item is how long to wait before the next piece.
 
-    What is there no more, or is needed again, is passed over.  Raises OSError, and NotNow when the disk does not
+    Files that are gone by now, or needed again, are passed over.  Raises OSError, and NotNow when the disk does not
     confirm what has to be durable first.
     """
     if plan.log_files and not parts.flush():
@@ -114,7 +113,7 @@ def retention_steps(plan: RetentionPlan, parts: RetainedParts, pause_s: float = 
         if number % _QUEUES_AT_ONCE == 0:
             yield 0.0
     if parts.index is not None and plan.index_files:
-        directory = join(parts.root, INDEX_DIRECTORY, "")
+        directory = join(parts.root, INDEX_ROOM, "")
         parts.index.delete({file.path.removeprefix(directory) for file in plan.index_files})
 
 
@@ -193,7 +192,7 @@ class Retention:
             return plan
 
     def plan(self, *, any_age: bool = False) -> RetentionPlan:
-        """What `clean_now` would do.  Raises OSError."""
+        """The plan that `clean_now` would carry out.  Raises OSError."""
         return self._planned(self._disk_use(), Request(self._parts.log_end(), any_age))
 
     def _begin(self, disk: DiskUse) -> RetentionPlan:
@@ -228,7 +227,7 @@ class Retention:
         self.removed_bytes += plan.freed_bytes
         if not plan.has_more:
             self._request = None
-        if self.full_reason is not None:  # maybe there is room now
+        if self.full_reason is not None:  # perhaps there is room now
             self._look_at_disk()
 
     def _planned(self, disk: DiskUse, request: Request | None) -> RetentionPlan:
@@ -239,7 +238,7 @@ class Retention:
     def _disk_use(self) -> DiskUse:
         parts = self._parts
         logs = tuple((path, self._used_ratio(path)) for path in parts.log.directories)
-        return DiskUse(logs, self._used_ratio(join(parts.root, QUEUE_DIRECTORY)))
+        return DiskUse(logs, self._used_ratio(join(parts.root, PLAIN_ROOM)))
 
     def _look_at_disk(self) -> DiskUse:
         disk = self._disk_use()
@@ -265,7 +264,7 @@ def unconsumed_from(queues: QueueTable, committed: Mapping[tuple[str, str], Mapp
 
 
 def _place_of(queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """Where the record of a queue offset stands in the log, or the first one behind it that is there."""
+    """Where the record of a queue offset stands in the log, or the first one after it that is there."""
     first = max(queue_offset, queue.min_offset)
     entries = queue.read(first, first + 1)
     return int(entries["physical_offset"][0]) if len(entries) else None
@@ -297,4 +296,4 @@ def _expired_index(parts: RetainedParts, min_physical: int) -> Iterator[ExpiredF
         return
     sizes = {file.name: index_format.file_size(file.slot_count, file.item_count) for file in parts.index.files}
     for name in parts.index.expired(min_physical):
-        yield ExpiredFile(join(parts.root, INDEX_DIRECTORY, name), sizes[name])
+        yield ExpiredFile(join(parts.root, INDEX_ROOM, name), sizes[name])

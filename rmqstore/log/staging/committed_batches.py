@@ -3,7 +3,7 @@
 In this order, each step durable before the next: the staged parts; the intent, which says where in the log the batch
 begins and what it consists of; the records; the writer's record that the batch is in; the intent goes; the staged parts
 go.  Until the writer's record is there nothing but the log holds anything of the batch: no queue entry, no index item,
-no checkpoint.  So whoever opens the store next can tell from the log alone what became of a batch that has an intent
+no checkpoint.  So the next opening of the store can tell from the log alone what became of a batch that has an intent
 (`settle_batches`): either all of it is in, or it is cut off, and the writer brings it again.
 """
 
@@ -41,7 +41,7 @@ _ZEROS = bytes(_CHUNK_SIZE)
 
 
 class BatchInDoubt(StoreError):
-    """A batch was cut short, and what stands behind its beginning is not its own: only an operator can tell.
+    """A batch was cut short, and what follows its beginning is not its own: an operator has to decide.
 
     `path` is the intent, `start` where the batch begins in the log, `log_end` where the log ends.
     """
@@ -60,7 +60,7 @@ class BatchInDoubt(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one writer adds in one step: its parts, in the order in which their rows go into the log.
+    """The rows that one writer adds in one step: its parts, in the order in which their rows go into the log.
 
     `is_lasting`: the writer may bring the batch again at any time, as a query does that starts from its checkpoint.
     """
@@ -79,7 +79,7 @@ class BatchLog(Protocol):
         """Where the next record, or the blank in front of it, goes; all before it is on the disk."""
 
     def append(self, encoded: EncodedColumns) -> None:
-        """Puts rows behind what is there, all of them.  Raises StoreError."""
+        """Puts rows after what is there, all of them.  Raises StoreError."""
 
     def sync(self) -> None:
         """Makes what was appended durable.  Raises StoreError."""
@@ -170,9 +170,9 @@ def commit_batch(fs: FileSystem, root: str, batch: Batch, log: BatchLog, *, has_
 def settle_batches(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> bool:
     """Decides what became of batches that were being added when the last writer ended: in as a whole, or not at all.
 
-    For whoever opens a store: after `plan` was made and the file abort is there, before the plan is applied.  True: the
-    log was cut back, so that the plan holds no more and another one has to be made.  Raises BatchInDoubt with nothing
-    changed, Corrupt, OSError.
+    For the opening of a store: after `plan` was made and the file abort is there, before the plan is applied.  True:
+    the log was cut back, so that the plan holds no more and another one has to be made.  Raises BatchInDoubt with
+    nothing changed, Corrupt, OSError.
     """
     intents = pending_intents(fs, plan.root)
     if intents:
@@ -192,7 +192,7 @@ def settle_batches(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> boo
 
 @dataclass(slots=True)
 class _Found:
-    """What the log holds of a batch: its rows, the store time of the first, and whether that is all of it."""
+    """The part of a batch that the log holds: its rows, the store time of the first, and whether that is all of it."""
 
     row_count: int = 0
     first_ms: int = 0
@@ -262,7 +262,7 @@ class _Match:
         return self.differs or self.is_whole
 
     def feed(self, data: Bytes) -> None:
-        """Takes the next bytes; those behind the last part are of no interest."""
+        """Takes the next bytes; those after the last part are of no interest."""
         while len(data) and not self.is_over:
             part = self._parts[self._number]
             taken = data[: part.record_size - self._taken]

@@ -1,6 +1,6 @@
 """Staged parts: records made ready by a task, whole but for their places, in a file of their own beside the log.
 
-What a task writes here costs the one who appends it no more than reading it, `EncodedColumns.stamp` and writing it.
+Appending what a task wrote here costs no more than reading it, `EncodedColumns.stamp` and writing it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,6 @@ import numpy as np
 
 from rmqstore.errors import Corrupt
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
-from rmqstore.files.read_ahead import read_ahead
-from rmqstore.files.write_behind import WriteBehind
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, property_crc
 from rmqstore.formats.sink_files import (
@@ -29,9 +27,11 @@ from rmqstore.formats.sink_files import (
     read_block_head,
     running_crc,
 )
-from rmqstore.log.encode.columns import EncodedColumns, ranks, scatter
+from rmqstore.log.encode.columns import EncodedColumns, Goals, ranks, scatter
 from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.record_frame import PLACE_AT, STORE_TIME_AT_V4, STORE_TIME_AT_V6
+from rmqstore.log.staging.read_ahead import read_ahead
+from rmqstore.log.staging.write_behind import WriteBehind
 
 _PLACE_SIZE = 16  # queueOffset and physicalOffset
 _TIME_SIZE = 8
@@ -43,7 +43,7 @@ _DIGITS = property_crc(b"")[-11:-1]
 class PartWriter:
     """Writes the part of one attempt at one partition, block by block, into a directory that it makes.
 
-    Whoever does not come to `finish` calls `discard`, or leaves the file to `committed_batches.sweep`.
+    A task that does not come to `finish` calls `discard`, or leaves the file to `committed_batches.sweep`.
     """
 
     def __init__(self, fs: FileSystem, directory: str, partition: int, attempt: int) -> None:
@@ -59,12 +59,12 @@ class PartWriter:
         return join(self._directory, part_name(self._partition, self._attempt))
 
     def add(self, encoded: EncodedColumns) -> None:
-        """Writes rows behind those before.  Raises OSError."""
+        """Writes rows after those that were written.  Raises OSError."""
         if not encoded.count:
             return
         if self._written is None:
             self._written = self._begun()
-        file, behind = self._written
+        file, write_behind = self._written
         front = encode_block(_rows_of(encoded), encoded.data)
         file.write(self._position, front)
         file.write(self._position + len(front), encoded.data)
@@ -72,13 +72,13 @@ class PartWriter:
         self._row_count += encoded.count
         self._record_size += len(encoded.data)
         self._checksum = running_crc(encoded.data, self._checksum)
-        behind.wrote(len(front) + len(encoded.data))
+        write_behind.wrote(len(front) + len(encoded.data))
 
     def finish(self) -> StagedPart:
         """Makes the part durable and says what it is.  Raises OSError."""
         if self._written is not None:
-            file, behind = self._written
-            behind.settle()
+            file, write_behind = self._written
+            write_behind.settle()
             file.sync()
             self._fs.sync_directory(self._directory)
         return StagedPart(
@@ -93,7 +93,7 @@ class PartWriter:
                 self._fs.remove(self.path)
 
     def _begun(self) -> tuple[DiskFile, WriteBehind]:
-        """The file, new, and who has the disk write it.  Raises OSError."""
+        """The file, new, and the `WriteBehind` that syncs it.  Raises OSError."""
         self._fs.make_directories(self._directory)
         file = self._fs.create(self.path, 0)
         return file, WriteBehind(file.sync)
@@ -191,11 +191,9 @@ def _encoded(rows: BlockRows, data: Bytes) -> EncodedColumns:
     if rows.kinds is not None:
         counted = rows.kinds & NOT_COUNTED == 0
         time_at = _time_at(rows.kinds & TIME_AT_V6 != 0)
-    return EncodedColumns(
-        data, _starts(rows), rows.queues, rows.queue_numbers,
-        None if counted is None or counted.all() else counted,
-        STORE_TIME_AT_V4 if time_at is None else time_at, rows.has_crc,
-    )  # fmt: skip
+    goals = Goals(rows.queues, rows.queue_numbers, None if counted is None or counted.all() else counted)
+    store_time_at = STORE_TIME_AT_V4 if time_at is None else time_at
+    return EncodedColumns(data, _starts(rows), goals, store_time_at=store_time_at, has_crc=rows.has_crc)
 
 
 def _starts(rows: BlockRows) -> Ints:

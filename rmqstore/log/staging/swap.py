@@ -3,7 +3,7 @@
     <store>.rmqstore-new   the store that is being made; whole and closed once the first rename is done
     <store>.rmqstore-old   the store that was replaced, until it is removed
 
-Between the two renames nothing stands at <store>: whoever opens it next, `finish_swap` first, completes the swap.
+Between the two renames nothing stands at <store>: the next opening completes the swap, by `finish_swap`.
 """
 
 from rmqstore.directory.store_root import require_remains, require_replaceable
@@ -46,8 +46,8 @@ def swap(fs: FileSystem, root: str) -> None:
 
 
 def finish_swap(fs: FileSystem, root: str) -> None:
-    """Completes a swap that a crash interrupted; for whoever opens the store at `root`.  Raises NotAStore for what no
-    swap left, OSError.
+    """Completes a swap that a crash interrupted; for the next opening of the store at `root`.  Raises NotAStore for
+    what no swap left, OSError.
     """
     if not fs.exists(root + _OLD):
         return

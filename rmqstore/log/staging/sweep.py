@@ -1,4 +1,4 @@
-"""What a sink leaves behind and nobody needs any more: parts of attempts that failed, records of jobs that ended."""
+"""Removing what sinks left and nobody needs any more: parts of attempts that failed, records of jobs that ended."""
 
 from contextlib import suppress
 
@@ -8,7 +8,7 @@ from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECT
 from rmqstore.log.staging.committed_batches import committed_batch, has_intent, writer_directory, writers
 
 ABANDONED_MS = 7 * 86_400_000
-"""So long nobody touched it: whoever staged it does not come back."""
+"""So long nobody touched it: the task that staged it does not come back."""
 
 
 def sweep(fs: FileSystem, root: str, writer_id: str, batch_id: int, now_ms: int) -> None:

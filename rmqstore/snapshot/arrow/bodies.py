@@ -13,7 +13,7 @@ from rmqstore.records.gather import binary_array
 from rmqstore.records.soundness import TEXT, Reason
 
 # A decompressed body, or why it cannot be had.
-Unpacked = bytes | BodyError
+Body = bytes | BodyError
 
 
 def compressed_rows(located: Located) -> Mask:
@@ -21,9 +21,7 @@ def compressed_rows(located: Located) -> Mask:
     return np.asarray(located.flags & sys_flag.COMPRESSED != 0)
 
 
-def unpacked_runs(
-    located: Located, packed: Mask, size_max: int, run_bytes: int
-) -> Iterator[tuple[int, list[Unpacked]]]:
+def unpacked_runs(located: Located, packed: Mask, size_max: int, run_bytes: int) -> Iterator[tuple[int, list[Body]]]:
     """Rows in runs of at most `run_bytes` bytes of bodies, those of the rows `packed` counted as they are when they are
     decompressed; one larger body makes a run of its own.  Yields the row after a run, and its decompressed bodies.
 
@@ -33,7 +31,7 @@ def unpacked_runs(
     count = len(packed)
     plain = np.concatenate(([0], np.cumsum(np.where(packed, 0, located.body_size), dtype=np.int64)))
     first = held = total = 0  # the run's first row, the row after its last packed one, its decompressed bytes
-    bodies: list[Unpacked] = []
+    bodies: list[Body] = []
     for row in [*np.flatnonzero(packed).tolist(), count]:
         body = _unpacked(located, row, size_max) if row < count else b""
         size = 0 if isinstance(body, BodyError) else len(body)
@@ -50,7 +48,7 @@ def unpacked_runs(
         yield count, bodies
 
 
-def _unpacked(located: Located, row: int, size_max: int) -> Unpacked:
+def _unpacked(located: Located, row: int, size_max: int) -> Body:
     """Codecs take one body at a time: the one place where each compressed message costs a call."""
     start = int(located.body_at[row])
     stored = located.page[start : start + int(located.body_size[row])].tobytes()
@@ -60,7 +58,7 @@ def _unpacked(located: Located, row: int, size_max: int) -> Unpacked:
         return BodyError(str(error))  # without frames, which would keep what they had unpacked
 
 
-def body_array(located: Located, packed: Mask, unpacked: Sequence[Unpacked]) -> tuple[pa.Array, dict[int, str]]:
+def body_array(located: Located, packed: Mask, unpacked: Sequence[Body]) -> tuple[pa.Array, dict[int, str]]:
     """binary[n] of the bodies, and why a row's body could not be had (row number → reason; null in the array).
 
     `unpacked` are the bodies of the rows `packed`, in order; the others come as they are stored.

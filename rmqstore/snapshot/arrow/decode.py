@@ -21,7 +21,7 @@ from rmqstore.records.gather import (
     texts_in_rows,
 )
 from rmqstore.records.soundness import TEXT, Reason
-from rmqstore.snapshot.arrow.bodies import Unpacked, body_array, compressed_rows, unpacked_runs
+from rmqstore.snapshot.arrow.bodies import Body, body_array, compressed_rows, unpacked_runs
 from rmqstore.snapshot.arrow.hosts import host_array, offset_id_array
 from rmqstore.snapshot.arrow.inner_batches import unpack
 from rmqstore.snapshot.arrow.rows import Rows
@@ -77,7 +77,7 @@ class Decoder:
             if first < len(rows) and not self._is_whole(int(rows.offsets[first])):
                 return  # the reader of that batch took its time
 
-    def _batch(self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Unpacked]) -> pa.RecordBatch:
+    def _batch(self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Body]) -> pa.RecordBatch:
         """One batch of rows; `bodies` are those of its `_packed` rows."""
         damaged = rows.reasons != Reason.SOUND
         if not damaged.any():
@@ -140,7 +140,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _sound_content(
-        self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Unpacked]
+        self, rows: Rows, clip: tuple[int, int] | None, bodies: Sequence[Body]
     ) -> "_Content":  # fmt: skip
         content = _Content(rows, self._broker_name, self.request)
         has_inner = rows.are_inner.any()
@@ -281,7 +281,7 @@ class _Content:
         assert self._bodies is not None
         return self._bodies
 
-    def put_bodies(self, packed: Mask, unpacked: Sequence[Unpacked]) -> None:
+    def put_bodies(self, packed: Mask, unpacked: Sequence[Body]) -> None:
         """Says which rows have a body that is unpacked already; the others' are as they are stored."""
         self._bodies, self._failures = body_array(self.rows.located, packed, unpacked)
 

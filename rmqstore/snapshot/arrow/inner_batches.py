@@ -13,8 +13,8 @@ from rmqstore.snapshot.arrow.rows import Rows
 @dataclass(frozen=True, slots=True)
 class Unpacked:
     """One row a message: `rows` repeat their record, `sources[i]` is the row it came from, `broken` the rows
-    whose batch
-    cannot be taken apart."""
+    whose batch cannot be taken apart.
+    """
 
     rows: Rows
     bodies: pa.Array

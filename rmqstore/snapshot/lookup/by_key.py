@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.directory.index_files import IndexFile, index_files, index_pages, is_whole
+from rmqstore.directory.index_files import IndexFile, finds_all, index_files, index_pages
 from rmqstore.directory.walk import WalkLimits, walk
 from rmqstore.errors import NotNow
 from rmqstore.formats import index, java_hash, sys_flag
@@ -19,7 +19,7 @@ from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.extents import StoreExtent
 
-# What one look-up returns at most; maxMsgsNumBatch of the broker configuration.
+# The most that one look-up returns; maxMsgsNumBatch of the broker configuration.
 COUNT_MAX = 64
 _TRIES = 4
 # All times, in ms.
@@ -79,14 +79,14 @@ def _found(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
 
 
 def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
-    files = index_files(store.path, store.maps_index)
+    files = index_files(store.disk, store.path, store.maps_index)
     found: list[int] = []
     newer = store.log_end
     has_gap = True  # after the file looked at: the log that is not indexed yet, or damaged files
     for file in reversed(files):
         if len(found) >= count_max:
             break
-        if not is_whole(file, store.maps_index):
+        if not finds_all(store.disk, file, store.maps_index):
             has_gap = True
             continue
         if has_gap:
@@ -117,7 +117,8 @@ def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], o
         offset
         for offset in (older, newer)
         for file in files
-        if file.header.begin_offset <= offset <= file.header.end_offset and is_whole(file, store.maps_index)
+        if file.header.begin_offset <= offset <= file.header.end_offset
+        and finds_all(store.disk, file, store.maps_index)
         if offset in forever.in_index(store, file, file.item_count)
     }
     return [offset for offset in asked.in_log(store, older, newer) if offset not in known]
@@ -130,7 +131,7 @@ def _newest_before(store: StoreExtent, file: IndexFile) -> int:
     """
     if file.header.end_offset < store.log_end:
         return file.header.end_offset
-    with index_pages(file.file, store.maps_index) as data:
+    with index_pages(store.disk, file.file, store.maps_index) as data:
         offsets = index.read_items(data, file.slot_count)["physical_offset"][1:].astype(np.int64)
     return int(offsets[offsets < store.log_end].max(initial=-1))
 
@@ -139,7 +140,7 @@ def searched(
     store: StoreExtent, file: IndexFile, key_hash: int, times_ms: tuple[int, int], count_max: int
 ) -> list[int]:
     """`index.search` of one of the store's index files; `times_ms` are the first and the last."""
-    with index_pages(file.file, store.maps_index) as data:
+    with index_pages(store.disk, file.file, store.maps_index) as data:
         return index.search(data, file.slot_count, file.item_count, key_hash, *times_ms, count_max)
 
 

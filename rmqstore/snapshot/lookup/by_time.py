@@ -21,7 +21,7 @@ def offset_at(store: StoreExtent, queue: QueueExtent, timestamp_ms: int, boundar
     """The queue offset for a store time in ms.
 
     "lower": the first message with storeTimestamp ≥ the time, the queue's end if there is none.  "upper": the last with
-    storeTimestamp ≤ the time, the queue's start if there is none.  "nearest": what 4.9 answers, which first chooses a
+    storeTimestamp ≤ the time, the queue's start if there is none.  "nearest": the answer of 4.9, which first chooses a
     queue file by its modification time.  Raises Rejected for another word.
     """
     word("boundary", boundary, BOUNDARIES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore.directory.index_files import IndexFile, index_files, is_whole
+from rmqstore.directory.index_files import IndexFile, finds_all, index_files
 from rmqstore.directory.queue_files import SIMPLE, first_behind
 from rmqstore.errors import NotNow
 from rmqstore.formats import java_hash, message
@@ -51,6 +51,8 @@ def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanReque
     if len(found) > _FOUND_MAX:
         return ranges
     places = _messages_at(store, found)
+    if places is None:
+        return ranges
     pruned: list[QueueRange] = []
     for wanted in ranges:
         if wanted.topic in by_topic and _is_indexed(store, wanted):
@@ -77,12 +79,13 @@ def _covered(store: StoreExtent) -> list[_Covered]:
     flushed_ms = store.checkpoint.index_timestamp_ms if store.checkpoint else 0
     is_crashed = store.abort_present and not store.lock_held
     covered = []
-    for file in index_files(store.path, store.maps_index):
+    for file in index_files(store.disk, store.path, store.maps_index):
         header = file.header
         low, high = max(header.begin_offset, store.log_start), min(header.end_offset, store.walk_from)
         is_cut_off = header.end_offset >= store.log_end  # what was written there later is not indexed
         is_torn = is_crashed and header.end_timestamp_ms > flushed_ms
-        if low < high and file.slot_count and not is_cut_off and not is_torn and is_whole(file, store.maps_index):
+        is_known = low < high and file.slot_count and not is_cut_off and not is_torn
+        if is_known and finds_all(store.disk, file, store.maps_index):
             covered.append(_Covered(file, low, high))
     return covered
 
@@ -102,12 +105,16 @@ def _found(store: StoreExtent, covered: Sequence[_Covered], hashes: Sequence[int
     return np.unique(np.array(found, np.int64))
 
 
-def _messages_at(store: StoreExtent, offsets: Ints) -> dict[int, Ints]:
-    """Queue offsets, as the records at `offsets` say, by queue id; of another topic some may be, which does no harm."""
+def _messages_at(store: StoreExtent, offsets: Ints) -> dict[int, Ints] | None:
+    """Queue offsets, as the records at `offsets` say, by queue id; of another topic some may be, which does no harm.
+    None where some cannot be read: a read of the rows tells, as it is asked to.
+    """
     inside = offsets[(offsets >= store.log_start) & (offsets + message.HEAD.size <= store.log_end)]
     ids, queue_offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     with store.view("pread") as view:
         for gathered in view.gather(inside, np.full(len(inside), message.HEAD.size, np.int64)):
+            if gathered.lost:
+                return None
             fits = gathered.positions + message.HEAD.size <= len(gathered.page)
             at = gathered.positions[fits]
             ids.append(gather(gathered.page, at + message.HEAD.offset["queue_id"], "i4").astype(np.int64))

@@ -63,7 +63,7 @@ def _by_topics(stores: Sequence[StoreExtent], topics: Sequence[str]) -> list[tup
 
 def known_topics(store: StoreExtent) -> set[str]:
     """Topics with a queue directory or with messages in the log, and those that the broker's configuration names."""
-    return {topic for topic, _ in store.queues} | set(config_files.topics(store.path))
+    return {topic for topic, _ in store.queues} | set(config_files.topics(store.disk, store.path))
 
 
 def _by_assignment(stores: Sequence[StoreExtent], assign: Mapping[str, Any]) -> list[tuple[StoreExtent, QueueExtent]]:

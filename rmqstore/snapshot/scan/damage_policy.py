@@ -1,6 +1,6 @@
 """The user's wish about damaged records (`on_corrupt_record`) and messages that are gone (`fail_on_data_loss`).
 
-The one place of a scan that asks the request for either; whoever meets damage or loss asks this.
+The one place of a scan that asks the request for either; all code that meets damage or loss asks this.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqstore.directory.log_place import corrupt_at
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import StoredFile
+from rmqstore.files.disk import StoredFile, tells_of_failure
 from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
@@ -44,9 +44,13 @@ class DamagePolicy:
         """Whether damage that was met explains missing messages, as it is no error of its own."""
         return is_damaged and not self.fails_on_damage
 
+    def tells_loss(self, reason: str) -> bool:
+        """Whether messages that are gone for that reason are an error: always where the disk fails."""
+        return self.fails_on_loss or tells_of_failure(reason)
+
     def lose(self, queue: str, gone: tuple[int, int], path: str, reason: str) -> None:
         """Raises DataLost for the messages [first, end) of a queue, unless the scan goes on without them."""
-        if self.fails_on_loss:
+        if self.tells_loss(reason):
             raise DataLost(queue, gone, None, path, reason)
 
 

@@ -61,8 +61,22 @@ class EntryReader:
         """
         _, _, kind, start, end = span
         step = end - start if kind == BATCH else min(block, _BLOCK_ENTRIES)
-        for low in range(start, end, step or 1):
-            yield self._found_run(span, low, min(low + step, end))
+        low = start
+        while low < end:
+            run = self._found_run(span, low, min(low + step, end))
+            yield run
+            low = min(low + step, end)
+            if len(run.holes) and kind != BATCH:
+                low = self._next_entry(span, low)
+
+    def _next_entry(self, span: Span, low: int) -> int:
+        """Where to go on from `low` after a hole was told: a record that lies about its place can make a queue seem
+        longer than any, and nobody could step through all the numbers that are not there.
+        """
+        if low < self._queue(span).written_end():
+            return low
+        offsets = self._undispatched(span.key)["queue_offset"]
+        return int(offsets[offsets >= low].min(initial=span.end))
 
     def _found_run(self, span: Span, low: int, high: int) -> EntryRun:
         key = span.key
@@ -83,7 +97,7 @@ class EntryReader:
             self._queues.clear()
         key = span[:3]
         if key not in self._queues:
-            queue, deleted = open_queue(self._split.path, *key), self._view.deleted_before
+            queue, deleted = open_queue(self._split.disk, self._split.path, *key), self._view.deleted_before
             self._queues[key] = without_deleted(queue, deleted) if deleted else queue
         return self._queues[key]
 
@@ -96,7 +110,7 @@ class EntryReader:
         ends = entries["physical_offset"] + entries["size"]
         good = holds_message(queue.kind, raw) & (ends <= self._split.log_end)
         if is_extension_address(int(entries["tags_code"].min(initial=0))):
-            resolve_extensions(self._split.path, span.key, entries)
+            resolve_extensions(self._split.disk, self._split.path, span.key, entries)
         if good.all():
             return EntryRun(span, entries, np.zeros(0, np.int64))
         found = self._undispatched(span.key)

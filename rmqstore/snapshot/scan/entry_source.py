@@ -6,7 +6,7 @@ import numpy as np
 
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH
-from rmqstore.files import reading
+from rmqstore.files.disk import join
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
@@ -32,7 +32,7 @@ class EntrySource:
         self._split, self._view, self._policy = split, view, policy
         self._by_entries_alone = request.needs_entries_only
         self._reader = EntryReader(split, view, look)
-        self._check = RecordCheck(split.path, split.spans, request.verify_crc, split.crc_from)
+        self._check = RecordCheck(split, request.verify_crc)
         self._tags = TagHashes(split, request, policy.shows_damage) if request.tags else None
         self._sizes = BatchSizes(request)
 
@@ -92,7 +92,7 @@ class EntrySource:
         for gathered in self._view.gather(entries["physical_offset"].copy(), entries["size"].astype(np.int64)):
             part, own = entries[gathered.rows], numbers[gathered.rows]
             if gathered.lost:
-                path = gathered.file.path if gathered.file else reading.join(self._split.path, "commitlog")
+                path = gathered.file.path if gathered.file else join(self._split.path, "commitlog")
                 first = int(own[0])
                 self._lose(self._split.spans[first], part["queue_offset"][own == first], path, gathered.lost)
             else:
@@ -102,7 +102,7 @@ class EntrySource:
         """Queue offsets with neither entry nor record are lost, unless damage explains them."""
         if len(run.holes) and not self._policy.excuses_holes(self._reader.is_damaged):
             gone = self._reader.gone
-            room = reading.join(self._split.path, "commitlog" if gone else "consumequeue")
+            room = join(self._split.path, "commitlog" if gone else "consumequeue")
             reason = gone.reason if gone else "no queue entry and no record"
             self._lose(run.span, run.holes, (gone.path if gone else "") or room, reason)
 

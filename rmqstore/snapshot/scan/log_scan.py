@@ -12,7 +12,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import entries_between, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost
-from rmqstore.files import reading
+from rmqstore.files.disk import join
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
@@ -124,7 +124,7 @@ class LogSource:
         reached further once.
         """
         if found.is_missing:
-            path = found.path or reading.join(self._split.path, "commitlog")
+            path = found.path or join(self._split.path, "commitlog")
             self._lose((found.offset, found.resume or self._view.end), path, found.reason)
         elif found.resume is not None:
             self._policy.is_shown(found.offset, found.reason)
@@ -139,12 +139,12 @@ class LogSource:
 
         The queues' entries say which; of those without an entry only the place in the log is known.
         """
-        if not self._policy.fails_on_loss:
+        if not self._policy.tells_loss(reason):
             return
         split = self._split
         low, high = max(gone[0], self._range[0]), min(gone[1], self._range[1])
         if split.has_queues:
-            queues = {span: open_queue(split.path, *span[:3]) for span in split.spans}
+            queues = {span: open_queue(split.disk, split.path, *span[:3]) for span in split.spans}
             slots = {span: entries_between(queue, (span.start, span.end), low, high) for span, queue in queues.items()}
             lost = [span for span, (first, last) in slots.items() if first < last]
             if lost:
@@ -176,7 +176,7 @@ class LogSource:
     def _entry_parts(self, spans: list[Span]) -> list[tuple[Span, tuple[int, int]]]:
         """For each span of a queue the slots whose entries point into the split's part of the log."""
         low, high = self._range
-        queue = open_queue(self._split.path, *spans[0][:3])
+        queue = open_queue(self._split.disk, self._split.path, *spans[0][:3])
         parts = [(span, entries_between(queue, (span.start, span.end), low, high)) for span in spans]
         if low <= self._view.start:  # entries that are gone before the first one as well
             parts = [(span, (min(max(span.start, queue.first_slot()), last), last)) for span, (_, last) in parts]

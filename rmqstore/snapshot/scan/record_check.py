@@ -2,7 +2,6 @@
 unchanged?
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,23 +17,22 @@ from rmqstore.formats.message_columns import Ints, Located, Mask, equal_bytes, l
 from rmqstore.formats.names import is_light_queue
 from rmqstore.records.soundness import Reason, Reasons, judge_crcs, judge_place, mark
 from rmqstore.snapshot.arrow.rows import Rows
-from rmqstore.snapshot.split import Span
+from rmqstore.snapshot.split import Split
 
 Entries = npt.NDArray[np.void]
 
 
 class RecordCheck:
-    """Checks the records of some spans of the store at `root`.
+    """Checks the records of a split's spans.
 
     `crc` tells where records are held against their CRCs, and tags against their entries: "always", "never", or "auto",
-    from offset `crc_from` of the log on.
+    from the split's `crc_from` of the log on.
     """
 
-    def __init__(self, root: str, spans: Sequence[Span], crc: str, crc_from: int) -> None:
-        self._root = root
-        self._spans = spans
+    def __init__(self, split: Split, crc: str) -> None:
+        self._split, spans = split, split.spans
         self._crc = crc
-        self._crc_from = crc_from
+        self._crc_from = split.crc_from
         self._topics = list(dict.fromkeys(span.topic for span in spans))
         self._only = self._topics[0].encode() if len(self._topics) == 1 else b""
         self._topic_array = pa.array(self._topics, pa.string())
@@ -86,7 +84,8 @@ class RecordCheck:
     @cached_property
     def _hashed(self) -> Mask:
         """bool[spans], where the entries hold hashes of tags."""
-        return np.array([holds_tag_hashes(self._root, span.key, span.kind) for span in self._spans], bool)
+        split = self._split
+        return np.array([holds_tag_hashes(split.disk, split.path, span.key, span.kind) for span in split.spans], bool)
 
     def _judge_tags(self, located: Located, reasons: Reasons, entries: tuple[Ints, Ints], checked: Mask | None) -> None:
         """Marks records whose TAGS are not those of their entry: what a tear after the body leaves passes all else.

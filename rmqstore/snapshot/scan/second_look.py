@@ -1,7 +1,7 @@
 """Another look at a store that lacks what a plan counts on: that is lost, or somebody rebuilds its queues.
 
-Whoever opens a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What is
-missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
+The next opening of a killed store takes queue files away, or cuts them, and writes them again from the commitlog.  What
+is missing of them meanwhile is there all the same: a survey finds in the log what has no entry.
 """
 
 import itertools
@@ -16,9 +16,9 @@ from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import stands_still
 from rmqstore.snapshot.survey.survey import changing, survey
 
-# So often in a row a reader tries to find what is there by each look, and is not when it comes to read it.
+# So often in a row a reader tries to read messages that each look finds and that are gone when it comes to them.
 _ATTEMPTS_MAX = 8
-# After so many looks the same messages have to lack still, in a queue that stands still: then the queue has a hole.
+# A queue that stands still has a hole when the same messages are missing after so many looks.
 _SAME_MIN = 2
 
 Answer = TypeVar("Answer")
@@ -95,7 +95,7 @@ class SecondLook:
 
     def _look(self) -> StoreExtent:
         split = self._split
-        self._store = store = survey(split.path, split.broker_name, "auto", split.extra_logs)
+        self._store = store = survey(split.disk, split.path, split.broker_name, "auto", split.extra_logs)
         self.walk_from = store.walk_from
         self.count += 1
         return store
@@ -122,4 +122,4 @@ class SecondLook:
             return False
 
     def _changing(self, key: QueueKey) -> StoreChanging:
-        return StoreChanging(self._split.path, f"its queue {key[0]}/{key[1]} was deleted, cut or built anew")
+        return StoreChanging(self._split.path, f"its queue {key[0]}/{key[1]} was deleted, cut or built again")

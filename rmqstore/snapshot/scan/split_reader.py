@@ -20,25 +20,27 @@ from rmqstore.snapshot.survey.extents import find_log_files, mapped_below, refus
 _NARROW = 4
 
 
-def read_split(split: Split, request: ScanRequest) -> Iterator[pa.RecordBatch]:
+def read_split(
+    split: Split, request: ScanRequest, policy: type[DamagePolicy] = DamagePolicy
+) -> Iterator[pa.RecordBatch]:
     """The batches of a split in order, of the request's schema; none is empty.
 
-    Opens the store by the split's path on whatever host it runs.  Raises NotAStore if that host does not see it,
-    DataLost for messages that are gone (unless fail_on_data_loss is off), Corrupt for damage (unless on_corrupt_record
-    says else).
+    Opens the store by the split's disk and path on whatever host it runs.  Raises NotAStore if that host does not see
+    it, DataLost for messages that are gone (unless fail_on_data_loss is off, or as `policy` says), Corrupt for damage
+    (unless on_corrupt_record says else).
     """
-    files = find_log_files(split.path, split.extra_logs)
+    disk = split.disk
+    files = find_log_files(disk, split.path, split.extra_logs)
     if not files:  # else it is the store that was planned, and was not refused then
-        refuse_unread_layouts(split.path, files)
+        refuse_unread_layouts(disk, split.path, files)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
-    with LogView(files, below, split.log_end, dict(split.deleted_before)) as view:
-        for batch in _batches(split, request, view):
+    with LogView(disk, files, below, split.log_end, dict(split.deleted_before)) as view:
+        for batch in _batches(split, request, view, policy(request, files)):
             if batch.num_rows:
                 yield batch
 
 
-def _batches(split: Split, request: ScanRequest, view: LogView) -> Iterator[pa.RecordBatch]:
-    policy = DamagePolicy(request, view.files)
+def _batches(split: Split, request: ScanRequest, view: LogView, policy: DamagePolicy) -> Iterator[pa.RecordBatch]:
     found: Iterator[Checked | EntryRun]
     if split.log_range is not None:
         walk = LogSource(split, request, view, policy)
@@ -60,8 +62,8 @@ def _is_whole(view: LogView, policy: DamagePolicy, offset: int) -> bool:
     """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the scan goes on."""
     try:
         view.require_whole(offset)
-    except DataLost:
-        if policy.fails_on_loss:
+    except DataLost as lost:
+        if policy.tells_loss(lost.reason):
             raise
         return False
     return True

@@ -22,7 +22,8 @@ class TagHashes:
         self._checked_from = split.crc_from if request.verify_crc == "auto" else 2**63 - 1
         if request.verify_crc != "always" and not shows_damage:
             self._hashes = np.array([java_hash.string_hash(tag) for tag in request.tags], np.int64)
-            self._hashed = np.array([holds_tag_hashes(split.path, span.key, span.kind) for span in split.spans], bool)
+            place, spans = (split.disk, split.path), split.spans
+            self._hashed = np.array([holds_tag_hashes(*place, span.key, span.kind) for span in spans], bool)
 
     def keep(self, entries: Entries, numbers: Ints) -> Mask | None:
         """bool[n] of entries (FOUND_ENTRY) of the spans `numbers`; None where all are to be read.

@@ -6,12 +6,13 @@ of the log are others than when the snapshot was opened shows in the numbers onl
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from rmqstore.directory.queue_files import QueueFiles, open_queue
 from rmqstore.errors import DataLost
-from rmqstore.files import reading
+from rmqstore.files.disk import join
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.queue_runs import QueueRun
@@ -81,8 +82,9 @@ class WalkCount:
 
         `is_damage_told`: damage is an error of its own, so that it explains nothing here.
         """
-        key, room = spans[0].key, reading.join(self.split.path, "commitlog")
-        queue, first, end = self.look.asked(lambda: _bounds(open_queue(self.split.path, *spans[0][:3])))
+        disk, root = self.split.disk, self.split.path
+        key, room = spans[0].key, join(root, "commitlog")
+        queue, first, end = self.look.asked(lambda: _held(open_queue(disk, root, *spans[0][:3])))
         for low, high in self._known.get(key, []):
             if first > low or end < high:
                 lost = self.look.lost_of(key, low, high)
@@ -100,6 +102,13 @@ class WalkCount:
             raise DataLost(f"commitlog of {name}", lost, None, room, _NO_RECORD)
 
 
-def _bounds(queue: QueueFiles) -> tuple[QueueFiles, int, int]:
-    """A queue with the slots that its files begin with, and that its entries end before."""
-    return queue, queue.first_slot(), queue.written_end()
+class _Held(NamedTuple):
+    """A queue whose files begin with slot `first`, and whose written entries end before slot `end`."""
+
+    queue: QueueFiles
+    first: int
+    end: int
+
+
+def _held(queue: QueueFiles) -> _Held:
+    return _Held(queue, queue.first_slot(), queue.written_end())

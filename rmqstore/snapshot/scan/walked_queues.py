@@ -43,9 +43,8 @@ class WalkedQueues:
         self._count, self._look, self._split = count, count.look, count.split
         self._deleted_before = view.deleted_before
         self._kinds = {span.key: span.kind for span in self._split.spans}
-        self._tags_from = {
-            span.key: crc_from for span in self._split.spans if holds_tag_hashes(self._split.path, span.key, span.kind)
-        }
+        place, spans = (self._split.disk, self._split.path), self._split.spans
+        self._tags_from = {span.key: crc_from for span in spans if holds_tag_hashes(*place, span.key, span.kind)}
         self._wants_codes = "tagsCode" in request.columns
         self._queues: dict[QueueKey, QueueFiles] = {}
         self._looks_known = self._look.count
@@ -81,7 +80,7 @@ class WalkedQueues:
             self._looks_known = self._look.count
             self._queues.clear()
         if key not in self._queues:
-            queue = open_queue(self._split.path, *key, self._kinds[key])
+            queue = open_queue(self._split.disk, self._split.path, *key, self._kinds[key])
             self._queues[key] = without_deleted(queue, self._deleted_before) if self._deleted_before else queue
         return self._queues[key]
 
@@ -107,5 +106,5 @@ class WalkedQueues:
         found = np.zeros(len(run.rows), FOUND_ENTRY)
         found["tags_code"] = entries["tags_code"]
         if is_extension_address(int(found["tags_code"].min(initial=0))):
-            resolve_extensions(self._split.path, run.key, found)
+            resolve_extensions(self._split.disk, self._split.path, run.key, found)
         return np.where(own, found["tags_code"], codes)

@@ -1,1 +1,1 @@
-"""The ends of a store that grows, again and again, and the lag behind them."""
+"""The ends of a store that grows, again and again, and how far a reader lags."""

@@ -14,22 +14,25 @@ from time import monotonic
 
 import numpy as np
 
+from rmqstore.directory.listing import file_with
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost, StoreChanging
-from rmqstore.files import reading
-from rmqstore.files.disk import StoredFile
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message
-from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.formats.names import ABORT_FILE, BATCH_ROOM, LOCK_FILE, PLAIN_ROOM, QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
-from rmqstore.snapshot.reader import Paths, Snapshot, open_snapshot
+from rmqstore.snapshot.reader import Snapshot, open_snapshot
 from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.survey.footprint import only_grew
 from rmqstore.snapshot.survey.missing_log import require_log
 from rmqstore.snapshot.survey.survey import survey
 
@@ -43,15 +46,14 @@ _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
 _SURVEY_AGE_S = 30.0
 # Bytes before the end of the log that tell whether it is still the log that was looked at.
 _TRACE_SIZE = 4096
-# How a file that is deleted while it is looked for makes itself known.
+# The errors of a file that is deleted while it is looked for.
 _VANISHED = (DataLost, FileNotFoundError)
-_QUEUE_ROOMS = ("consumequeue", "batchconsumequeue")
 
 
 def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
     """The snapshot for a plan that goes on after commitlog files that are missing between others."""
     stores = [
-        replace(store, damage=tuple(one for one in store.damage if _holder(store.log_files, one.offset)))
+        replace(store, damage=tuple(one for one in store.damage if file_with(store.log_files, one.offset)))
         for store in snapshot.stores
     ]
     return Snapshot(tuple(stores), access)
@@ -60,8 +62,9 @@ def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
 class StreamEnds:
     """Snapshots of the same stores, one after the other; not for several threads at once.  Holds no files open."""
 
-    def __init__(self, paths: Paths, access: Access = "auto") -> None:
+    def __init__(self, paths: Paths, access: Access = "auto", disk: ReadableDisk = LOCAL) -> None:
         self._paths = paths
+        self._disk = disk
         self._access = access
         self._watches: list[_Watch] = []
         self._seen: Snapshot | None = None
@@ -72,7 +75,7 @@ class StreamEnds:
         Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
         """
         if self._seen is None:
-            first = open_snapshot(self._paths, access=self._access)
+            first = open_snapshot(self._paths, access=self._access, disk=self._disk)
             self._watches = [_Watch(store, self._access) for store in first.stores]
         stores = tuple(watch.look() for watch in self._watches)
         if self._seen is None or any(one is not other for one, other in zip(stores, self._seen.stores, strict=True)):
@@ -101,10 +104,10 @@ class _State:
 
     def is_grown_from(self, other: "_State") -> bool:
         """Whether nothing but log files at the end is new."""
-        before = [(file.path, file.start, file.size) for file in other.log_files]
-        now = [(file.path, file.start, file.size) for file in self.log_files[: len(before)]]
         owner = (self.topics, self.is_abort_there, self.is_locked)
-        return before == now and owner == (other.topics, other.is_abort_there, other.is_locked)
+        return owner == (other.topics, other.is_abort_there, other.is_locked) and only_grew(
+            other.log_files, self.log_files, is_copied_over=True
+        )
 
 
 class _Watch:
@@ -146,7 +149,7 @@ class _Watch:
 
     def _survey(self) -> StoreExtent:
         store = self._store
-        return survey(store.path, store.broker_name, self._access, store.extra_logs)
+        return survey(store.disk, store.path, store.broker_name, self._access, store.extra_logs)
 
     def _settle(self, found: StoreExtent, state: _State) -> None:
         """Takes over a survey, without what is not settled yet."""
@@ -190,40 +193,34 @@ class _Watch:
 
 
 def _state_of(store: StoreExtent) -> _State:
-    root = store.path
+    disk, root = store.disk, store.path
     return _State(
-        extents.find_log_files(root, store.extra_logs),
-        tuple(tuple(reading.list_names(reading.join(root, room))) for room in _QUEUE_ROOMS),
-        reading.exists(reading.join(root, "abort")),
-        reading.is_locked(reading.join(root, "lock")),
+        extents.find_log_files(disk, root, store.extra_logs),
+        tuple(tuple(disk.names(join(root, room))) for room in (PLAIN_ROOM, BATCH_ROOM)),
+        disk.exists(join(root, ABORT_FILE)),
+        disk.is_locked(join(root, LOCK_FILE)),
     )
 
 
 def _trace(store: StoreExtent) -> bytes:
     """The last bytes of the log as looked at; empty where they cannot be read."""
-    file = _holder(store.log_files, store.log_end - 1)
+    file = file_with(store.log_files, store.log_end - 1)
     if file is None:
         return b""
     first = max(store.log_end - _TRACE_SIZE, file.start)
     try:
-        with reading.OpenFile(file.path) as source:
-            return source.read(first - file.start, store.log_end - first)
+        return read_part(store.disk, file.path, first - file.start, store.log_end - first)
     except OSError:
         return b""
 
 
-def _holder(files: tuple[StoredFile, ...], offset: int) -> StoredFile | None:
-    return next((file for file in reversed(files) if file.start <= offset < file.end), None)
-
-
 def _is_blank_at(store: StoreExtent, files: tuple[StoredFile, ...]) -> bool:
     """Whether zeros stand where the next record would, in the newest file that there is room in."""
-    file = _holder(files, store.log_end)
+    file = file_with(files, store.log_end)
     if file is None:
         return not files or store.log_end >= files[-1].end
     try:
-        with reading.OpenFile(file.path) as source:
-            head = source.read(store.log_end - file.start, message.BLANK.size)
+        head = read_part(store.disk, file.path, store.log_end - file.start, message.BLANK.size)
     except OSError:
         return False
     return len(head) == message.BLANK.size and not any(head)
@@ -232,7 +229,7 @@ def _is_blank_at(store: StoreExtent, files: tuple[StoredFile, ...]) -> bool:
 def _light_queues_grew(store: StoreExtent) -> bool:
     """Whether light queues (LMQ) have new entries: no record of the log belongs to one of them alone."""
     return any(
-        open_queue(store.path, *key, queue.files.kind).unbroken_end() != queue.entry_end
+        open_queue(store.disk, store.path, *key, queue.files.kind).unbroken_end() != queue.entry_end
         for key, queue in store.queues.items()
         if is_light_queue(key[0])
     )
@@ -247,7 +244,7 @@ def _read_on(
     DataLost.
     """
     growth = _Growth(store, start, is_partial=is_partial)
-    with LogView(files, 0, files[-1].end if files else 0, store.deleted_before) as view:
+    with LogView(store.disk, files, 0, files[-1].end if files else 0, store.deleted_before) as view:
         for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
             if isinstance(item, Break):
                 is_end = item.resume is None

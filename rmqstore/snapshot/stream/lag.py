@@ -101,7 +101,7 @@ def lost_ranges(store: StoreExtent, queue: QueueExtent, start: int, end: int) ->
     if low < high:
         lost += _in_missing_files(store, queue, low, high)
     if high < end:
-        reason = "the queue ends before where the stream had been: the store was cut or made anew"
+        reason = "the queue ends before where the stream had been: the store was cut or made again"
         lost.append(LostRange(max(high, low), end, path, reason))
     return lost
 
@@ -116,7 +116,7 @@ def _in_missing_files(store: StoreExtent, queue: QueueExtent, start: int, end: i
             first = first_behind(queue.files, low, high, file.end)
             last = first_behind(queue.files, low, high, following.start)
             if first < last:
-                lost.append(LostRange(first, last, file.path, "the commitlog file behind this one is missing"))
+                lost.append(LostRange(first, last, file.path, "the commitlog file after this one is missing"))
     return lost
 
 

@@ -8,20 +8,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rmqstore.directory.layouts import log_candidates, root_hint
+from rmqstore.directory.layouts import find_ledger, logs_below, root_hint
+from rmqstore.directory.listing import numbered_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
-from rmqstore.errors import DataLost, NotAStore
-from rmqstore.files import reading
-from rmqstore.files.disk import StoredFile
+from rmqstore.errors import DataLost, NotAStore, UnsupportedLayout
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small, reason_of
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
-from rmqstore.snapshot.survey.ledgers import refuse_ledgers
 
 _RECOVERED_FILES = 3
+_LEDGER_ADVICE = (
+    "a DLedger commitlog wraps each message in an entry of its own, which this version does not read yet; "
+    "read the store of a broker without enableDLegerCommitLog"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,12 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True)
 class StoreExtent:
-    """One store directory at the moment of opening.
+    """One store directory at the moment of opening, and the disk that all of it is read from.
 
     `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
     """
 
+    disk: ReadableDisk = field(compare=False, repr=False)
     path: str
     broker_name: str
     log_files: tuple[StoredFile, ...]
@@ -116,7 +120,7 @@ class StoreExtent:
         and where that is auto too, pread the one being written.
         """
         below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
-        return LogView(self.log_files, below, self.log_end, self.deleted_before)
+        return LogView(self.disk, self.log_files, below, self.log_end, self.deleted_before)
 
     def split(
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
@@ -124,8 +128,8 @@ class StoreExtent:
         """All that a task has to know to read some queue offsets of this store."""
         topics = {span.topic for span in spans}
         return Split(
-            self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from, self.is_live,
-            self.queue_layout == "file", log_range, self.extra_logs, together,
+            self.disk, self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from,
+            self.is_live, self.queue_layout == "file", log_range, self.extra_logs, together,
             tuple((topic, end) for topic, end in self.deleted_before.items() if topic in topics),
             tuple(self._known(span) for span in spans) if log_range else (),
         )  # fmt: skip
@@ -149,66 +153,65 @@ def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, acces
     return newest[-1] if newest else 0
 
 
-def is_log_directory(directory: str) -> bool:
-    """Whether a directory holds commitlog files by their names."""
-    return bool(reading.list_stored_files(directory, names.parse_start))
-
-
-def log_directories(root: str) -> list[str]:
-    """The directories under a store's root that hold commitlog files: `commitlog`, or several of a broker with several
-    paths (storePathCommitLog), whatever they are called."""
-    return [path for path in log_candidates(root, reading.list_directories(root)) if is_log_directory(path)]
-
-
-def find_log_files(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
+def find_log_files(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
     """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them.
 
     A file that is still empty is left out where it is being made: after all others.
     """
     by_start: dict[int, StoredFile] = {}
-    for directory in [*log_directories(root), *extra]:
-        for file in reading.list_stored_files(directory, names.parse_start, with_empty=True):
+    below = logs_below(disk, root).values()
+    for log in (*below, *(numbered_files(disk, directory) for directory in extra)):
+        for file in log.files:
             by_start.setdefault(file.start, file)
-    files = [by_start[start] for start in sorted(by_start)]
-    while files and not files[-1].size:
-        files.pop()
-    return tuple(files)
+    found = [by_start[start] for start in sorted(by_start)]
+    while found and not found[-1].size:
+        found.pop()
+    return tuple(found)
 
 
-def refuse_unread_layouts(root: str, log_files: Sequence[StoredFile]) -> None:
+def refuse_unread_layouts(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) -> None:
     """Raises NotAStore for a directory without a store, UnsupportedLayout for a DLedger log."""
-    if not reading.is_directory(root):
-        reason = "is not a directory" if reading.exists(root) else "does not exist here"
+    if not disk.is_directory(root):
+        reason = "is not a directory" if disk.exists(root) else "does not exist here"
         raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
-    children = reading.list_names(root)
-    refuse_ledgers(root, log_files)
-    known = {"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint", "config"}
+    children = disk.names(root)
+    ledger = find_ledger(disk, root, log_files)
+    if ledger is not None:
+        raise UnsupportedLayout(ledger, _LEDGER_ADVICE)
+    known = {
+        names.LOG_ROOM,
+        names.PLAIN_ROOM,
+        names.BATCH_ROOM,
+        names.INDEX_ROOM,
+        names.CHECKPOINT_FILE,
+        names.CONFIG_ROOM,
+    }
     just_opened = {names.LOCK_FILE, names.ABORT_FILE}  # by a writer who has put nothing yet
     if not log_files and not known.intersection(children) and not just_opened.issubset(children):
-        raise NotAStore(root, f"holds no RocketMQ store; {root_hint(root, children)}")
+        raise NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, children)}")
 
 
-def version_line(root: str, checkpoint: Checkpoint | None) -> str:
+def version_line(disk: ReadableDisk, root: str, checkpoint: Checkpoint | None) -> str:
     """ "5.x" or "4.9.x", by what only a 5.x broker leaves: abort.bak, timer files, compaction/, a confirm offset."""
     marks = ("abort.bak", "timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/timercheck")
-    if any(reading.exists(reading.join(root, *mark.split("/"))) for mark in marks):
+    if any(disk.exists(join(root, *mark.split("/"))) for mark in marks):
         return "5.x"
     return "5.x" if checkpoint is not None and checkpoint.confirm_offset > 0 else "4.9.x"
 
 
-def stored_broker_name(root: str) -> str:
+def stored_broker_name(disk: ReadableDisk, root: str) -> str:
     """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or
     "default".
 
     Where topics.json does not tell, its .bak may: a crash leaves the one missing or empty, and a stream knows its
     queues by this name.
     """
-    identity = reading.read_small_file(reading.join(root, "brokerIdentity"), 4096) or b""
+    identity = read_small(disk, join(root, "brokerIdentity"), 4096, past_directories=True) or b""
     parts = identity.decode("utf-8", "replace").split("\n")[0].split("#")
     if len(parts) >= 2 and parts[1]:
         return parts[1]
     for name in ("topics.json", "topics.json.bak"):
-        topics = reading.read_small_file(reading.join(root, "config", name), 64 * 1024 * 1024) or b""
+        topics = read_small(disk, join(root, "config", name), 64 * 1024 * 1024, past_directories=True) or b""
         found = re.search(rb'"rmq_sys_SYNC_BROKER_MEMBER_([^"]+)"', topics)
         if found:
             return found.group(1).decode("utf-8", "replace")
@@ -239,11 +242,10 @@ def _first_time(view: LogView, number: int) -> int | None:
     """storeTimestamp of a file's first record; None for a file that begins with anything else."""
     file = view.files[number]
     try:
-        with reading.OpenFile(file.path) as source:
-            head = source.read(0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
+        head = read_part(view.disk, file.path, 0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
     except OSError as error:  # its owner deleted it
         span = (file.start, file.end)
-        raise DataLost("commitlog", span, None, file.path, error.strerror or str(error)) from None
+        raise DataLost("commitlog", span, None, file.path, reason_of(error)) from None
     if len(head) < message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size:
         return None
     fields = message.HEAD.read(head)

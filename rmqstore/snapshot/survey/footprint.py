@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import is_valid_entry, open_queue
-from rmqstore.files import reading
-from rmqstore.files.disk import StoredFile
+from rmqstore.files.disk import ReadableDisk, StoredFile, join
 from rmqstore.formats import names
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, find_log_files
 
@@ -15,18 +14,19 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, find_log_
 class Footprint:
     """A store from outside: `owner` changes when one comes or goes, `log_files` are as listed."""
 
+    disk: ReadableDisk
     root: str
     extra_logs: tuple[str, ...]
     owner: tuple[object, ...]
     log_files: tuple[StoredFile, ...]
 
     @classmethod
-    def of(cls, root: str, extra_logs: tuple[str, ...]) -> "Footprint":
+    def of(cls, disk: ReadableDisk, root: str, extra_logs: tuple[str, ...]) -> "Footprint":
         """The store as it is now.  Raises NotAStore."""
-        lock = reading.join(root, names.LOCK_FILE)
-        abort = reading.version_of(reading.join(root, names.ABORT_FILE))
-        owner = (abort, reading.version_of(lock), reading.is_locked(lock))
-        return cls(root, extra_logs, owner, find_log_files(root, extra_logs))
+        lock = join(root, names.LOCK_FILE)
+        abort = disk.version_of(join(root, names.ABORT_FILE))
+        owner = (abort, disk.version_of(lock), disk.is_locked(lock))
+        return cls(disk, root, extra_logs, owner, find_log_files(disk, root, extra_logs))
 
     @property
     def is_abort_there(self) -> bool:
@@ -44,21 +44,29 @@ class Footprint:
         The queues of a store that nobody has open are not looked at again: a writer opens it first.  Raises
         NotAStore, DataLost.
         """
-        now = Footprint.of(self.root, self.extra_logs)
+        now = Footprint.of(self.disk, self.root, self.extra_logs)
         if now.owner != self.owner:
-            return "its owner came, went or began anew"
-        if not _is_continued(self.log_files, now.log_files):
+            return "its owner came, went or began again"
+        if not only_grew(self.log_files, now.log_files, is_copied_over=False):
             return "files of its log were deleted or replaced"
         for queue in found.queues.values() if self.is_abort_there or self.is_locked else ():
             if queue.files.files and not stands_still(queue, found):
-                return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built anew"
+                return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built again"
         return None
 
 
-def _is_continued(before: Sequence[StoredFile], now: Sequence[StoredFile]) -> bool:
-    """Whether files were only added at the end."""
-    same = [(file.path, file.size, file.identity) for file in before]
-    return same == [(file.path, file.size, file.identity) for file in now[: len(before)]]
+def only_grew(before: Sequence[StoredFile], now: Sequence[StoredFile], *, is_copied_over: bool) -> bool:
+    """Whether the files of a log are those of before, and others at most after them.
+
+    A survey puts together what it read of each file at other moments, so each must be the very file.  A stream asks
+    with `is_copied_over`: between two of its looks a copy may have caught up, as rsync does it, which writes a file
+    again under another identity; that it still holds what it held is seen in the bytes at the end of the log
+    (`stream/ends.py`).  Sizes count in both cases: files are as long as they will be when they are made.
+    """
+    kept = now[: len(before)]
+    if [(file.path, file.size) for file in before] != [(file.path, file.size) for file in kept]:
+        return False
+    return is_copied_over or [file.identity for file in before] == [file.identity for file in kept]
 
 
 def stands_still(queue: QueueExtent, store: StoreExtent) -> bool:
@@ -69,9 +77,9 @@ def stands_still(queue: QueueExtent, store: StoreExtent) -> bool:
     """
     files, end = queue.files, queue.entry_end
     if not files.files:
-        return not open_queue(files.root, files.topic, files.queue_id, files.kind).files
+        return not open_queue(store.disk, files.root, files.topic, files.queue_id, files.kind).files
     for file in {files.files[0], files.files[-1]}:
-        if reading.version_of(file.path)[:2] != (file.identity, file.size):
+        if store.disk.version_of(file.path)[:2] != (file.identity, file.size):
             return False
     if end <= queue.entry_start:
         return True

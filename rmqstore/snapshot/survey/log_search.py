@@ -36,7 +36,7 @@ from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.extents import Damage
 from rmqstore.snapshot.survey.queue_entries import QueueEntries, in_order
-from rmqstore.snapshot.survey.torn_end import LastWords, claim_of, was_stored
+from rmqstore.snapshot.survey.torn_end import LastWords, end_entries, was_stored
 
 # The newest dispatched records are looked at again when a store is opened: a power cut tears the newest pages.
 _LOOK_BACK_SIZE = 1024 * 1024
@@ -48,11 +48,11 @@ _LOST_UNIT = "no sound record stands here, where the first unit of a batch queue
 _NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
 
 
-class LogEnd(NamedTuple):
-    """The result of a walk from some place on.
+class WalkEnd(NamedTuple):
+    """The end of a walk of the log from some offset on: `log_end` is the offset, in bytes, after the last sound record.
 
-    `chain_end` is the place after the last sound record if something stands there, `tail` the same if that is not just
-    zeros; `damage` has sound records after it.  `newest_ms` is the store time of the last sound record.
+    `newest_ms` is that record's store time.  `chain_end` is the place at `log_end` if something stands there, `tail`
+    the same if that is not just zeros; each `damage` has sound records after it.
     """
 
     log_end: int
@@ -68,10 +68,10 @@ class Found(NamedTuple):
 
     walk_from: int
     known_end: int
-    end: LogEnd
+    end: WalkEnd
 
 
-_NOTHING = LogEnd(0, 0, None, None, (), Census())
+_NOTHING = WalkEnd(0, 0, None, None, (), Census())
 
 
 def search(view: LogView, start: int, entries: QueueEntries) -> Found:
@@ -99,12 +99,12 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
             damage.append(damage_at(view, log_end, _NO_FILE))
             walk_from = min(walk_from, log_end)
     elif end.tail is not None or known_end >= place.offset:
-        claim = claim_of(entries, view, place.offset)
+        at_end = end_entries(entries, view, place.offset)
         is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
-        if was_stored(view, place.offset, end.newest_ms, words, claim, is_whole=is_whole):
+        if was_stored(view, place.offset, end.newest_ms, words, at_end, is_whole=is_whole):
             damage.append(place)
-            if claim.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
-                log_end = walk_from = claim.reach
+            if at_end.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
+                log_end = walk_from = at_end.reach
     return Found(walk_from, known_end, end._replace(damage=tuple(damage), log_end=log_end))
 
 
@@ -173,7 +173,7 @@ def _is_blank(view: LogView, offset: int) -> bool:
     return isinstance(message.read_record(memoryview(page), position), message.Blank)
 
 
-def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> LogEnd:
+def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> WalkEnd:
     """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn tail."""
     log_end, newest_ms, census = start, 0, Census()
     damage: list[Damage] = []
@@ -196,7 +196,7 @@ def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> Log
     damage += [damage_at(view, offset, reason) for offset, reason in census.misplaced]
     chain_end = pending[0] if pending else None
     tail = chain_end if chain_end is not None and chain_end.reason != message.NO_DATA else None
-    return LogEnd(log_end, newest_ms, chain_end, tail, tuple(damage), census)
+    return WalkEnd(log_end, newest_ms, chain_end, tail, tuple(damage), census)
 
 
 def _count(
@@ -264,7 +264,7 @@ def _is_missed(view: LogView, entries: QueueEntries, known_end: int) -> bool:
 
 def _lost_units(view: LogView, entries: QueueEntries, log_end: int) -> Iterable[Damage]:
     """A damage where a batch queue's first unit leads to a place before the end at which no record stands that could be
-    its own, nor another's: whoever closed the store has written one there.
+    its own, nor another's: the last writer, which closed the store, has written one there.
     """
     for key, queue in entries.others.items():
         place = lost_unit(queue, entries.ends[key], view) if queue.kind == BATCH else None

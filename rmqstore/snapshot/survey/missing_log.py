@@ -18,7 +18,7 @@ def require_log(store: StoreExtent) -> None:
     its first message, and deletes the queues itself where it finds that its log was deleted.
     """
     witness = None if store.log_files else _witness(store)
-    if witness is None or find_log_files(store.path, store.extra_logs):  # the first message came meanwhile
+    if witness is None or find_log_files(store.disk, store.path, store.extra_logs):  # the first message came meanwhile
         return
     raise NotAStore(
         store.path,
@@ -33,7 +33,7 @@ def _witness(store: StoreExtent) -> str | None:
     for key, queue in store.queues.items():
         if _has_entries(queue.files):
             return f"the queue {key[0]}/{key[1]} has entries"
-    if any(file.header.index_count > 1 for file in index_files(store.path, store.maps_index)):
+    if any(file.header.index_count > 1 for file in index_files(store.disk, store.path, store.maps_index)):
         return "the index has items"
     known = store.checkpoint
     if store.queue_layout != "file" and known is not None and known.physic_timestamp_ms > 0:

@@ -16,5 +16,5 @@ def require_own_log(store: StoreExtent) -> None:
     if not store.log_files or store.queue_layout != "file" or store.is_partial:
         return
     queues = {key: queue.files for key, queue in store.queues.items()}
-    with suppress(DataLost), store.view("pread") as view:  # a file went meanwhile: who reads it says so
-        own_log.require_own_log(store.path, view, queues, _ADVICE)
+    with suppress(DataLost), store.view("pread") as view:  # a file went meanwhile: its reader says so
+        own_log.require_own_log(store.path, view, queues, _ADVICE, was_killed=store.abort_present)

@@ -31,7 +31,7 @@ def queue_extents(
     for key, gap in census.gaps.items():
         known = result.get(key)
         if known is None or known.max_offset == known.min_offset == known.entry_end == 0:
-            files = entries.queues.get(key, QueueFiles(root, key[0], key[1], gap.kind, ()))
+            files = entries.queues.get(key, QueueFiles(root, key[0], key[1], gap.kind, (), view.disk))
             known = QueueExtent(files, gap.low, gap.high, 0, 0, None)
         low = min(known.min_offset, gap.low) if known.max_offset > known.min_offset else gap.low
         result[key] = QueueExtent(

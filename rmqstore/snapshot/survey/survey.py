@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
+from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
-from rmqstore.files import reading
-from rmqstore.files.disk import tells_of_change
+from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
@@ -28,14 +28,13 @@ _CHECKED_SIZE = 16 * 1024 * 1024
 _LOOKS_MAX = 8
 
 
-def batch_start(root: str) -> int:
+def batch_start(disk: ReadableDisk, root: str) -> int:
     """Where a batch begins that a sink is just adding, or could not end: all of it may be cut off again, so that nobody
     is to see it yet.  The highest number without one.
     """
     start = 2**63 - 1
-    directory = reading.join(root, SINK_DIRECTORY)
-    for writer in reading.list_directories(directory):
-        data = reading.read_small_file(reading.join(directory, writer, INTENT_FILE), JSON_SIZE_MAX)
+    for _, writer in directories(disk, join(root, SINK_DIRECTORY)):
+        data = read_small(disk, join(writer, INTENT_FILE), JSON_SIZE_MAX, past_directories=True)
         if data is not None:
             with suppress(ValueError):
                 start = min(start, BatchIntent.from_json(data).start)
@@ -43,30 +42,31 @@ def batch_start(root: str) -> int:
 
 
 def survey(
-    path: str,
+    disk: ReadableDisk,
+    root: str,
     broker_name: str | None = None,
     access: Access = "auto",
     extra_logs: tuple[str, ...] = (),
     topics: Collection[str] = (),
 ) -> StoreExtent:
-    """The store at `path` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.
+    """The store at `root` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.  All paths
+    are absolute.
 
     With `topics` only the queues of these, where that is less work and loses nothing (`is_partial` tells); else all.
     A store that changes otherwise than by growing while it is looked at is looked at again.
     Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
-    root = reading.canonical_path(path)
     seen, changed = None, ""
     for remaining in reversed(range(_LOOKS_MAX)):
-        before = Footprint.of(root, extra_logs)
+        before = Footprint.of(disk, root, extra_logs)
         try:
             found = _look(before, broker_name, access, topics)
-            changed = before.changed(found) or ("a batch began" if batch_start(root) < found.log_end else "")
+            changed = before.changed(found) or ("a batch began" if batch_start(disk, root) < found.log_end else "")
         except (DataLost, FileNotFoundError, StoreChanging) as gone:
             if remaining:
                 continue  # a file vanished meanwhile: its owner deletes old ones
             raise changing(root, gone) from None
-        if not changed or (found == seen and batch_start(root) >= found.log_end):
+        if not changed or (found == seen and batch_start(disk, root) >= found.log_end):
             return found
         seen = found
     raise StoreChanging(root, changed)
@@ -84,18 +84,19 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
 
 def _look(before: Footprint, broker_name: str | None, access: Access, topics: Collection[str]) -> StoreExtent:
     """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
-    root = before.root
-    extents.refuse_unread_layouts(root, before.log_files)
-    rocksdb = is_rocksdb(root)
+    disk, root = before.disk, before.root
+    extents.refuse_unread_layouts(disk, root, before.log_files)
+    rocksdb = is_rocksdb(disk, root)
     is_still = not before.is_abort_there and not before.is_locked
-    end = min(before.log_files[-1].end, batch_start(root)) if before.log_files else 0
-    checkpoint = load_checkpoint(root)
+    end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
+    checkpoint = load_checkpoint(disk, root)
     whole = StoreExtent(
+        disk=disk,
         path=root,
-        broker_name=broker_name or extents.stored_broker_name(root),
+        broker_name=broker_name or extents.stored_broker_name(disk, root),
         log_files=before.log_files,
         queues={},
-        version_line=extents.version_line(root, checkpoint),
+        version_line=extents.version_line(disk, root, checkpoint),
         checkpoint=checkpoint,
         abort_present=before.is_abort_there,
         lock_held=before.is_locked,
@@ -108,12 +109,12 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
     was_killed = before.is_abort_there and not before.is_locked
-    own = queues_of_topics(root, topics) if topics and not rocksdb and not was_killed else None
+    own = queues_of_topics(disk, root, topics) if topics and not rocksdb and not was_killed else None
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped)
         if found.queues:
             return found
-    return _look_at(whole, () if rocksdb else find_queues(root), mapped)
+    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped)
 
 
 def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> StoreExtent:
@@ -121,10 +122,10 @@ def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> S
     if it `is_partial` those that are wanted: then with no queues where these are not enough.
     """
     root, is_clean = store.path, not store.is_live
-    deleted = deleted_before(root, listed)
+    deleted = deleted_before(store.disk, root, listed)
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
     words = LastWords(is_clean, store.checkpoint)
-    with LogView(store.log_files, mapped, store.log_end, deleted) as view:
+    with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
         if store.is_partial:

@@ -21,7 +21,7 @@ _BLOCK_SLOTS = 4096
 
 
 class LastWords(NamedTuple):
-    """The traces of a store's last writer: whether it went in good order, nobody having come since, and its
+    """The traces of a store's last writer: whether it closed the store and nobody has opened it since, and its
     checkpoint.
     """
 
@@ -29,20 +29,24 @@ class LastWords(NamedTuple):
     checkpoint: Checkpoint | None
 
 
-class Claim(NamedTuple):
-    """The word of queue entries on the place where a log ends: whether one points there, and how far those of plain
-    queues reach that count (None if none of these points there).
+class EndEntries(NamedTuple):
+    """Queue entries that point at or past the end of the log: `is_there` says whether one points at the end itself.
+
+    `reach` is the log offset, in bytes, up to which the records of plain queues' entries reach; None if no plain queue
+    points at the end.
     """
 
     is_there: bool
     reach: int | None
 
 
-def claim_of(entries: QueueEntries, view: LogView, offset: int) -> Claim:
-    """The claim of queue entries, as far as they count, on `offset` of the log.  Raises DataLost."""
+def end_entries(entries: QueueEntries, view: LogView, offset: int) -> EndEntries:
+    """The queue entries, as far as they count, that point at `offset` of the log, where it ends, or past it.  Raises
+    DataLost.
+    """
     number = view.file_number(offset)
     if number is None or offset >= view.end:
-        return Claim(False, None)
+        return EndEntries(False, None)
     end = view.readable_end(number)
     small = entries.small
     is_there = has_plain = bool((small.offsets == offset).any())
@@ -60,11 +64,11 @@ def claim_of(entries: QueueEntries, view: LogView, offset: int) -> Claim:
         fit = (places >= offset) & (places + sizes <= end)
         if queue.kind == SIMPLE and fit.any():
             reach = max(reach, int((places + sizes)[fit].max()))
-    return Claim(is_there, reach if has_plain else None)
+    return EndEntries(is_there, reach if has_plain else None)
 
 
 def was_stored(
-    view: LogView, offset: int, newest_ms: int, words: LastWords, claim: Claim, *, is_whole: bool = False
+    view: LogView, offset: int, newest_ms: int, words: LastWords, at_end: EndEntries, *, is_whole: bool = False
 ) -> bool:
     """Whether what stands at `offset`, after the last sound record, was a record that was on the disk: a damage.
 
@@ -74,18 +78,18 @@ def was_stored(
     known = words.checkpoint
     if known is None:
         return False
-    if words.is_clean and is_whole and claim.is_there:
+    if words.is_clean and is_whole and at_end.is_there:
         return True
     head = _head_at(view, offset)
     times = _store_times(head, offset)
-    if not words.is_clean:  # entries may be on the disk without their records, so what was flushed counts
-        return claim.is_there and any(newest_ms <= time < known.physic_timestamp_ms for time in times)
+    if not words.is_clean:  # entries may be on the disk without their records, so the flushed time counts
+        return at_end.is_there and any(newest_ms <= time < known.physic_timestamp_ms for time in times)
     # RocketMQ 5 tells the time of the last flush, any release that of the last message that was dispatched.
     known_ms = max(known.physic_timestamp_ms, known.logics_timestamp_ms)
     if known_ms == newest_ms:  # what is put in bulk has one time, and nothing is left of it but its entries
         is_later = bool(times) and times[_is_from_v6(head)] > known_ms
-        return newest_ms in times or (claim.is_there and not is_later)
-    return known_ms > newest_ms and (claim.is_there or any(head))
+        return newest_ms in times or (at_end.is_there and not is_later)
+    return known_ms > newest_ms and (at_end.is_there or any(head))
 
 
 def _head_at(view: LogView, offset: int) -> bytes:

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.directory import config_files
-from rmqstore.files import reading
+from rmqstore.files.disk import join, read_small
 from rmqstore.formats import broker_json, names, properties
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, waits_ms
 from rmqstore.formats.layout import Layout
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
@@ -19,7 +20,6 @@ _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
 # Java: TimerCheckpoint, the fields that are used here.
 _TIMER_CHECK = Layout(("read_time_ms", "i8"), ("log_flush_position", "i8"), ("queue_offset", "i8"))
-_I64_MAX = 2**63 - 1
 
 
 def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, Any]:
@@ -31,12 +31,11 @@ def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, A
     messages = pa.concat_tables([levels, timers])
     deliver_ms = np.concatenate((level_ms, timer_ms))
     count, timer_count = len(levels), len(timers)
-    queue_ids = whole_numbers(property_of(messages, properties.REAL_QUEUE_ID))
     return {
         "kind": ["level"] * count + ["timer"] * timer_count,
         "level": pc.add(levels["queueId"], 1).to_pylist() + [None] * timer_count,
         "topic": property_of(messages, properties.REAL_TOPIC),
-        "queueId": pc.if_else(pc.less(queue_ids, 2**31), queue_ids, pa.scalar(None, pa.int64())),
+        "queueId": whole_numbers(property_of(messages, properties.REAL_QUEUE_ID)),
         "msgId": messages["msgId"],
         "storeTimestamp": messages["storeTimestamp"],
         "deliverAt": pa.array(deliver_ms, pa.timestamp("ms", tz="UTC")),
@@ -47,7 +46,9 @@ def delayed_rows(store: StoreExtent, access: Access, now_ms: int) -> dict[str, A
 
 def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     """Messages of the schedule topic that are not delivered yet, and when they will be, in ms."""
-    progress: dict[int, int] = config_files.load(store.path, "delayOffset.json", broker_json.delay_offsets, {})
+    progress: dict[int, int] = config_files.load(
+        store.disk, store.path, "delayOffset.json", broker_json.delay_offsets, {}
+    )
     messages = messages_of_topics(store, [names.SCHEDULE_TOPIC], _COLUMNS, access)
     levels = int64s(messages["queueId"], 0) + 1
     reached = np.zeros(len(levels), np.int64)
@@ -66,15 +67,14 @@ def _delivery_times(messages: pa.Table) -> Ints:
     entry_ms = int64s(messages["tagsCode"], 0)
     stored_ms = int64s(messages["storeTimestamp"], 0) // 1000
     levels = int64s(whole_numbers(property_of(messages, properties.DELAY)), 0)
-    delays_ms = np.array((0, *DEFAULT_DELAY_MS))[np.clip(levels, 0, len(DEFAULT_DELAY_MS))]
-    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + delays_ms)
+    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + waits_ms(levels, DEFAULT_DELAY_MS))
 
 
 def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     """Timer messages that are not known as delivered or taken back, the newest copy of each, and their times in ms."""
     messages = messages_of_topics(store, [names.TIMER_TOPIC], _COLUMNS, access).sort_by("queueOffset")
-    out_ms = int64s(whole_numbers(property_of(messages, properties.TIMER_OUT_MS)), -1)
-    reached_ms, reached = _timer_progress(store.path)
+    out_ms = int64s(whole_numbers(property_of(messages, properties.TIMER_OUT_MS), I64_MAX), -1)
+    reached_ms, reached = _timer_progress(store)
     offsets = int64s(messages["queueOffset"], 0)
     waits = (out_ms >= 0) & ((out_ms >= reached_ms) | (offsets >= reached))
     deleted = property_of(messages, _TIMER_DELETE)
@@ -89,12 +89,12 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     return messages.take(pa.array(rows)), out_ms[rows]
 
 
-def _timer_progress(root: str) -> tuple[int, int]:
+def _timer_progress(store: StoreExtent) -> tuple[int, int]:
     """Up to which time timer messages were delivered, in ms, and which queue offset is the first that was not looked
     at; (0, highest) where the broker left no word: then all count as waiting.
     """
-    data = reading.read_small_file(reading.join(root, "config", "timercheck"), 4096) or b""
+    data = read_small(store.disk, join(store.path, "config", "timercheck"), 4096, past_directories=True) or b""
     if len(data) < _TIMER_CHECK.size:
-        return 0, _I64_MAX
+        return 0, I64_MAX
     fields = _TIMER_CHECK.read(data)
     return fields["read_time_ms"], fields["queue_offset"]

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 
 from rmqstore.directory.index_files import index_files
+from rmqstore.directory.layouts import logs_below
+from rmqstore.directory.listing import directories, seen_entries
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, first_behind
 from rmqstore.directory.walk import WalkLimits, walk
-from rmqstore.files import reading
-from rmqstore.files.disk import DirectoryEntry
+from rmqstore.files.disk import GONE, DirectoryEntry, ReadableDisk, join, read_part
 from rmqstore.formats import index, names
 from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text
-from rmqstore.formats.names import is_light_queue
+from rmqstore.formats.names import LOG_ROOM, is_light_queue
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.lookup.by_time import stored_time
 from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, log_directories
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 # Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
 _QUEUES_ASKED = 16
@@ -102,7 +103,7 @@ def _entry_time(queue: QueueExtent, view: LogView, slot: int) -> int | None:
 
 
 def _index_rows(store: StoreExtent) -> Iterator[_Row]:
-    for found in index_files(store.path, store.maps_index):
+    for found in index_files(store.disk, store.path, store.maps_index):
         header = found.header
         used = index.file_size(found.slot_count, header.index_count) if found.slot_count else 0
         times = (header.begin_timestamp_ms or None, header.end_timestamp_ms or None)
@@ -111,37 +112,37 @@ def _index_rows(store: StoreExtent) -> Iterator[_Row]:
 
 def _other_rows(store: StoreExtent, known: AbstractSet[str]) -> Iterator[_Row]:
     """Every other file in the store's directories: small ones, those of other rooms, empty ones and strays."""
-    root = store.path
-    for entry in reading.list_entries(root):
+    disk, root = store.disk, store.path
+    for entry in seen_entries(disk, root):
         if not entry.is_directory:
             kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
             used = CHECKPOINT.size if kind == "checkpoint" else entry.size
-            yield kind, reading.join(root, entry.name), None, entry.size, min(used, entry.size), None, None
-    logs = {*log_directories(root), *store.extra_logs, reading.join(root, "commitlog")}
-    rooms = {reading.join(root, name) for name in reading.list_directories(root)}
+            yield kind, join(root, entry.name), None, entry.size, min(used, entry.size), None, None
+    logs = {*logs_below(disk, root), *store.extra_logs, join(root, LOG_ROOM)}
+    rooms = {path for _, path in directories(disk, root)}
     seen = set(known)
     for room in sorted(rooms | logs):
         name = "commitlog" if room in logs else room[len(root) :].strip("/")
-        for path, entry in _files_below(room, _DEPTH_MAX):
+        for path, entry in _files_below(disk, room, _DEPTH_MAX):
             if path not in seen:
                 seen.add(path)
-                yield _other_row(name, path, entry)
+                yield _other_row(disk, name, path, entry)
 
 
-def _files_below(directory: str, depth: int) -> Iterator[tuple[str, DirectoryEntry]]:
-    for entry in reading.list_entries(directory):
-        path = reading.join(directory, entry.name)
+def _files_below(disk: ReadableDisk, directory: str, depth: int) -> Iterator[tuple[str, DirectoryEntry]]:
+    for entry in seen_entries(disk, directory):
+        path = join(directory, entry.name)
         if not entry.is_directory:
             yield path, entry
         elif depth and not entry.is_link:
-            yield from _files_below(path, depth - 1)
+            yield from _files_below(disk, path, depth - 1)
 
 
-def _other_row(room: str, path: str, entry: DirectoryEntry) -> _Row:
+def _other_row(disk: ReadableDisk, room: str, path: str, entry: DirectoryEntry) -> _Row:
     """A file that holds no message which can be read by it, or none at all."""
     start = names.parse_start(entry.name)
     if room in _FILLED and start is not None:
-        return room, path, start, entry.size, _written_size(path, entry.size), None, None
+        return room, path, start, entry.size, _written_size(disk, path, entry.size), None, None
     is_named = names.parse_index_name(entry.name) is not None if room == "index" else start is not None
     if room in ("commitlog", "consumequeue", "batchconsumequeue", "index") and is_named:
         return room, path, start, entry.size, 0, None, None  # empty, or another with the same number counts
@@ -149,16 +150,16 @@ def _other_row(room: str, path: str, entry: DirectoryEntry) -> _Row:
     return kind, path, None, entry.size, entry.size, None, None
 
 
-def _written_size(path: str, size: int) -> int:
+def _written_size(disk: ReadableDisk, path: str, size: int) -> int:
     """Bytes of a file made ahead up to the last one that is not 0; 0 for a file that is gone."""
     try:
-        with reading.OpenFile(path) as source:
-            while size:
-                start = max(size - _BLOCK_SIZE, 0)
-                written = np.flatnonzero(np.frombuffer(source.read(start, size - start), np.uint8))
-                if len(written):
-                    return start + int(written[-1]) + 1
-                size = start
-    except OSError:
-        return 0
+        while size:
+            start = max(size - _BLOCK_SIZE, 0)
+            written = np.flatnonzero(np.frombuffer(read_part(disk, path, start, size - start), np.uint8))
+            if len(written):
+                return start + int(written[-1]) + 1
+            size = start
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
     return 0

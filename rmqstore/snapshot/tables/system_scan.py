@@ -7,14 +7,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.arguments import I32_MAX
+from rmqstore.files.disk import tells_of_failure
+from rmqstore.formats.java_text import parse_ints
+from rmqstore.records.gather import bytes_of
 from rmqstore.snapshot.columns import schema_of
 from rmqstore.snapshot.plan.range_pruning import RowConditions, prune_ranges
 from rmqstore.snapshot.plan.splitting import plan_splits
 from rmqstore.snapshot.request import Access, QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.scan.damage_policy import DamagePolicy
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.survey.extents import StoreExtent
 
 Ints = npt.NDArray[np.int64]
+
+
+class _TablePolicy(DamagePolicy):
+    """As the request says; only what a disk that fails holds back is not left out."""
+
+    def tells_loss(self, reason: str) -> bool:
+        return super().tells_loss(reason) or tells_of_failure(reason)
 
 
 def messages_of_topics(
@@ -23,7 +35,8 @@ def messages_of_topics(
 ) -> pa.Table:  # fmt: skip
     """The sound messages of some topics, of those ranges that may fulfil the conditions; no row without the topics.
 
-    Messages that are gone or damaged are left out: a table of what there is does not stop at them.  Bodies come as they
+    Messages that are gone or damaged are left out: a table of what there is does not stop at them, only at a disk that
+    fails (DataLost).  Bodies come as they
     are stored: a broker compresses none of its own, and unpacks none (Java: TransactionalMessageBridge.decodeMsgList).
     """
     request = ScanRequest(
@@ -38,7 +51,7 @@ def messages_of_topics(
     if conditions is not None:
         ranges = prune_ranges([store], ranges, conditions)
     splits = plan_splits(store, ranges, request, SplitBudget())
-    batches = [batch for split in splits for batch in read_split(split, request)]
+    batches = [batch for split in splits for batch in read_split(split, request, _TablePolicy)]
     return pa.Table.from_batches(batches, schema_of(columns)).combine_chunks()
 
 
@@ -47,10 +60,13 @@ def property_of(messages: pa.Table, name: str) -> pa.ChunkedArray:
     return pc.map_lookup(messages["properties"], pa.scalar(name), "first").cast(pa.string())
 
 
-def whole_numbers(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """int64[n] of decimal texts of at most 18 digits; null for anything else."""
-    is_number = pc.fill_null(pc.match_substring_regex(texts, "^-?[0-9]{1,18}$"), False)
-    return pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+def whole_numbers(texts: pa.ChunkedArray, highest: int = I32_MAX) -> pa.Array:
+    """int64[n] of decimal texts, as Java's Integer.parseInt takes them, or Long.parseLong for a `highest` of 64 bits;
+    null for anything else.
+    """
+    data, offsets = bytes_of(pc.fill_null(texts, "").combine_chunks())
+    numbers, is_number = parse_ints(data, offsets[:-1], np.diff(offsets), highest)
+    return pa.array(numbers, mask=~is_number)
 
 
 def int64s(values: pa.ChunkedArray | pa.Array, absent: int) -> Ints:

@@ -175,7 +175,7 @@ def _record_bytes(queue: QueueExtent) -> int:
 
 
 def _topics(store: StoreExtent, _: str, __: int, ___: frozenset[str]) -> Columns:
-    configs = config_files.topics(store.path)
+    configs = config_files.topics(store.disk, store.path)
     messages = dict.fromkeys(configs, 0)
     for queue in store.queues.values():
         messages[queue.files.topic] = messages.get(queue.files.topic, 0) + queue.max_offset - queue.min_offset
@@ -194,9 +194,9 @@ def _topics(store: StoreExtent, _: str, __: int, ___: frozenset[str]) -> Columns
 
 
 def _groups(store: StoreExtent, access: Access, _: int, wanted: frozenset[str]) -> Columns:
-    offsets = config_files.consumer_offsets(store.path)
+    offsets = config_files.consumer_offsets(store.disk, store.path)
     light: dict[tuple[str, str], dict[int, int]] = config_files.load(
-        store.path, "lmqConsumerOffset.json", broker_json.consumer_offsets, {}
+        store.disk, store.path, "lmqConsumerOffset.json", broker_json.consumer_offsets, {}
     )
     rows = [
         (group, topic, queue_id, offset)

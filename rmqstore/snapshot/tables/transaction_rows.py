@@ -6,15 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
-_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 _OP_TAG = "d"
-_I64_MAX = 2**63 - 1
 _STATES = np.array(["pending", "committed", "rolledback", "discarded"])
 _PENDING, _COMMITTED, _ROLLED_BACK, _DISCARDED = range(4)
 _HALF_COLUMNS = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "properties", "msgId")
@@ -29,7 +28,7 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     """
     half = messages_of_topics(store, [names.HALF_TOPIC], _HALF_COLUMNS, access).sort_by("queueOffset")
     found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
-    times = int64s(whole_numbers(property_of(half, _CHECK_TIMES)), 0)
+    times = int64s(whole_numbers(property_of(half, properties.CHECK_TIMES)), 0)
     group = found[properties.PRODUCER_GROUP]
     numbers, firsts = _transactions(half, group, times)
     count = len(firsts)
@@ -40,23 +39,22 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     decided = _least(op_us, numbers, count)
     committed_us, commit_offset = _least(commit_us, numbers, count), _least(commit_places, numbers, count)
     is_given_up = np.asarray(pc.is_in(half["msgId"], pc.unique(_given_up(store, access))), bool)
-    states = np.where(decided < _I64_MAX, _ROLLED_BACK, _PENDING)
+    states = np.where(decided < I64_MAX, _ROLLED_BACK, _PENDING)
     states[(states == _PENDING) & is_given_up[firsts]] = _DISCARDED
-    states[committed_us < _I64_MAX] = _COMMITTED
+    states[committed_us < I64_MAX] = _COMMITTED
     decided = np.minimum(decided, committed_us)
     first_rows = half.take(pa.array(firsts))
-    queue_ids = whole_numbers(property_of(first_rows, properties.REAL_QUEUE_ID))
     return {
         "topic": found[properties.REAL_TOPIC].take(pa.array(firsts)),
-        "queueId": pc.if_else(pc.less(queue_ids, 2**31), queue_ids, pa.scalar(None, pa.int64())),
+        "queueId": whole_numbers(property_of(first_rows, properties.REAL_QUEUE_ID)),
         "transactionId": first_rows["msgId"],
         "producerGroup": group.take(pa.array(firsts)),
         "state": pa.array(_STATES[states].tolist(), pa.string()),
         "halfOffset": first_rows["queueOffset"],
-        "commitOffset": pa.array(commit_offset, mask=commit_offset == _I64_MAX),
+        "commitOffset": pa.array(commit_offset, mask=commit_offset == I64_MAX),
         "checkTimes": pa.array(np.clip(newest, 0, 2**31 - 1)),
         "preparedTimestamp": first_rows["storeTimestamp"],
-        "decidedTimestamp": pa.array(decided, pa.timestamp("us", tz="UTC"), mask=decided == _I64_MAX),
+        "decidedTimestamp": pa.array(decided, pa.timestamp("us", tz="UTC"), mask=decided == I64_MAX),
     }
 
 
@@ -97,8 +95,8 @@ def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.Chun
     """
     places = int64s(half["physicalOffset"], -1)
     wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic != names.HALF_TOPIC]
-    behind = RowConditions(physical_offset=Interval(low=int(places.min(initial=_I64_MAX))))
-    found = messages_of_topics(store, wanted, _COMMIT_COLUMNS, access, behind)
+    later = RowConditions(physical_offset=Interval(low=int(places.min(initial=I64_MAX))))
+    found = messages_of_topics(store, wanted, _COMMIT_COLUMNS, access, later)
     kind = int64s(found["sysFlag"], 0) & sys_flag.TRANSACTION_MASK
     found = found.filter(pa.array(kind == sys_flag.COMMIT))
     prepared = int64s(found["preparedTransactionOffset"], -1)
@@ -114,7 +112,7 @@ def _given_up(store: StoreExtent, access: Access) -> pa.ChunkedArray:
 
 def _at_keys(wanted: Ints, keys: Ints, values: Ints) -> Ints:
     """The least value that each wanted key has; the highest number for a key that has none."""
-    result = np.full(len(wanted), _I64_MAX, np.int64)
+    result = np.full(len(wanted), I64_MAX, np.int64)
     if not len(keys):
         return result
     order = np.lexsort((values, keys))
@@ -125,6 +123,6 @@ def _at_keys(wanted: Ints, keys: Ints, values: Ints) -> Ints:
 
 def _least(values: Ints, numbers: Ints, count: int) -> Ints:
     """The least of the values of each number below `count`."""
-    least = np.full(count, _I64_MAX, np.int64)
+    least = np.full(count, I64_MAX, np.int64)
     np.minimum.at(least, numbers, values)
     return least

@@ -7,19 +7,19 @@ from itertools import pairwise
 from typing import Any
 
 from rmqstore.directory import config_files
+from rmqstore.directory.layouts import logs_below
+from rmqstore.directory.listing import seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
 from rmqstore.errors import Corrupt
-from rmqstore.files import reading
-from rmqstore.files.disk import DirectoryEntry, StoredFile
-from rmqstore.files.reading import OpenFile
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join, read_part, read_small
+from rmqstore.files.zeros import is_blank
 from rmqstore.formats import broker_json, checkpoint, message, names
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
-from rmqstore.snapshot.survey.extents import StoreExtent, log_directories
+from rmqstore.snapshot.survey.extents import StoreExtent
 
 # A crash or a copy of a running broker leaves the checkpoint this far ahead of the log without harm.
 _AHEAD_MS = 60_000
-# What survey says of a tail where nothing was written.
-NO_DATA = "no data"
+# The words of survey for a tail where nothing was written.
 _SIZE_MAX = 64 * 1024 * 1024
 
 
@@ -42,7 +42,7 @@ def file_findings(store: StoreExtent) -> Iterator[Finding]:
     yield from _log_findings(store)
     queues = [queue.files for queue in store.queues.values()]
     for kind in sorted({queue.kind for queue in queues}):
-        of_kind = [queue for queue in queues if queue.kind == kind and reading.is_directory(queue.directory)]
+        of_kind = [queue for queue in queues if queue.kind == kind and store.disk.is_directory(queue.directory)]
         size = usual_size([queue.files for queue in of_kind])
         for queue in of_kind:
             yield from _queue_series(queue, size)
@@ -50,45 +50,35 @@ def file_findings(store: StoreExtent) -> Iterator[Finding]:
     yield from _index_names(store)
 
 
-def usual_size(series: Sequence[Sequence[StoredFile]]) -> int | None:
-    """The length that the files of some series have by setting: the one that most files and most distances between
-    their starts agree on; None without files."""
-    votes: Counter[int] = Counter()
-    for files in series:
-        votes.update(file.size for file in files)
-        votes.update(later.start - file.start for file, later in pairwise(files))
-    return votes.most_common(1)[0][0] if votes else None
-
-
 def _log_findings(store: StoreExtent) -> Iterator[Finding]:
     size = usual_size([store.log_files])
-    for directory in (*log_directories(store.path), *store.extra_logs):
-        yield from _entries_findings(directory, size, "commitlog")
+    for directory in (*logs_below(store.disk, store.path), *store.extra_logs):
+        yield from _entries_findings(store.disk, directory, size, "commitlog")
     if not store.log_files:
         if any(queue.entry_end > queue.entry_start or queue.files.files for queue in store.queues.values()):
             reason = "there is no commitlog file, while queues have entries; RocketMQ would delete the queues"
-            yield Finding(reading.join(store.path, "commitlog"), 0, reason)
+            yield Finding(join(store.path, "commitlog"), 0, reason)
         return
     for file in store.log_files:
         if file.start >= store.log_end:
-            empty = reading.is_blank(file.path, 0, file.size)
+            empty = is_blank(store.disk, file.path, 0, file.size)
             reason = "made in advance, holds nothing yet" if empty else "holds bytes, but no sound record"
             yield Finding(file.path, 0, reason, NOTE)
-        elif file.end > store.log_end and (store.tail is None or store.tail.reason == NO_DATA):
+        elif file.end > store.log_end and (store.tail is None or store.tail.reason == message.NO_DATA):
             position = store.log_end - file.start
-            if not _ends_here(file, position):
-                yield Finding(file.path, position, "old bytes stand behind the end of the log", NOTE)
+            if not _ends_here(store.disk, file, position):
+                yield Finding(file.path, position, "old bytes stand after the end of the log", NOTE)
 
 
-def _ends_here(file: StoredFile, position: int) -> bool:
+def _ends_here(disk: ReadableDisk, file: StoredFile, position: int) -> bool:
     """Whether nothing but the blank record at the end of a file, or nothing at all, stands from `position` on."""
-    with OpenFile(file.path) as source:
-        head = source.read(position, message.BLANK.size)
-    return isinstance(message.read_record(head, 0), message.Blank) or reading.is_blank(file.path, position, file.size)
+    head = read_part(disk, file.path, position, message.BLANK.size)
+    is_end = isinstance(message.read_record(head, 0), message.Blank)
+    return is_end or is_blank(disk, file.path, position, file.size)
 
 
-def _queue_series(queue: QueueFiles, size: int | None) -> Iterator[Finding]:
-    yield from _entries_findings(queue.directory, size, "queue")
+def _queue_series(queue: QueueFiles, size: int) -> Iterator[Finding]:
+    yield from _entries_findings(queue.disk, queue.directory, size, "queue")
     for file, later in pairwise(queue.files):
         if size and later.start - file.start != size:
             apart = later.start - file.start > size
@@ -96,13 +86,13 @@ def _queue_series(queue: QueueFiles, size: int | None) -> Iterator[Finding]:
             yield Finding(later.path, 0, reason)
 
 
-def _entries_findings(directory: str, size: int | None, what: str) -> Iterator[Finding]:
+def _entries_findings(disk: ReadableDisk, directory: str, size: int, what: str) -> Iterator[Finding]:
     """Names and lengths that RocketMQ refuses to start on."""
-    for entry in reading.list_entries(directory):
-        yield from _entry_findings(entry, reading.join(directory, entry.name), size, what)
+    for entry in seen_entries(disk, directory):
+        yield from _entry_findings(entry, join(directory, entry.name), size, what)
 
 
-def _entry_findings(entry: DirectoryEntry, path: str, size: int | None, what: str) -> Iterator[Finding]:
+def _entry_findings(entry: DirectoryEntry, path: str, size: int, what: str) -> Iterator[Finding]:
     if entry.is_directory:
         yield Finding(path, 0, f"a directory among the {what} files; RocketMQ before 5.1 does not start on it", NOTE)
     elif names.parse_start(entry.name) is None:
@@ -117,7 +107,7 @@ def _empty_queue_findings(queue: QueueFiles, lock_held: bool) -> Iterator[Findin
     """All-zero files.  Alone, or right after a full file, RocketMQ reads a message out of one that is not there."""
     end = queue.written_end() * queue.layout.size
     for number, file in enumerate(queue.files):
-        if file.start < end or not reading.is_blank(file.path, 0, file.size):
+        if file.start < end or not is_blank(queue.disk, file.path, 0, file.size):
             continue
         stumbles = number == 0 or end == file.start
         reason = (
@@ -127,11 +117,11 @@ def _empty_queue_findings(queue: QueueFiles, lock_held: bool) -> Iterator[Findin
 
 
 def _index_names(store: StoreExtent) -> Iterator[Finding]:
-    directory = reading.join(store.path, "index")
-    entries = reading.list_entries(directory)
+    directory = join(store.path, "index")
+    entries = seen_entries(store.disk, directory)
     sizes = Counter(entry.size for entry in entries if names.parse_index_name(entry.name) is not None)
     for entry in entries:
-        path = reading.join(directory, entry.name)
+        path = join(directory, entry.name)
         if names.parse_index_name(entry.name) is None or entry.is_directory:
             yield Finding(path, 0, "not an index file; RocketMQ passes over it", NOTE)
         elif entry.size != sizes.most_common(1)[0][0]:
@@ -140,8 +130,8 @@ def _index_names(store: StoreExtent) -> Iterator[Finding]:
 
 def checkpoint_findings(store: StoreExtent, times: LogTimes, index_ends_ms: Sequence[int]) -> Iterator[Finding]:
     """The checkpoint against the newest records and the full index files: a recovery starts from its times."""
-    path = reading.join(store.path, "checkpoint")
-    data = reading.read_small_file(path, checkpoint.FILE_SIZE + 1)
+    path = join(store.path, "checkpoint")
+    data = read_small(store.disk, path, checkpoint.FILE_SIZE + 1, past_directories=True)
     if data is None:
         derived = any(queue.files.files for queue in store.queues.values()) or index_ends_ms
         if store.log_files or derived:
@@ -165,7 +155,7 @@ def _checkpoint_times(
             reason = f"{name} is {ahead_ms} ms later than the newest message"
             yield Finding(path, position, reason, NOTE if harmless else DAMAGE)
     if known.confirm_offset > max(file.end for file in store.log_files):
-        yield Finding(path, checkpoint.CHECKPOINT.offset["confirm_offset"], "confirm_offset lies behind the commitlog")
+        yield Finding(path, checkpoint.CHECKPOINT.offset["confirm_offset"], "confirm_offset lies past the commitlog")
     behind_ms = times.dispatched_ms - known.logics_timestamp_ms
     if not store.is_live and store.queue_layout == "file" and behind_ms > 0:
         reason = (
@@ -196,23 +186,24 @@ _SHAPES: dict[str, Callable[[Any], object]] = {
 
 def config_findings(store: StoreExtent) -> Iterator[Finding]:
     """Configuration files that do not parse, and groups that have consumed what the log does not hold."""
-    directory = reading.join(store.path, "config")
-    for entry in reading.list_entries(directory):
+    directory = join(store.path, "config")
+    for entry in seen_entries(store.disk, directory):
         name = entry.name.removesuffix(".bak")
         if entry.is_directory or not name.endswith(".json"):
             continue
-        path = reading.join(directory, entry.name)
-        broken = _json_fault(reading.read_small_file(path, _SIZE_MAX) or b"", _SHAPES.get(name))
+        path = join(directory, entry.name)
+        data = read_small(store.disk, path, _SIZE_MAX, past_directories=True) or b""
+        broken = _json_fault(data, _SHAPES.get(name))
         if broken:
             spare = entry.name != name or store.lock_held
             consequence = "" if spare else f"; RocketMQ reads {name}.bak instead"
             yield Finding(path, broken[0], broken[1] + consequence, NOTE if spare else DAMAGE)
-    for (group, topic), offsets in config_files.consumer_offsets(store.path).items():
+    for (group, topic), offsets in config_files.consumer_offsets(store.disk, store.path).items():
         for queue_id, offset in offsets.items():
             queue = store.queues.get((topic, queue_id))
             if queue is not None and offset > queue.max_offset:
                 reason = f"group {group} is at offset {offset} of {topic}/{queue_id}, which ends at {queue.max_offset}"
-                yield Finding(reading.join(directory, "consumerOffset.json"), 0, reason, NOTE)
+                yield Finding(join(directory, "consumerOffset.json"), 0, reason, NOTE)
 
 
 def _json_fault(data: bytes, shape: Callable[[Any], object] | None) -> tuple[int, str] | None:

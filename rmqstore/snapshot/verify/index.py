@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.index_files import IndexFile, index_files, index_pages
-from rmqstore.files import reading
+from rmqstore.files.disk import ReadableDisk, join
+from rmqstore.files.zeros import is_blank
 from rmqstore.formats import index
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
@@ -24,9 +25,9 @@ class IndexCheck:
     def __init__(self, store: StoreExtent) -> None:
         self._store = store
         self._tally = Tally()
-        self._files = _with_sizes(index_files(store.path, store.maps_index))
+        self._files = _with_sizes(index_files(store.disk, store.path, store.maps_index))
         usable = [file for file in self._files if file.slot_count]
-        self._items = [_Items(file, store.log_end) for file in usable]
+        self._items = [_Items(store.disk, file, store.log_end) for file in usable]
         self._begin = min((file.header.begin_offset for file in usable), default=END)
         self._end = max((file.header.end_offset for file in usable), default=-1)
         self._keyed_count = 0
@@ -37,10 +38,10 @@ class IndexCheck:
         for number, file in enumerate(self._files):
             is_growing = self._store.is_live and number == len(self._files) - 1
             if file.slot_count:
-                yield from _structure(file, is_growing)
+                yield from _structure(self._store.disk, file, is_growing)
             elif file.header.index_count > 1:
                 yield Finding(file.file.path, 0, "the header fits no number of slots: its counts or offsets are wrong")
-            elif not reading.is_blank(file.file.path, index.HEADER.size, file.file.size):
+            elif not is_blank(self._store.disk, file.file.path, index.HEADER.size, file.file.size):
                 yield Finding(file.file.path, 0, "the header says that the file is empty, but it holds items")
 
     def check(self, stretch: StretchFacts) -> None:
@@ -74,7 +75,7 @@ class IndexCheck:
         if not self._files and self._keyed_count:
             existed = checkpoint is not None and checkpoint.index_timestamp_ms > 0
             reason = "no index files, while the checkpoint knows of one" if existed else "no index files"
-            yield Finding(reading.join(self._store.path, "index"), 0, reason, DAMAGE if existed else NOTE)
+            yield Finding(join(self._store.path, "index"), 0, reason, DAMAGE if existed else NOTE)
         yield from self._tally.findings()
 
     def _strangers(self, items: "_Items", numbers: Ints, places: Ints, strange: Mask, stretch: StretchFacts) -> None:
@@ -100,7 +101,7 @@ class IndexCheck:
         if len(numbers):
             beyond = items.read(int(numbers[0]), int(numbers[0]) + 1)["physical_offset"][0] >= self._store.log_end
             # What a recovery cut off the log stays in the index.
-            text = "the item points behind the end of the commitlog" if beyond else "the item's offset is out of order"
+            text = "the item points past the end of the commitlog" if beyond else "the item's offset is out of order"
             self._at_items(items, numbers, text, NOTE if beyond else DAMAGE)
 
     def _at_items(self, items: "_Items", numbers: Ints, reason: str, severity: str = DAMAGE) -> None:
@@ -117,8 +118,9 @@ class IndexCheck:
 class _Items:
     """The items of one file in the order in which they were put, from number 1 on."""
 
-    def __init__(self, file: IndexFile, log_end: int) -> None:
+    def __init__(self, disk: ReadableDisk, file: IndexFile, log_end: int) -> None:
         self.file = file
+        self._disk = disk
         last = min(file.header.index_count, file.item_count)
         self.rows = LogOrderedRows(
             self.read, (1, last), lambda rows: np.zeros(len(rows), bool),
@@ -128,7 +130,7 @@ class _Items:
     def read(self, first: int, last: int) -> Rows:
         """Items [first, last)."""
         start = index.file_size(self.file.slot_count, first)
-        with index_pages(self.file.file, is_mapped=False) as pages:
+        with index_pages(self._disk, self.file.file, is_mapped=False) as pages:
             data = pages[start : start + (last - first) * index.ITEM.size]
         return np.frombuffer(data, index.ITEM.dtype, len(data) // index.ITEM.size)
 
@@ -144,16 +146,17 @@ def _with_sizes(files: list[IndexFile]) -> list[IndexFile]:
     ]
 
 
-def _structure(file: IndexFile, is_growing: bool) -> Iterator[Finding]:
-    """Slots in range and of their items' hash, chains that descend and lose no item, the header's counts.
+def _structure(disk: ReadableDisk, file: IndexFile, is_growing: bool) -> Iterator[Finding]:
+    """Slots in range and of their items' hash, chains that descend and lose no item, the header's counts: place by
+    place what `formats.index_table.finds_all` answers in one word.
 
     The newest file of a store that is not closed may be ahead of its header.
     """
     count = min(file.header.index_count, file.item_count)
-    items = _Items(file, END)
-    with index_pages(file.file, is_mapped=False) as pages:
+    items = _Items(disk, file, END)
+    with index_pages(disk, file.file, is_mapped=False) as pages:
         data = pages[index.HEADER.size : index.HEADER.size + file.slot_count * index.SLOT.size]
-    slots = np.frombuffer(data, np.dtype(">i4")).astype(np.int64)
+    slots = np.frombuffer(data, index.SLOT_NUMBER).astype(np.int64)
     hashes = np.zeros(count, np.int64)
     for first in range(1, count, _BLOCK):
         rows = items.read(first, min(first + _BLOCK, count))

@@ -1,6 +1,7 @@
 """Rows sorted by physical offset (queue entries, index items), read block by block in step with a walk of the log."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,14 @@ from rmqstore.formats.message_columns import Ints, Mask
 
 Rows = npt.NDArray[np.void]
 END = int(np.iinfo(np.int64).max)
+
+
+class Taken(NamedTuple):
+    """n rows with their numbers and physical offsets, int64[n]; `rows` None where n is 0."""
+
+    numbers: Ints
+    offsets: Ints
+    rows: Rows | None
 
 
 class LogOrderedRows:
@@ -43,22 +52,21 @@ class LogOrderedRows:
                 return END
         return int(self._offsets[self._at])
 
-    def take_until(self, high: int) -> tuple[Ints, Ints, Rows | None]:
-        """Rows not taken yet that point below `high`: their numbers, their physical offsets int64[n], and they
-        themselves (None where there are none)."""
-        taken: list[tuple[Ints, Ints, Rows]] = []
+    def take_until(self, high: int) -> Taken:
+        """Rows not taken yet that point below `high`."""
+        taken: list[Taken] = []
         while self.next_offset() < high:
             stop = int(np.searchsorted(self._offsets, high))
             assert self._rows is not None
             part = slice(self._at, stop)
-            taken.append((self._numbers[part], self._offsets[part], self._rows[part]))
+            taken.append(Taken(self._numbers[part], self._offsets[part], self._rows[part]))
             self._at = stop
         if not taken:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64), None
+            return Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
         if len(taken) == 1:
             return taken[0]
         numbers, offsets, rows = zip(*taken, strict=True)
-        return np.concatenate(numbers), np.concatenate(offsets), np.concatenate(rows)
+        return Taken(np.concatenate(numbers), np.concatenate(offsets), np.concatenate(rows))
 
     def _load(self) -> bool:
         if self._first >= self._last:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from rmqstore.directory.walk import Break, WalkLimits, walk
+from rmqstore.formats import message
 from rmqstore.records.dispatch_rules import is_dispatched
 from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.snapshot.arrow.bodies import unreadable_bodies
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.verify.files import NO_DATA, LogTimes, checkpoint_findings, config_findings, file_findings
+from rmqstore.snapshot.verify.files import LogTimes, checkpoint_findings, config_findings, file_findings
 from rmqstore.snapshot.verify.index import IndexCheck
 from rmqstore.snapshot.verify.queues import QueueCheck
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
@@ -40,7 +41,7 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
         index.check(item)
         if progress:
             progress(item.high - store.log_start)
-    if store.tail and store.tail.reason != NO_DATA:
+    if store.tail and store.tail.reason != message.NO_DATA:
         severity = NOTE if store.lock_held else DAMAGE
         yield Finding(store.tail.path, store.tail.position, f"the log ends torn: {store.tail.reason}", severity)
     yield from queues.findings()

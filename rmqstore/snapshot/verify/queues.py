@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 
 from rmqstore.directory import config_files
 from rmqstore.directory.extension_files import resolve_extensions
+from rmqstore.directory.listing import file_with
 from rmqstore.directory.queue_files import BATCH, QueueFiles
-from rmqstore.files import reading
+from rmqstore.files.disk import join
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
@@ -39,7 +40,7 @@ class QueueCheck:
         self._next = np.array([queue.next_offset() for queue in self._queues.values()], np.int64)
         self._numbers = {key: number for number, key in enumerate(self._keys)}
         self._dispatched_until = max((queue.last_offset for queue in self._queues.values()), default=-1)
-        self._known_topics = set(config_files.topics(store.path))
+        self._known_topics = set(config_files.topics(store.disk, store.path))
         self._topics_with_files = {key[0] for key, queue in store.queues.items() if queue.files.files}
         self._following: dict[QueueKey, int] = {}
         self._missing_count = 0
@@ -66,7 +67,7 @@ class QueueCheck:
             self._at_entries(queue, numbers, "the entry points at no record")
             self._take_irregular(key)
         for extent in self._store.queues.values():
-            self._behind_the_log(extent.files, extent.entry_end)
+            self._past_the_log(extent.files, extent.entry_end)
         if self._missing_count and not self._queues:
             yield self._all_missing()
         else:
@@ -116,7 +117,7 @@ class QueueCheck:
         located = stretch.stretch.located
         other = entries["size"] != located.total_size[rows]
         self._at_entries(queue, numbers[other], "the size in the entry is not the record's")
-        codes = queue.tags_codes(entries, self._store.path)
+        codes = queue.tags_codes(entries)
         other = codes != stretch.tag_hashes[stretch.place_of[rows]]
         if queue.key[0] == names.SCHEDULE_TOPIC:
             other &= codes < located.take(rows).store_timestamp()  # else it is when the message goes out
@@ -142,10 +143,10 @@ class QueueCheck:
             reason = f"queue offset {run.queue_offsets[row]} of {name} follows {expected[row] - 1}"
             self._tally.add(path, position, reason)
         self._missing_count += int(missing.sum())
-        behind = missing & (offsets > self._dispatched_until)
-        self._add_missing(run, behind, *self._undispatched())
-        if (missing & ~behind).any():
-            self._add_missing(run, missing & ~behind, *self._passed_over(run.key, int(offsets[missing][0]), queue))
+        newest = missing & (offsets > self._dispatched_until)
+        self._add_missing(run, newest, *self._undispatched())
+        if (missing & ~newest).any():
+            self._add_missing(run, missing & ~newest, *self._passed_over(run.key, int(offsets[missing][0]), queue))
 
     def _undispatched(self) -> tuple[str, str]:
         """The meaning of newest records without entries."""
@@ -177,7 +178,7 @@ class QueueCheck:
         return Finding(self._directory(), 0, reason, NOTE if young else DAMAGE)
 
     def _directory(self) -> str:
-        return reading.join(self._store.path, "consumequeue")
+        return join(self._store.path, "consumequeue")
 
     def _unmatched(self, queue: "_Entries", held: tuple[Ints, Ints, Rows], stretch: StretchFacts) -> None:
         """Entries that none of the queue's own records answers: of a light queue, or wrong."""
@@ -194,7 +195,7 @@ class QueueCheck:
             numbers = numbers[~named]
         self._at_entries(queue, numbers, "the entry points at a record that does not belong to this queue")
 
-    def _behind_the_log(self, files: QueueFiles, end: int) -> None:
+    def _past_the_log(self, files: QueueFiles, end: int) -> None:
         """Entries after the last one that counts: cut off by a recovery, or of commitlog files that are gone."""
         written = files.written_end()
         if not self._store.log_files or written <= end:
@@ -202,7 +203,7 @@ class QueueCheck:
         last = files.read(written - 1, written)["physical_offset"].astype(np.int64)[0]
         path, position = entry_place(files, end)
         gone = last >= self._store.log_files[-1].end and not self._store.lock_held
-        reason = f"the entry points behind the {'last commitlog file' if gone else 'end of the commitlog'}"
+        reason = f"the entry points past the {'last commitlog file' if gone else 'end of the commitlog'}"
         self._tally.add(path, position, reason, DAMAGE if gone else NOTE, written - end)
 
     def _take_irregular(self, key: QueueKey) -> None:
@@ -234,24 +235,22 @@ class _Entries:
         self.first_offset = self.rows.next_offset()
         self.last_offset = int(files.read(extent.entry_end - 1, extent.entry_end)["physical_offset"][0])
 
-    def tags_codes(self, entries: Rows, root: str) -> Ints:
+    def tags_codes(self, entries: Rows) -> Ints:
         """int64[n], extension addresses replaced by what stands there."""
         codes = entries["tags_code"].astype(np.int64)
         if not len(codes) or not is_extension_address(int(codes.min())):
             return codes
         resolved = np.zeros(len(codes), [("tags_code", "i8")])
         resolved["tags_code"] = codes
-        resolve_extensions(root, self.key, resolved)
+        resolve_extensions(self.extent.files.disk, self.extent.files.root, self.key, resolved)
         return resolved["tags_code"]
 
 
 def entry_place(files: QueueFiles, number: int) -> tuple[str, int]:
     """The file and byte of an entry by number; the queue's directory where no file has room for it."""
     place = number * files.layout.size
-    for file in files.files:
-        if file.start <= place < file.end:
-            return file.path, place - file.start
-    return files.directory, place
+    file = file_with(files.files, place)
+    return (files.directory, place) if file is None else (file.path, place - file.start)
 
 
 def _is_dispatched_to(stretch: StretchFacts, places: npt.NDArray[np.intp], topic: str, numbers: Ints) -> Mask:

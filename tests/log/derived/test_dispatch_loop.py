@@ -6,7 +6,7 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.formats import message
-from rmqstore.log.derived.dispatch_loop import DispatchLoop
+from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.records.batch import RecordBatch
 from rmqstore.worker import Worker
 from tests.formats.records import encoded
@@ -54,7 +54,8 @@ class Taker:
 
 
 def loop_of(log: Log, *takers: Taker, position: int = 0) -> DispatchLoop:
-    return DispatchLoop(log, lambda: log.end, takers, file_size=FILE_SIZE, position=position, clock=ManualClock(0))
+    followed = FollowedLog(log, lambda: log.end, FILE_SIZE)
+    return DispatchLoop(followed, takers, position=position, clock=ManualClock(0))
 
 
 def places(log: Log) -> list[int]:

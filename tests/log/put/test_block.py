@@ -12,6 +12,7 @@ from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.properties import MULTI_DISPATCH
+from rmqstore.log.put.block import block_parts
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile
 from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import MemoryDisk
@@ -64,10 +65,16 @@ def replica() -> KindsStore:
     return KindsStore(MemoryDisk(), clock=ManualClock(CLOSED_MS))
 
 
+def append_block(log: CommitLog, offset: int, data: bytes, *, may_be_cut: bool = False) -> int:
+    """Appends a block, as far as it is whole; where that ends."""
+    parts = block_parts(offset, data, log.files.file_size, KINDS, may_be_cut=may_be_cut)
+    return log.append_block(offset, data, parts)
+
+
 def bring(store: KindsStore, data: bytes, bounds: Sequence[int]) -> None:
     """The log, a block between each two bounds."""
     for begin, end in itertools.pairwise(bounds):
-        store.log.append_block(begin, data[begin:end], KINDS)
+        append_block(store.log, begin, data[begin:end])
 
 
 @pytest.mark.parametrize("cut", ["all at once", "each alone", "some", "some, dispatched between"])
@@ -121,7 +128,7 @@ def test_another_offset_than_the_end_is_refused(master: KindsStore) -> None:
     bring(copy, data, bounds[:3])
     for offset, end in ((0, bounds[2]), (bounds[1], bounds[3]), (bounds[3], bounds[4])):
         with pytest.raises(Rejected, match=f"a block of offset {offset}: the log ends at {bounds[2]}"):
-            copy.log.append_block(offset, data[offset:end], KINDS)
+            append_block(copy.log, offset, data[offset:end])
     assert copy.log.marks.appended == bounds[2]
     bring(copy, data, bounds[2:])
     assert copy.log.next_offsets == master.log.next_offsets
@@ -132,13 +139,13 @@ def test_every_torn_or_changed_block_is_refused_as_a_whole(master: KindsStore) -
     end = bounds[3]
     for size in set(range(1, end)) - set(bounds):
         with pytest.raises(Rejected, match="the block cannot stand at 0"):
-            copy.log.append_block(0, data[:size], KINDS)
+            append_block(copy.log, 0, data[:size])
     head = message.HEAD.offset
     for position in (*range(head["magic"] + 4), *range(head["body_crc"], head["body_crc"] + 4)):
         changed = bytearray(data[:end])
         changed[position] ^= 0x55
         with pytest.raises(Rejected, match="the block cannot stand at 0"):
-            copy.log.append_block(0, bytes(changed), KINDS)
+            append_block(copy.log, 0, bytes(changed))
     assert copy.log.marks.appended == 0
 
 
@@ -146,7 +153,7 @@ def test_records_of_another_place_are_refused(master: KindsStore) -> None:
     copy, data, bounds = replica(), log_of(master), bounds_of(master)
     bring(copy, data, bounds[:2])
     with pytest.raises(Rejected, match="physicalOffset field says 0"):
-        copy.log.append_block(bounds[1], data[: bounds[1]], KINDS)
+        append_block(copy.log, bounds[1], data[: bounds[1]])
     assert copy.log.marks.appended == bounds[1]
     assert copy.log.next_offsets == {("plain", 0): 1}
 
@@ -155,9 +162,9 @@ def test_records_of_another_place_are_refused(master: KindsStore) -> None:
 def test_what_is_no_record_is_refused(data: bytes) -> None:
     copy = replica()
     with pytest.raises(Rejected):
-        copy.log.append_block(0, data, KINDS)
+        append_block(copy.log, 0, data)
     assert copy.log.marks.appended == 0
-    copy.log.append_block(0, b"", KINDS)
+    append_block(copy.log, 0, b"")
     assert copy.put("plain", b"first").physical_offset == 0
 
 
@@ -168,7 +175,7 @@ def test_a_blank_is_brought_whole(master: KindsStore) -> None:
     blank_at = bounds[bounds.index(file_end) - 1]
     bring(copy, data, [0, blank_at])
     with pytest.raises(Rejected, match=f"does not end its file, at {file_end}"):
-        copy.log.append_block(blank_at, data[blank_at : file_end - 1], KINDS)
+        append_block(copy.log, blank_at, data[blank_at : file_end - 1])
     bring(copy, data, [blank_at, file_end, len(data)])
     assert copy.log.next_offsets == master.log.next_offsets
 
@@ -184,7 +191,7 @@ def test_a_record_that_leaves_no_room_for_a_blank_is_no_logs_record(master: Kind
     made = big.put("plain", b"x" * (room - front - 7))
     assert made.size == room - 7
     with pytest.raises(Rejected, match="leaves no room for the blank"):
-        copy.log.append_block(made.physical_offset, big.log.read(made.physical_offset, made.size), KINDS)
+        append_block(copy.log, made.physical_offset, big.log.read(made.physical_offset, made.size))
 
 
 def test_a_sync_that_failed_ends_it_as_it_ends_puts(master: KindsStore) -> None:
@@ -209,10 +216,10 @@ def test_where_no_file_can_be_made_whole_records_before_it_are_in(master: KindsS
 
     log._make_next = make
     with pytest.raises(NoLogFile):
-        log.append_block(0, data, KINDS)
+        append_block(log, 0, data)
     assert log.marks.appended == file_end
     full = False
-    log.append_block(file_end, data[file_end:], KINDS)
+    append_block(log, file_end, data[file_end:])
     assert log.next_offsets == master.log.next_offsets
 
 
@@ -229,7 +236,7 @@ def test_interrupted_at_any_line_it_is_whole_records_with_their_notes(master: Ki
             copy.log = CommitLog(copy.parts.log, 0, pool=pool)
         log = copy.log
         bring(copy, data, [0, begin])
-        interrupt.call(lambda: log.append_block(begin, data[begin:end], KINDS))
+        interrupt.call(lambda: append_block(log, begin, data[begin:end]))
         reached = log.marks.appended
         assert reached in bounds
         assert begin <= reached <= end
@@ -243,3 +250,43 @@ def test_interrupted_at_any_line_it_is_whole_records_with_their_notes(master: Ki
         assert log.read(0, len(data)) == data or log.read(begin, len(data)) == data[begin:FILE_SIZE]
 
     assert sweep(check, step=9) > 40
+
+
+def bring_cut(store: KindsStore, offset: int, data: bytes) -> int:
+    """Appends what is whole of a block that is cut anywhere; where that ends."""
+    return append_block(store.log, offset, data, may_be_cut=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_stream_that_is_cut_anywhere_becomes_the_same_log(master: KindsStore, seed: int) -> None:
+    data, whole, copy, chance = log_of(master), set(bounds_of(master)), replica(), random.Random(seed)
+    end = came = 0
+    while end < len(data):
+        came = min(came + chance.choice((1, 7, 60, 500, 9000)), len(data))
+        end = bring_cut(copy, end, data[end:came])
+        assert end == copy.log.marks.appended
+        assert end == max(bound for bound in whole if bound <= came)
+    assert log_of(copy) == data
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("size", 2**31 - 1), ("size", -5), ("size", 0), ("size", 3), ("size", FILE_SIZE), ("magic", 0), ("magic", 7)],
+)
+def test_a_cut_end_that_cannot_become_a_record_is_refused(master: KindsStore, field: str, value: int) -> None:
+    bounds, copy = bounds_of(master), replica()
+    data = bytearray(log_of(master)[: bounds[2] - 10])
+    struct.pack_into(">i", data, bounds[1] + (4 if field == "magic" else 0), value)
+    with pytest.raises(Rejected):
+        bring_cut(copy, 0, bytes(data))
+    assert copy.log.marks.appended == 0
+
+
+def test_a_blank_whose_size_does_not_end_its_file_is_refused_even_if_cut(master: KindsStore) -> None:
+    data, copy = bytearray(log_of(master)), replica()
+    place = next(
+        bound for bound in bounds_of(master) if struct.unpack_from(">i", data, bound + 4)[0] == message.MAGIC_BLANK
+    )
+    struct.pack_into(">i", data, place, 4 * FILE_SIZE)
+    with pytest.raises(Rejected, match="does not end its file"):
+        bring_cut(copy, 0, bytes(data[: place + 8]))

@@ -8,7 +8,7 @@ import pytest
 from rmqstore.errors import DurabilityLost
 from rmqstore.log.encode.record_frame import Frame
 from rmqstore.log.put.group_commit import GroupPut
-from rmqstore.log.put.turn import Placed, Waiting
+from rmqstore.log.put.turn import Placed, WaitingFrame
 from rmqstore.message import PutStatus
 
 PATIENCE_S = 30.0
@@ -25,7 +25,7 @@ class Log:
         self.sync_failure: BaseException | None = None
         self.is_in_time = True
 
-    def append(self, group: Sequence[Waiting]) -> None:
+    def append(self, group: Sequence[WaitingFrame]) -> None:
         failure, self.append_failure = self.append_failure, None
         if failure is not None:
             raise failure

@@ -231,13 +231,13 @@ def test_queues_that_are_gone_begin_where_the_log_does(abort: bool) -> None:
     found = recover(disk)
     kept = [[place for place in enumerate(store.offsets[queue_id::2]) if place[1] >= first] for queue_id in (0, 1)]
     assert [found.entries("T", queue_id) for queue_id in (0, 1)] == kept
-    assert found.plan.min_offsets() == {("T", queue_id): kept[queue_id][0][0] for queue_id in (0, 1)}
+    assert [queue.min_offset for queue in found.plan.queues] == [kept[queue_id][0][0] for queue_id in (0, 1)]
     blank = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0)
     assert disk.image()[paths(disk, "/consumequeue/T/0")[0]].startswith(blank)
 
 
 def test_a_record_of_another_place_is_no_record() -> None:
-    """A file that was used before: old records with right magic and CRC stand behind the end, at other offsets."""
+    """A file that was used before: old records with right magic and CRC stand after the end, at other offsets."""
     store = keyed_store(20)
     disk = killed(settled(store))
     stale = bytes(keyed_store(6).data[0][: keyed_store(6).end])

@@ -5,8 +5,8 @@ import pytest
 from rmqstore.log.recovery.queue_states import TABLE, Contradiction, QueueTrack, Run, Says, ScanFacts, State, Step
 
 KEY = ("T", 0)
-CRASHED = ScanFacts(compare=False, is_whole=False, is_complete=False)
-WHOLE = ScanFacts(compare=False, is_whole=True, is_complete=True)
+CRASHED = ScanFacts(compare=False, begins_with_log=False, is_complete=False)
+WHOLE = ScanFacts(compare=False, begins_with_log=True, is_complete=True)
 
 
 def track_in(state: State) -> QueueTrack:
@@ -22,7 +22,7 @@ def track_in(state: State) -> QueueTrack:
 
 
 def summary(track: QueueTrack) -> tuple[State, int | None, int | None, int | None, int | None, int]:
-    return track.state, track.kept, track.next, track.again, track.anew, track.begin
+    return track.state, track.kept, track.next, track.again, track.restart, track.begin
 
 
 FOLLOWING, REPEATING, DOUBTFUL = State.FOLLOWING, State.REPEATING, State.DOUBTFUL

@@ -12,6 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
 from rmqstore.errors import DataLost, NotNow, Rejected
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.log.retention.plan import DiskUse, LogFile, Request, RetentionPolicy, RetentionView, plan_retention
@@ -148,17 +149,22 @@ def test_a_plan_can_be_shown() -> None:
     assert plan_retention(view_of(0), NEVER, NOW_MS).lines()[-1].endswith("nothing to do")
 
 
+def policy_of_broker(text: str) -> RetentionPolicy:
+    """As `rmqstore clean --broker-conf` makes it."""
+    return RetentionPolicy.of(StoreConfig.from_broker_conf("broker.conf", lambda _: text), text)
+
+
 def test_a_broker_s_configuration() -> None:
     text = "deleteWhen=02;14\nfileReservedTime = 48\ndiskMaxUsedSpaceRatio=3\ndiskSpaceWarningLevelRatio=99\n"
     text += "cleanFileForciblyEnable=false\ndeleteFileBatchMax=3\nbrokerName=a\n#fileReservedTime=1\n"
-    policy = RetentionPolicy.from_broker_conf(text)
+    policy = policy_of_broker(text)
     assert policy == RetentionPolicy(
         delete_when="02;14", reserved_ms=48 * HOUR_MS, max_used_percent=10, warning_percent=90, cleans_forcibly=False,
         batch_max=3,
     )  # fmt: skip
     for wrong in ("deleteWhen=25", "deleteWhen=four", "fileReservedTime=x", "deleteFileBatchMax=0"):
         with pytest.raises(Rejected, match=r"delete_when|fileReservedTime|batch_max"):
-            RetentionPolicy.from_broker_conf(wrong)
+            policy_of_broker(wrong)
 
 
 # --- a store

@@ -13,7 +13,7 @@ from rmqstore.directory import index_files
 from rmqstore.files.reading import OpenFile
 from rmqstore.formats import index, java_hash
 from rmqstore.formats.index import FILE_SIZE_MAX
-from rmqstore.formats.index_table import is_whole
+from rmqstore.formats.index_table import finds_all
 from rmqstore.snapshot.plan import key_pruning
 from rmqstore.snapshot.plan.key_pruning import prune_by_keys
 from rmqstore.snapshot.request import ScanRequest
@@ -165,16 +165,16 @@ def slot_zero(data: bytearray) -> None:
 def test_a_file_is_checked_once(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = damaged(made, tmp_path, lambda data: None, ())
     calls: list[int] = []
-    monkeypatch.setattr(index_files.index_table, "is_whole", lambda *_: calls.append(1) or True)
+    monkeypatch.setattr(index_files.index_table, "finds_all", lambda *_: calls.append(1) or True)
     for _ in range(3):
         snapshot.query("T", "k1")
     assert len(calls) <= 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 59])
-def test_a_sound_file_is_whole(count: int) -> None:
+def test_a_search_of_a_sound_file_finds_all(count: int) -> None:
     data = bytes(written(SLOTS, ITEMS, [f"t#{number % 7}" for number in range(count)]).data)
-    assert is_whole(data, SLOTS)
+    assert finds_all(data, SLOTS)
 
 
 def test_an_index_file_larger_than_any_is_not_read_to_be_judged(

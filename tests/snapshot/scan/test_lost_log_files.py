@@ -8,7 +8,7 @@ import pytest
 
 import rmqstore
 from rmqstore import DataLost
-from rmqstore.files.disk import StoredFile
+from rmqstore.files.disk import ReadableDisk, StoredFile
 from rmqstore.snapshot.survey.extents import find_log_files
 from tests.snapshot.harmed_store import (
     COUNT,
@@ -114,8 +114,8 @@ def harmed_when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harm, Path]
     """Makes a file change right after the reader has listed the files of the log."""
 
     def arrange(harm: Harm, file: Path) -> None:
-        def listed(root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
-            files = find_log_files(root, extra)
+        def listed(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
+            files = find_log_files(disk, root, extra)
             harm(file)
             return files
 

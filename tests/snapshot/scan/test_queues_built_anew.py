@@ -169,7 +169,7 @@ def test_a_light_queue_that_may_be_on_its_way_is_told(tmp_path: Path, fails: boo
     """No records of the log would bring its messages, so that nobody can say whether they are lost."""
     snapshot, directory = light_store(tmp_path / "store", killed=True)
     shutil.rmtree(directory)
-    with pytest.raises(StoreChanging, match="its queue %LMQ%a/0 was deleted, cut or built anew"):
+    with pytest.raises(StoreChanging, match="its queue %LMQ%a/0 was deleted, cut or built again"):
         snapshot.scan(topics=["%LMQ%a"], fail_on_data_loss=fails).read_all()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rmqstore import StoreConfig, StoreError, open_store
 from rmqstore.directory.queue_files import small_content
+from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.survey import queue_entries
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.survey import survey
@@ -34,7 +35,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def looked_at(root: Path) -> StoreExtent | str:
     """What a survey finds, without what only small queues know; or its error."""
     try:
-        found = survey(str(root))
+        found = survey(LOCAL, str(root))
     except StoreError as error:
         return str(error)
     return replace(found, queues={key: replace(queue, mean_size=0.0) for key, queue in found.queues.items()})
@@ -87,11 +88,11 @@ def test_vectors_say_what_the_files_say(
 
 
 def test_queues_beyond_what_is_held_are_read_by_file(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = survey(str(closed))
+    whole = survey(LOCAL, str(closed))
     assert all(queue.mean_size > 100 for queue in whole.queues.values())
     monkeypatch.setattr(queue_entries, "_BLOCK_QUEUES", 3)
     monkeypatch.setattr(queue_entries, "_HELD_ENTRIES_MAX", 20)
-    part = survey(str(closed))
+    part = survey(LOCAL, str(closed))
     assert sum(queue.mean_size > 0 for queue in part.queues.values()) == 6
     assert looked_at(closed) == replace(
         whole, queues={key: replace(queue, mean_size=0.0) for key, queue in whole.queues.items()}
@@ -121,7 +122,7 @@ def test_content_of_a_small_queue(
         for position, data in written.items():
             file.seek(position)
             file.write(data)
-    queue = survey(str(closed)).queues["t1", 0].files
+    queue = survey(LOCAL, str(closed)).queues["t1", 0].files
     (file_found,) = queue.files
     listed = replace(queue, root=str(root), files=(replace(file_found, path=str(path), size=size),))
     found = small_content(listed)

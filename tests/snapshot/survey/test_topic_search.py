@@ -112,6 +112,32 @@ def test_a_store_with_few_topics_is_looked_at_whole(tmp_path: Path) -> None:
     assert not open_selected(tmp_path / "s", {"topics": ["a"]}).stores[0].is_partial
 
 
+@pytest.mark.parametrize(("queue_count", "is_partial"), [(1, False), (40, True)])
+def test_how_much_of_the_log_is_walked_goes_by_the_queues_that_need_not_be_asked(
+    queue_count: int, is_partial: bool, tmp_path: Path
+) -> None:
+    root, names = tmp_path / "s", [f"t{number}" for number in range(5)]
+    config = StoreConfig(queue_file_size=200, default_queue_nums=queue_count, preallocate=False)
+    with open_store(root, config, workers=False) as store:
+        queues = pa.array([queue % queue_count for queue in range(400)], pa.int32())
+        for name in names:
+            store.put_columns(pa.table({"topic": [name] * 400, "body": [bytes(200)] * 400, "queueId": queues}))
+    assert written_end(root) > len(names) * 32 * 1024
+    assert open_selected(root, {"topics": ["t3"]}).stores[0].is_partial == is_partial
+    one, all_of_it = both(root, "t3")
+    assert one == all_of_it
+    assert len(one[2]) == 400  # type: ignore[arg-type]
+
+
+def test_a_few_topics_of_many_queues_do_not_make_all_seem_large(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with open_store(root, StoreConfig(queue_file_size=200, preallocate=False), workers=False) as store:
+        for topic, queue_count in (("a", 1), ("b", 300), ("c", 1), ("d", 1)):
+            queues = pa.array([queue % queue_count for queue in range(300)], pa.int32())
+            store.put_columns(pa.table({"topic": [topic] * 300, "body": [b"x"] * 300, "queueId": queues}))
+    assert not open_selected(root, {"topics": ["a"]}).stores[0].is_partial
+
+
 def lose(*parts: str) -> Change:
     return lambda root: shutil.rmtree(root.joinpath(*parts))
 

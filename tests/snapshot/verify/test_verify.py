@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
@@ -67,7 +68,7 @@ DAMAGED = [case for case in STORE_CASES if case not in SOUND]
 
 
 def findings_of(store: Path) -> list[Finding]:
-    return list(verify(survey(str(store))))
+    return list(verify(survey(LOCAL, str(store))))
 
 
 def damage_of(store: Path) -> list[Finding]:
@@ -122,7 +123,7 @@ def test_a_lost_commitlog_file_is_found(basic: Path) -> None:
 
 def test_the_lost_newest_commitlog_file_is_found(basic: Path) -> None:
     (basic / "commitlog" / "00000000000000131072").unlink()
-    assert "points behind the last commitlog file" in reasons(basic)
+    assert "points past the last commitlog file" in reasons(basic)
 
 
 def test_a_lost_first_queue_file_is_found(basic: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_deleted_topic_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_progress_reaches_the_end(store_of: StoreOf) -> None:
-    store = survey(str(store_of("basic")))
+    store = survey(LOCAL, str(store_of("basic")))
     told: list[int] = []
     list(verify(store, told.append))
     assert told == sorted(told)

@@ -7,6 +7,7 @@ import pytest
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats import java_hash
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -24,7 +25,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
 def damage_of(root: Path) -> list[Finding]:
-    return [found for found in verify(survey(str(root))) if found.severity == DAMAGE]
+    return [found for found in verify(survey(LOCAL, str(root))) if found.severity == DAMAGE]
 
 
 def written(root: Path, steps: list[int], delay: str | None) -> Store:

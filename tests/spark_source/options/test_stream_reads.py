@@ -68,7 +68,7 @@ def test_a_batch_read_starts_where_a_group_stands_too():
     ("options", "advice"),
     [
         ({"startingOffsets": "now"}, "write earliest, latest, group:<name> or offset JSON"),
-        ({"startingOffsets": "group: "}, "write the consumer group behind group:"),
+        ({"startingOffsets": "group: "}, "write the consumer group after group:"),
         ({"startingOffsets": '{"$from": {"t": {"b": {"0": 1}}}}'}, "or offset JSON such as"),
         (
             {"endingOffsets": "latest"},

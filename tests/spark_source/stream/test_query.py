@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import rmqstore
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.directory import config_files
+from rmqstore.files.reading import LOCAL
 from spark_source.stream.reader import HAS_LIMITS
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.spark_source.advice import advice_in
@@ -111,7 +112,7 @@ def test_a_restart_goes_on_where_the_checkpoint_stands(run, tmp_path):
     assert {number: batches.rows[number] for number in first} == first
     expected = [("T", queue, offset) for queue in (0, 1) for offset in range(40)] + [("U", 3, 0)]
     assert batches.all == expected
-    done = config_files.consumer_offsets(str(tmp_path / "progress"))
+    done = config_files.consumer_offsets(LOCAL, str(tmp_path / "progress"))
     # Before 4.2 Spark tells of a batch when it plans the next one, and of the last one not at all.
     last = {("rmqstore", "T"): {0: 40, 1: 40}, ("rmqstore", "U"): {3: 1}}
     assert done == (last if HAS_LIMITS else {("rmqstore", "T"): {0: 10, 1: 10}})

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from rmqstore.directory import config_files
 from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownTopic
+from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream.ends import StreamEnds
 from spark_source.schema import spark_schema
@@ -437,7 +438,7 @@ def test_a_store_made_anew_is_an_error_or_waited_for_until_it_goes_on(rolled):
     strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
     assert strict.step() == lenient.step() == 120
     anew = made_anew(rolled, 30)
-    with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made anew"):
+    with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made again"):
         strict.step()
     assert lenient.step() == 0
     anew.add_many(100)
@@ -469,7 +470,7 @@ def test_spark_before_4_2_is_told_at_a_restart_that_a_store_was_made_anew(rolled
     for stream in (strict, lenient):
         stream.start()
     for _ in range(2):  # the batch was written down: it comes again
-        with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made anew"):
+        with pytest.raises(DataLost, match=r"T/0: offsets \[15, 60\) wanted, it holds \[0, 15\).*cut or made again"):
             strict.run(*strict.plan())
     assert lenient.step() == 0
     anew.add_many(100)
@@ -562,9 +563,9 @@ def test_progress_is_exported_in_the_broker_s_shape(store, tmp_path):
     stream = Stream(store.root, progressFile=str(path), progressGroup="billing", maxOffsetsPerTrigger="4")
     stream.step()
     stream.step()  # the first is done with then
-    assert config_files.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 2, 1: 2}}
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("billing", "T"): {0: 2, 1: 2}}
     stream.reader.commit(json.loads(stream.ends[-1]))
-    assert config_files.consumer_offsets(str(tmp_path)) == {("billing", "T"): {0: 4, 1: 4}}
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("billing", "T"): {0: 4, 1: 4}}
     assert sorted(one.name for one in path.parent.iterdir()) == ["consumerOffset.json"]
 
 
@@ -702,7 +703,7 @@ def test_a_stream_looks_again_at_a_store_that_does_not_come_to_rest(tmp_path, mo
     def refuse(ends):
         if len(refused) < looks:
             refused.append(ends)
-            raise StoreChanging(str(tmp_path), "its owner came, went or began anew")
+            raise StoreChanging(str(tmp_path), "its owner came, went or began again")
         return look(ends)
 
     monkeypatch.setattr(StreamEnds, "look", refuse)

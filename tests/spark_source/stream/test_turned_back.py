@@ -497,7 +497,7 @@ def test_a_query_that_is_to_fail_from_now_on_fails_and_keeps_what_is_known(store
     anew = made_anew(store, 30)
     assert stream.step() == 0
     strict.ends = stream.ends
-    with pytest.raises(DataLost, match="cut or made anew"):
+    with pytest.raises(DataLost, match="cut or made again"):
         strict.step()
     add_now(anew, 4)
     restart(stream)

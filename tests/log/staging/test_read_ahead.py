@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqstore.files.read_ahead import read_ahead
+from rmqstore.log.staging.read_ahead import read_ahead
 
 
 def _threads() -> list[str]:

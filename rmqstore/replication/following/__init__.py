@@ -1,0 +1,1 @@
+"""A store that follows a master: above the engine, which it opens."""

@@ -1,0 +1,112 @@
+"""A master as its replica asks it: by RocketMQ's remoting, or, of a store of ours, not at all."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.remoting import cluster
+from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient
+from rmqstore.remoting.cluster import BrokerSettings, Runtime
+
+_TABLES = (
+    cluster.GET_ALL_TOPIC_CONFIG,
+    cluster.GET_ALL_SUBSCRIPTION_GROUP,
+    cluster.GET_ALL_CONSUMER_OFFSET,
+    cluster.GET_ALL_DELAY_OFFSET,
+)
+
+
+class KnownMaster(Protocol):
+    """The things that a replica has to know of its master; any thread.  Raises Unreachable, Refused."""
+
+    @property
+    def address(self) -> str:
+        """Where it is asked, for people."""
+
+    def settings(self) -> BrokerSettings:
+        """Its names, where slaves attach, and how large its log files are."""
+
+    def present(self) -> Runtime | None:
+        """Where its log begins and ends now; None where it cannot be asked."""
+
+    def topics(self) -> dict[str, Any] | None:
+        """Its table of topics; None where it cannot be asked."""
+
+    def tables(self) -> dict[int, dict[str, Any]]:
+        """Its tables by the code that they are asked for with."""
+
+    def close(self) -> None:
+        """Ends the connection to it."""
+
+
+class Broker:
+    """A broker of RocketMQ's, which answers at its listen port; `find`, where given, says where that is now."""
+
+    def __init__(
+        self, address: str, access: Access = UNSIGNED, clock: Clock = SYSTEM_CLOCK,
+        find: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.address = address
+        self._access, self._clock, self._find = access, clock, find
+        self._client = RemotingClient(address, access, clock)
+        self._lock = threading.Lock()  # one question at a time
+
+    def settings(self) -> BrokerSettings:
+        """As KnownMaster; asks first where the broker is."""
+        with self._lock:
+            if self._find is not None:
+                self._go_to(self._find())
+            return cluster.settings(self._client)
+
+    def _go_to(self, address: str) -> None:
+        if address != self.address:
+            self._client.close()
+            self._client, self.address = RemotingClient(address, self._access, self._clock), address
+
+    def present(self) -> Runtime:
+        """As KnownMaster."""
+        with self._lock:
+            return cluster.runtime(self._client)
+
+    def topics(self) -> dict[str, Any]:
+        """As KnownMaster."""
+        with self._lock:
+            return cluster.table(self._client, cluster.GET_ALL_TOPIC_CONFIG)
+
+    def tables(self) -> dict[int, dict[str, Any]]:
+        """As KnownMaster."""
+        with self._lock:
+            return {code: cluster.table(self._client, code) for code in _TABLES}
+
+    def close(self) -> None:
+        """As KnownMaster."""
+        with self._lock:
+            self._client.close()
+
+
+class BareMaster:
+    """A master of which only the replication port is known, as a store of ours is.  Topics become known by their
+    messages: which have batch queues is not known at all.
+    """
+
+    def __init__(self, ha_address: str, log_file_size: int, broker_name: str = "default") -> None:
+        self.address = ha_address
+        self._settings = BrokerSettings(broker_name, "", ha_address, log_file_size, False, {})
+
+    def settings(self) -> BrokerSettings:
+        """As KnownMaster."""
+        return self._settings
+
+    def present(self) -> None:
+        """As KnownMaster."""
+
+    def topics(self) -> None:
+        """As KnownMaster."""
+
+    def tables(self) -> dict[int, dict[str, Any]]:
+        """As KnownMaster: none."""
+        return {}
+
+    def close(self) -> None:
+        """As KnownMaster."""

@@ -1,0 +1,64 @@
+"""config/replica.json: whose replica a directory is; RocketMQ passes it over."""
+
+import json
+from typing import Any, NamedTuple, Protocol
+
+from rmqstore.errors import Corrupt, Rejected
+from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.replace import replace_file
+from rmqstore.formats import broker_json
+from rmqstore.formats.names import CONFIG_ROOM
+
+_NAME = "replica.json"
+_SIZE_MAX = 64 * 1024
+
+
+class Origin(NamedTuple):
+    """The master that a replica belongs to, and where its log began when it was made."""
+
+    cluster: str
+    broker_name: str
+    log_start: int
+
+
+def read_origin(fs: FileSystem, root: str) -> Origin | None:
+    """Whose replica stands at `root`; None for what is none.  Raises Corrupt, OSError."""
+    path = join(root, CONFIG_ROOM, _NAME)
+    if not fs.exists(path):
+        return None
+    document: Any = broker_json.parse(fs.open(path).read(0, _SIZE_MAX))
+    values = (
+        [document.get(name) for name in ("cluster", "brokerName", "logStart")] if isinstance(document, dict) else []
+    )
+    match values:
+        case [str(cluster), str(broker_name), int(log_start)]:
+            return Origin(cluster, broker_name, log_start)
+    raise Corrupt(path, 0, "it does not say whose replica this is")
+
+
+def write_origin(fs: FileSystem, root: str, origin: Origin) -> None:
+    """Notes it, durably.  Raises OSError."""
+    fs.make_directories(join(root, CONFIG_ROOM))
+    text = json.dumps({"cluster": origin.cluster, "brokerName": origin.broker_name, "logStart": origin.log_start})
+    replace_file(fs, join(root, CONFIG_ROOM, _NAME), text.encode(), backup=False)
+
+
+class Named(Protocol):
+    """A broker by its names."""
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster's name."""
+
+    @property
+    def broker_name(self) -> str:
+        """Its own name."""
+
+
+def require_same(known: Named, found: Named, root: str) -> None:
+    """Raises Rejected unless the replica at `root`, which belongs to `known`, is this broker's."""
+    if (known.cluster, known.broker_name) != (found.cluster, found.broker_name):
+        raise Rejected(
+            f"{root} is a replica of {known.broker_name!r} in {known.cluster!r}, and this master is "
+            f"{found.broker_name!r} in {found.cluster!r}: give another directory"
+        )

@@ -1,0 +1,61 @@
+"""Single reads of a master's log over its replication port, and what stands in the way of a replica."""
+
+import socket
+from contextlib import suppress
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.remoting.cluster import BrokerSettings
+from rmqstore.replication.following.connection import connected
+from rmqstore.replication.following.session import ConnectionLost
+from rmqstore.replication.link.controller_wire import ControllerWire
+from rmqstore.replication.link.wire import PeerError, Send, UsualWire, Wire
+
+_PROBE_READ_SIZE = 256 * 1024
+_READ_S = 10.0
+
+
+def wire_of(broker: BrokerSettings) -> Wire:
+    """How a master is spoken to."""
+    return ControllerWire() if broker.is_controlled else UsualWire()
+
+
+class MasterLog:
+    """The log of a master, read by a connection each time: for looks at a few places."""
+
+    def __init__(self, broker: BrokerSettings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._broker, self._clock = broker, clock
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes [offset, offset + size), which the master must have.  Raises ConnectionLost."""
+        first = max(offset, 1)  # 0 would mean the newest file; byte 0 is a zero
+        address, wanted = self._broker.ha_address, size - (first - offset)
+        found = bytearray()
+        with connected(address) as connection:
+            try:
+                self._fetch(connection, first, wanted, found)
+            except OSError as error:
+                raise ConnectionLost(f"{address}: {error.strerror or error}") from None
+            except PeerError as error:
+                raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return bytes(first - offset) + bytes(found[:wanted])
+
+    def _fetch(self, connection: socket.socket, offset: int, size: int, found: bytearray) -> None:
+        wire, deadline_s = wire_of(self._broker), self._clock.monotonic_s() + _READ_S
+        connection.sendall(wire.first(offset))
+        while len(found) < size:
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise TimeoutError(f"offset {offset} of its log did not come within {_READ_S:g} s")
+            connection.settimeout(left_s)
+            data = connection.recv(_PROBE_READ_SIZE)
+            if not data:
+                raise ConnectionError("the master closed the connection")
+            for one in wire.read(data):
+                if isinstance(one, Send):
+                    connection.sendall(one.data)
+                elif one.data:
+                    if one.offset != offset + len(found):
+                        raise PeerError(f"offset {one.offset} came, and {offset + len(found)} was asked for")
+                    found += one.data

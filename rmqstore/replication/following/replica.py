@@ -1,0 +1,208 @@
+"""A store that follows a master: made or gone on with, and kept up until it is told to stop."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.config import StoreConfig
+from rmqstore.engine import Attached, Engine
+from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreError
+from rmqstore.files.filesystem import FileSystem, RealFileSystem
+from rmqstore.files.reading import StorePath
+from rmqstore.locks import Bell
+from rmqstore.remoting.cluster import BrokerSettings
+from rmqstore.replication.following.backoff import Backoff
+from rmqstore.replication.following.connection import connected, follow
+from rmqstore.replication.following.follower import Follower
+from rmqstore.replication.following.masters import KnownMaster
+from rmqstore.replication.following.note import require_same
+from rmqstore.replication.following.preparation import From, Preparation
+from rmqstore.replication.following.probe import MasterLog, wire_of
+from rmqstore.replication.following.realign import Parting, cut_log, parting
+from rmqstore.replication.following.session import SlaveSession
+from rmqstore.replication.following.state import Doing, ReplicaState
+from rmqstore.replication.following.tables import Tables
+from rmqstore.replication.link.slave_link import Phase
+from rmqstore.worker import Worker
+
+# Java: BrokerController, slaves ask for the tables every 10 s.
+_TABLES_S = 10.0
+
+
+class Replica:
+    """The store at `path`, which follows `master`.
+
+    A new one begins with the oldest message that the master has ("earliest"), with its newest file ("latest"), or is a
+    copy of the master's store that goes on from where it ends ("backup").  It is open from the moment it is made: as a
+    store that is open for writing, so that readers find a live one, but nothing can be put to it.  `settings` are
+    fields of its StoreConfig.
+
+    `run` follows until it is told to stop.  Raises Unreachable, Refused as the master answers; Rejected where
+    directory and master do not belong together; and what `open_store` raises.
+    """
+
+    def __init__(
+        self, path: StorePath, master: KnownMaster, *, start: From = "earliest",
+        settings: Mapping[str, Any] | None = None, clock: Clock = SYSTEM_CLOCK, fs: FileSystem | None = None,
+    ) -> None:  # fmt: skip
+        self.state = ReplicaState()
+        self._master, self._clock = master, clock
+        self._changing = threading.Lock()  # held while `state` is replaced
+        self._bell, self._is_stopping = Bell(), False
+        self._backoff = Backoff()
+        self._broker = master.settings()
+        present = master.present()
+        prepare = Preparation(self._broker, present, start)
+        attached = Attached(follows=f"{self._broker.broker_name} ({master.address})", prepare=prepare)
+        config = _config(self._broker, settings or {})
+        self._engine = Engine(path, config, clock, fs or RealFileSystem(), attached)
+        self._tables = Tables(self._engine, master)
+        self._follower = Follower(self._engine, self._tables.fetch_topics)
+        self._worker = Worker("tables", self._fetch_tables, self._tables_failed)
+        self._saw(master_end=None if present is None else present.log_end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self._engine.path
+
+    @property
+    def log_file_size(self) -> int:
+        """Bytes of each commitlog file."""
+        return self._engine.log.files.file_size
+
+    def run(self, until: Callable[[ReplicaState], bool] = lambda _: False) -> None:
+        """Follows the master, over as many connections as it takes, until `stop` or `until` say that it is enough; in
+        the caller's thread, once.
+
+        Raises LogsDiverged, ForeignRecord, DurabilityLost: nothing that a new connection mends.
+        """
+
+        def is_over() -> bool:
+            self._saw()
+            return self._is_stopping or until(self.state)
+
+        self._worker.start()
+        try:
+            while not is_over():
+                try:
+                    self._follow(is_over)
+                except DurabilityLost:
+                    raise
+                except NotNow as error:
+                    self._saw(phase="waiting", error=str(error))
+                    self._bell.wait(self._backoff.wait_s())
+        finally:
+            self._worker.stop()
+            self._saw(phase="stopped")
+
+    def stop(self) -> None:
+        """Ends `run` soon; any thread, also a signal's handler."""
+        self._is_stopping = True
+        self._bell.ring()
+
+    def parting(self) -> Parting:
+        """Where this log and the master's part; at its end where they do not.  Raises Rejected where they have nothing
+        in common, ConnectionLost, Unreachable, Refused."""
+        log, present = self._engine.log, self._master.present()
+        if present is None:
+            raise Rejected("where this master's log ends cannot be asked: give its listen port (--master)")
+        master = MasterLog(self._broker, self._clock)
+        bounds = (present.log_start, present.log_end)
+        return parting(log, log.marks.appended, master.read, bounds, log.files.file_size)
+
+    def finish(self, timeout_s: float = 60.0) -> None:
+        """Makes all that came readable, and takes the master's tables over as they are now; `run` has ended.
+
+        Raises as Store.flush, Unreachable, Refused.
+        """
+        self._engine.flush(timeout_s)
+        self._tables.fetch()
+
+    def close(self) -> None:
+        """Ends the store cleanly; `run` has ended by then.  Raises as Store.close."""
+        self._worker.stop()
+        self._master.close()
+        self._engine.close()
+
+    def _follow(self, is_over: Callable[[], bool]) -> None:
+        """One connection."""
+        self._saw(phase="connecting")
+        broker = self._master.settings()  # it may be another process by now, at other ports
+        require_same(self._broker, broker, self.path)
+        self._broker = broker
+        self._tables.fetch_topics()
+        connection = connected(broker.ha_address)
+        session = SlaveSession(self._follower, self._clock.monotonic_s(), wire_of(broker))
+
+        def looked() -> bool:
+            if session.link.phase is Phase.FOLLOWING:
+                self._backoff.again()
+                self._saw(phase="following", master_end=session.link.master_end, error="")
+            else:
+                self._saw(phase="comparing", master_end=session.link.master_end)
+            return is_over()
+
+        follow(connection, session, self._clock, looked, broker.ha_address)
+
+    def _fetch_tables(self) -> float:
+        try:
+            self._tables.fetch()
+            present = self._master.present()
+            self._saw(master_end=None if present is None else present.log_end, tables_error="")
+        except (StoreError, OSError) as failure:
+            self._saw(tables_error=f"the master's tables are not fetched: {failure}")
+        return _TABLES_S
+
+    def _tables_failed(self, name: str, failure: BaseException) -> None:
+        self._engine.reasons.append(f"the worker {name!r} ended: {failure!r}")
+
+    def _saw(
+        self, *, phase: Doing | None = None, master_end: int | None = None, error: str | None = None,
+        tables_error: str | None = None,
+    ) -> None:  # fmt: skip
+        log = self._engine.log
+        with self._changing:
+            before = self.state
+            self.state = replace(
+                before,
+                phase=phase or before.phase,
+                log_start=log.start,
+                log_end=log.marks.flushed,
+                master_end=before.master_end if master_end is None else max(master_end, before.master_end or 0),
+                newest_ms=log.newest_ms or None,
+                error=before.error if error is None else error,
+                tables_error=before.tables_error if tables_error is None else tables_error,
+            )
+
+
+def realign(path: StorePath, master: KnownMaster, *, may_cut: bool = False) -> Parting:
+    """Where the replica at `path` and its master part; what is to be cut is cut off, if it `may_cut`.
+
+    Afterwards the replica can follow again.  Raises as Replica and its `parting`.
+    """
+    with Replica(path, master) as replica:
+        found, file_size = replica.parting(), replica.log_file_size
+    if may_cut and found.cut_bytes:
+
+        def cut(fs: FileSystem, root: str) -> None:
+            cut_log(fs, root, found.offset, file_size)
+
+        config = StoreConfig(log_file_size=file_size)
+        attached = Attached(follows=master.address, prepare=cut)
+        Engine(path, config, SYSTEM_CLOCK, RealFileSystem(), attached).close()
+    return found
+
+
+def _config(broker: BrokerSettings, settings: Mapping[str, Any]) -> StoreConfig:
+    """That of the master as far as it decides what files look like; a store of its own otherwise."""
+    same: dict[str, Any] = {"log_file_size": broker.log_file_size, "broker_name": broker.broker_name}
+    return StoreConfig(**({**same, "cluster_name": broker.cluster} | dict(settings)))

@@ -1,0 +1,86 @@
+"""A connection of a slave without its socket: what comes goes to the follower, and what is to be sent comes out."""
+
+from collections.abc import Iterable
+
+from rmqstore.errors import NotNow, Rejected
+from rmqstore.replication.following.follower import Follower
+from rmqstore.replication.link.slave_link import (
+    ROCKETMQ_TIMING,
+    Append,
+    Decision,
+    Diverged,
+    Drop,
+    SlaveLink,
+    Timing,
+)
+from rmqstore.replication.link.wire import Send, Wire
+
+# Blocks are collected up to here before they are appended and synced together.
+_PORTION_SIZE = 4 * 1024 * 1024
+
+
+class ConnectionLost(NotNow):
+    """This connection has ended; another one may do better."""
+
+
+class LogsDiverged(Rejected):
+    """The master's log is another one than ours from `offset` on: nothing is taken from it."""
+
+    def __init__(self, offset: int, own_end: int, reason: str) -> None:
+        super().__init__(offset, own_end, reason)
+        self.offset, self.own_end, self.reason = offset, own_end, reason
+
+    def _line(self) -> str:
+        return (
+            f"the two logs are not the same from offset {self.offset} on ({self.reason}); ours ends at {self.own_end}: "
+            "`rmqstore replicate --realign` says what it would cut, and does it with --yes"
+        )
+
+
+class SlaveSession:
+    """One connection to a master, from its first report on; no socket, no clock.
+
+    Raises ConnectionLost where the connection is to be closed, LogsDiverged, and what the follower raises.
+    """
+
+    def __init__(
+        self, follower: Follower, now_s: float, wire: Wire | None = None, timing: Timing = ROCKETMQ_TIMING
+    ) -> None:
+        self._follower = follower
+        self.link = SlaveLink(follower.own_end(), now_s, timing, wire)
+        self._size = 0  # bytes taken and not appended
+
+    def begin(self) -> bytes:
+        """The bytes that are to be sent first."""
+        return self._carried_out(self.link.begin())
+
+    def received(self, data: bytes, now_s: float) -> bytes:
+        """Takes what came; what is to be sent."""
+        answer = self._carried_out(self.link.received(data, now_s))
+        return answer + self._appended(now_s) if self._size else answer
+
+    def tick(self, now_s: float) -> bytes:
+        """Time has passed; what is to be sent."""
+        return self._carried_out(self.link.tick(now_s))
+
+    def _carried_out(self, decisions: Iterable[Decision]) -> bytes:
+        sent = b""
+        for decision in decisions:
+            match decision:
+                case Send(data):
+                    sent += data
+                case Append(_, data):
+                    self._follower.take(data)
+                    self._size += len(data)
+                    if self._size >= _PORTION_SIZE:
+                        self._follower.append()
+                        self._size = 0
+                case Drop(reason):
+                    raise ConnectionLost(reason)
+                case Diverged(offset, reason):
+                    raise LogsDiverged(offset, self._follower.end, reason)
+        return sent
+
+    def _appended(self, now_s: float) -> bytes:
+        self._size = 0
+        return self._carried_out(self.link.durable(self._follower.append(), now_s))

@@ -1,0 +1,110 @@
+"""The bytes on RocketMQ's replication link (Java: DefaultHAClient, DefaultHAConnection); integers are big-endian.
+
+The slave sends reports, 8 bytes each: how far its log goes.  The first one asks where to begin, the later ones
+acknowledge.  The master sends blocks: 12 bytes of header, then bytes of its log as they are, cut anywhere but never
+across the end of a file.  A block without bytes is a heartbeat.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+REPORT = struct.Struct(">q")
+BLOCK_HEADER = struct.Struct(">qi")
+# Java's slave takes a block, header included, into a buffer of 4 MiB; masters send 32 KiB by default.
+BLOCK_SIZE_MAX = 4 * 1024 * 1024 - BLOCK_HEADER.size
+
+
+class PeerError(Exception):
+    """The peer sent what no peer sends; the connection is of no use any more."""
+
+
+class Block(NamedTuple):
+    """Bytes of the master's log, which begin at `offset` there; none in a heartbeat."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after the last of them."""
+        return self.offset + len(self.data)
+
+
+class Send(NamedTuple):
+    """Bytes for the peer."""
+
+    data: bytes
+
+
+class Wire(Protocol):
+    """How a slave and its master put things: RocketMQ has one way for most, and one for brokers under a controller."""
+
+    def first(self, offset: int) -> bytes:
+        """The slave's first bytes; it wants the log from `offset` on."""
+
+    def report(self, offset: int) -> bytes:
+        """That the slave has everything before `offset`."""
+
+    def read(self, data: bytes) -> Iterator[Block | Send]:
+        """Blocks out of the master's bytes, however they are cut, and what is to be answered; to be used up before the
+        next call.  Holds at most one block that is not whole.  Raises PeerError."""
+
+
+class UsualWire:
+    """Java: DefaultHAClient."""
+
+    def __init__(self) -> None:
+        self._reader = BlockReader()
+
+    def first(self, offset: int) -> bytes:
+        """A report: the master begins there."""
+        return REPORT.pack(offset)
+
+    def report(self, offset: int) -> bytes:
+        """8 bytes."""
+        return REPORT.pack(offset)
+
+    def read(self, data: bytes) -> Iterator[Block | Send]:
+        """As Wire."""
+        return self._reader.read(data)
+
+
+class BlockReader:
+    """Blocks out of a stream of bytes, however it is cut.  Holds at most one block that is not whole."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def read(self, data: bytes) -> Iterator[Block]:
+        """The blocks that are whole once `data` has come; to be used up before the next call.  Raises PeerError at a
+        header that cannot be one."""
+        held = self._held
+        held += data
+        position = 0
+        try:
+            while len(held) - position >= BLOCK_HEADER.size:
+                offset, size = BLOCK_HEADER.unpack_from(held, position)
+                if offset < 0 or not 0 <= size <= BLOCK_SIZE_MAX:
+                    raise PeerError(f"a block of {size} bytes at {offset}: 0 to {BLOCK_SIZE_MAX}, at 0 or later")
+                begin = position + BLOCK_HEADER.size
+                if len(held) - begin < size:
+                    break
+                position = begin + size
+                yield Block(offset, bytes(memoryview(held)[begin:position]))
+        finally:
+            del held[:position]
+
+
+class ReportReader:
+    """The newest report out of a stream of bytes, however it is cut: those before it do not matter any more."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def read(self, data: bytes) -> list[int]:
+        """All reports that are whole once `data` has come, oldest first."""
+        held = self._held + data
+        whole = len(held) - len(held) % REPORT.size
+        self._held = held[whole:]
+        return [offset for (offset,) in REPORT.iter_unpack(memoryview(held)[:whole])]

@@ -1,0 +1,248 @@
+"""Serving a log to slaves: one thread for all of them, one block under way for each, straight from file to socket."""
+
+import selectors
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rmqstore.clock import Clock
+from rmqstore.config import HaConfig
+from rmqstore.errors import NotNow, Rejected, StoreError
+from rmqstore.replication.link.master_link import Acknowledged, LogBounds, MasterLink, SendRegion
+from rmqstore.replication.link.slave_link import Drop
+from rmqstore.replication.serving.copies import Copies
+
+_READ_SIZE = 64 * 1024
+# So much goes to one slave before the others have their turn.
+_TURN_SIZE = 1024 * 1024
+# Connections that are taken in at a time, and that wait for it.
+_ACCEPT_COUNT, _BACKLOG = 64, 1024
+# How late house-keeping may come.
+_SELECT_S = 0.5
+# Whoever connects has so long to say what it wants; RocketMQ's slaves take up to 5 s.
+_FIRST_REPORT_S = 10.0
+
+
+class ServedLog(Protocol):
+    """The log as slaves get it."""
+
+    def bounds(self) -> LogBounds:
+        """The part that can be sent: what is on the own disk, so that no slave ever has what a power cut takes here."""
+
+    def sync(self) -> None:
+        """Makes more of it durable, if there is more.  Raises DurabilityLost."""
+
+    def send(self, connection: socket.socket, offset: int, size: int) -> int:
+        """Sends bytes of one file as far as the socket takes them; how many.  Raises BlockingIOError, OSError."""
+
+
+@dataclass(eq=False)
+class _Slave:
+    """One connection: what is known of it, and what of its present block is not sent yet."""
+
+    socket: socket.socket
+    address: str
+    link: MasterLink
+    since_s: float
+    header: bytes = b""
+    offset: int = 0
+    size: int = 0
+    events: int = field(default=selectors.EVENT_READ)
+
+
+class Master:
+    """Listens (see `address`) and serves `log` as `config` says; its `step` is a worker's.
+
+    At most `slaves_max` connections, each of which holds one block's header and no bytes of the log.  What slaves
+    acknowledge is told to `copies`.  Raises Rejected where it cannot listen.
+    """
+
+    def __init__(self, log: ServedLog, copies: Copies, clock: Clock, config: HaConfig) -> None:
+        self._log, self._copies, self._clock = log, copies, clock
+        self._slaves_max, self._whole_history = config.slaves_max, config.whole_history
+        self._slaves: set[_Slave] = set()
+        self._selector = selectors.DefaultSelector()
+        self._listening = _listening(config.place())
+        self.address = "{}:{}".format(*self._listening.getsockname()[:2])
+        self._waking, self._woken = socket.socketpair()
+        for each in (self._listening, self._waking, self._woken):
+            each.setblocking(False)
+        self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._hear)
+        self._is_rung = False
+
+    @property
+    def slaves(self) -> dict[str, int]:
+        """By address, how far each slave has acknowledged the log."""
+        return {slave.address: slave.link.acknowledged for slave in list(self._slaves)}
+
+    def wake(self) -> None:
+        """Says that the log has grown.  Cheap; any thread."""
+        if not self._is_rung:
+            self._is_rung = True
+            with suppress(OSError):
+                self._waking.send(b"\0")
+
+    def step(self) -> float:
+        """Serves whoever is ready, waiting for somebody for half a second at the most."""
+        for key, events in self._selector.select(_SELECT_S):
+            if isinstance(key.data, _Slave):
+                self._serve(key.data, events)
+            else:
+                key.data()
+        self._keep_house()
+        return 0
+
+    def close(self) -> None:
+        """Ends all connections; `step` is not called any more.  Once more does nothing."""
+        for slave in list(self._slaves):
+            self._drop(slave)
+        for each in (self._listening, self._waking, self._woken):
+            _end(each)
+        self._selector.close()
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(_READ_SIZE)
+        # After the read, which may take what rings meanwhile; before the look at the log, so that what comes later than
+        # that rings again.
+        self._is_rung = False
+        if self._slaves:
+            self._sync()
+        for slave in list(self._slaves):
+            self._send(slave)
+
+    def _sync(self) -> None:
+        with suppress(StoreError, OSError):  # those who put are told
+            self._log.sync()
+
+    def _accept(self) -> None:
+        """Takes in those who knock, some at a time: others want to be served as well."""
+        for _ in range(_ACCEPT_COUNT):
+            try:
+                connection, peer = self._listening.accept()
+            except OSError:
+                return  # nobody knocks, or has gone again; or there are no descriptors, and may be later
+            self._take_in(connection, f"{peer[0]}:{peer[1]}")
+
+    def _take_in(self, connection: socket.socket, address: str) -> None:
+        if len(self._slaves) >= self._slaves_max and not self._make_room():
+            connection.close()
+            return
+        connection.setblocking(False)
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        now_s = self._clock.monotonic_s()
+        link = MasterLink(now_s, whole_history=self._whole_history)
+        slave = _Slave(connection, address, link, now_s)
+        self._slaves.add(slave)
+        self._selector.register(connection, slave.events, slave)
+
+    def _make_room(self) -> bool:
+        """Lets the oldest connection go that has not said what it wants; False where all are slaves."""
+        silent = [slave for slave in self._slaves if slave.link.next is None]
+        if not silent:
+            return False
+        self._drop(min(silent, key=lambda slave: slave.since_s))
+        return True
+
+    def _serve(self, slave: _Slave, events: int) -> None:
+        if slave not in self._slaves:
+            return  # dropped a moment ago
+        if events & selectors.EVENT_READ and not self._received(slave):
+            return
+        self._send(slave)
+
+    def _received(self, slave: _Slave) -> bool:
+        """Reads what came; False if the slave is gone by that."""
+        try:
+            data = slave.socket.recv(_READ_SIZE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(slave)
+            return False
+        if slave.link.next is None:
+            self._sync()
+        for answer in slave.link.received(data, self._log.bounds(), self._clock.monotonic_s()):
+            match answer:
+                case Acknowledged(offset):
+                    self._copies.attached(slave, offset)
+                case Drop():
+                    self._drop(slave)
+                    return False
+        return True
+
+    def _send(self, slave: _Slave) -> None:
+        """Sends until the socket takes no more, nothing is left, or it is the others' turn."""
+        left = _TURN_SIZE
+        try:
+            while left > 0 and self._next_block(slave):
+                if slave.header:
+                    slave.header = slave.header[slave.socket.send(slave.header) :]
+                if not slave.header and slave.size:
+                    sent = self._log.send(slave.socket, slave.offset, slave.size)
+                    if not sent:
+                        raise ConnectionAbortedError("the log ends earlier than it did")
+                    slave.offset, slave.size, left = slave.offset + sent, slave.size - sent, left - sent
+            self._listen_to(slave, writing=left <= 0)
+        except BlockingIOError:
+            self._listen_to(slave, writing=True)
+        except (OSError, StoreError):
+            self._drop(slave)
+
+    def _next_block(self, slave: _Slave) -> bool:
+        """Whether something is to be sent: the rest of a block, or another one."""
+        if slave.header or slave.size:
+            return True
+        match slave.link.more(self._log.bounds(), self._clock.monotonic_s()):
+            case None:
+                return False
+            case Drop(reason):
+                raise NotNow(reason)
+            case SendRegion(header, offset, size):
+                slave.header, slave.offset, slave.size = header, offset, size
+            case heartbeat:
+                slave.header = heartbeat.data
+        return True
+
+    def _listen_to(self, slave: _Slave, *, writing: bool) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+        if events != slave.events:
+            slave.events = events
+            self._selector.modify(slave.socket, events, slave)
+
+    def _keep_house(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for slave in list(self._slaves):
+            is_mute = slave.link.next is None and now_s - slave.since_s >= _FIRST_REPORT_S
+            if is_mute or slave.link.tick(now_s):
+                self._drop(slave)
+            elif slave.events == selectors.EVENT_READ:
+                self._send(slave)  # a heartbeat, or what the rate held back
+
+    def _drop(self, slave: _Slave) -> None:
+        self._copies.gone(slave)
+        if slave in self._slaves:
+            self._slaves.discard(slave)
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(slave.socket)
+        _end(slave.socket)
+
+
+def _end(connection: socket.socket) -> None:
+    """Closes it for all who have it, a child made by fork as well."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+def _listening(place: tuple[str, int]) -> socket.socket:
+    host, port = place
+    try:
+        return socket.create_server(place, family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG)
+    except OSError as error:
+        raise Rejected(f"{host}:{port} cannot be listened to: {error.strerror or error}") from None

@@ -1,0 +1,70 @@
+"""Which directories a user means by the paths of stores, each store with the directories of its commitlog."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rmqstore.arguments import wrong_type
+from rmqstore.directory.listing import is_log_directory
+from rmqstore.errors import NotAStore, Rejected
+from rmqstore.files.disk import ReadableDisk
+from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
+from rmqstore.snapshot.survey.extents import find_log_files, refuse_unread_layouts
+
+# A store, or a store and the directories of its commitlog that lie elsewhere.
+StorePaths = StorePath | Sequence[StorePath]
+Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
+
+
+class StoreDirectories(NamedTuple):
+    """One store: its broker's name where one is given, its directory, and its log directories elsewhere, absolute."""
+
+    broker_name: str | None
+    root: str
+    logs: tuple[str, ...]
+
+
+def require_stores(paths: Paths, disk: ReadableDisk = LOCAL) -> None:
+    """Looks whether `paths`, as `open_snapshot` takes them, are stores that can be opened; reads directories only.
+
+    Raises NotAStore, UnsupportedLayout, Rejected.
+    """
+    for _, root, logs in store_directories(disk, paths):
+        refuse_unread_layouts(disk, root, find_log_files(disk, root, logs))
+
+
+def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories]:
+    """The directories of each store in `paths`, which take the shapes of `open_snapshot`.  Raises NotAStore,
+    Rejected.
+    """
+    if not hasattr(disk, "entries"):
+        raise wrong_type("disk", disk, "a rmqstore.files.disk.ReadableDisk")
+    if isinstance(paths, Mapping):
+        named: list[tuple[str | None, StorePaths]] = list(paths.items())
+    else:
+        named = [(None, path) for path in path_list(paths)]
+    if not named:
+        raise Rejected("no store given: name at least one directory")
+    found: list[StoreDirectories] = []
+    for name, given in named:
+        if not path_list(given):
+            raise Rejected(f"no directory given for the store {name or len(found)}: name it")
+        first, *logs = path_list(given)
+        if name is None and found and not logs and is_log_directory(disk, canonical_path(first)):
+            owner, path, before = found.pop()
+            found.append(StoreDirectories(owner, path, (*before, canonical_path(first))))
+            continue
+        for log in map(canonical_path, logs):
+            if not disk.is_directory(log):
+                raise NotAStore(log, "is not a directory; give those of storePathCommitLog, after the store's own")
+        found.append(StoreDirectories(name, canonical_path(first), tuple(map(canonical_path, logs))))
+    _refuse_one_store_twice(disk, [store.root for store in found])
+    return found
+
+
+def _refuse_one_store_twice(disk: ReadableDisk, paths: Sequence[str]) -> None:
+    """Raises Rejected for two names of one directory: each message would come twice."""
+    by_place: dict[str, str] = {}
+    for path in paths:
+        before = by_place.setdefault(disk.real_path(path), path)
+        if before is not path:
+            raise Rejected(f"{path} is the same directory as {before}, so that each message would come twice")

@@ -1,0 +1,46 @@
+"""A disk that fails at any question of a reader takes no message away and makes none up.
+
+Of a reader that asks very often some questions fail, evenly spread; all of them in `make crash`.
+"""
+
+import pytest
+
+from rmqstore.errors import StoreError
+from rmqstore.files.disk import ReadableDisk
+from rmqstore.snapshot import open_snapshot
+from tests.crash.sweep import ROUNDS
+from tests.log.recovering import ROOT
+from tests.snapshot.read_disk import DOORS, QUESTIONS, ReadDisk, small_disk
+
+pytestmark = pytest.mark.crash
+
+_PLACES_MAX = 100
+
+
+def failure_of(door: str, disk: ReadableDisk, whole: object) -> Exception | None:
+    """The error with which a door ends on a disk that fails; None where it answers, which must be the whole answer."""
+    try:
+        answer = DOORS[door](disk, ROOT)
+    except (OSError, StoreError) as error:
+        return error
+    assert answer == whole
+    return None
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("is_killed", "forever"), [(True, False), (False, True)])
+def test_a_disk_that_fails_is_told_with_the_file(door: str, is_killed: bool, forever: bool) -> None:
+    memory = small_disk(is_killed=is_killed)
+    counting = ReadDisk(memory)
+    open_snapshot(ROOT, disk=counting)
+    first = 1 if door not in QUESTIONS or door == "queues" else counting.count  # opening is the same for all questions
+    counting = ReadDisk(memory)
+    whole = DOORS[door](counting, ROOT)
+    failures, step = 0, -(-(counting.count - first + 1) // _PLACES_MAX) if ROUNDS == 1 else 1
+    for at in range(first, counting.count + 1, step):
+        disk = ReadDisk(memory, at, forever=forever)
+        error = failure_of(door, disk, whole)
+        failures += error is not None
+        assert error is None or ROOT in str(error), at
+        assert disk.open_count == 0, at
+    assert failures

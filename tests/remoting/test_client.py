@@ -1,0 +1,221 @@
+"""Questions to peers that answer, refuse, are slow, fall silent, or are no peers at all."""
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from rmqstore.errors import Rejected
+from rmqstore.remoting import cluster
+from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
+from rmqstore.remoting.command import BadFrame, Command, CommandReader
+from rmqstore.remoting.signing import Credentials
+
+QUICK = Access(timeout_s=0.3)
+Answer = Callable[[socket.socket, Command], None]
+
+
+@contextmanager
+def peer(answer: Answer) -> Iterator[str]:
+    """A peer on loopback that handles each request by `answer`; its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    open_ones: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        reader = CommandReader()
+        try:
+            while data := connection.recv(4096):
+                for command in reader.read(data):
+                    answer(connection, command)
+        except (OSError, BadFrame):
+            connection.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            open_ones.append(connection)
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield "{}:{}".format(*listening.getsockname())
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        for connection in open_ones:
+            connection.close()
+        thread.join()
+
+
+def saying(body: bytes = b"", code: int = 0, remark: str = "") -> Answer:
+    def answer(connection: socket.socket, command: Command) -> None:
+        connection.sendall(Command(code, command.opaque, {}, body, remark, is_answer=True).encode())
+
+    return answer
+
+
+def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:
+    def answer(connection: socket.socket, command: Command) -> None:
+        for other in (
+            Command(0, command.opaque + 7, {}, b"another's", is_answer=True),
+            Command(40, command.opaque, {}, b"a request of the broker's"),
+            Command(0, command.opaque, {}, b"mine", is_answer=True),
+        ):
+            connection.sendall(other.encode())
+
+    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+        assert [client.ask(1).body for _ in range(3)] == [b"mine"] * 3
+
+
+def test_a_refusal_has_the_peers_words() -> None:
+    with (
+        peer(saying(code=16, remark="no permission\nat java.lang…")) as address,
+        RemotingClient(address) as client,
+        pytest.raises(Refused) as refusal,
+    ):
+        client.ask(21)
+    assert str(refusal.value) == f"{address} refused it with code 16: no permission"
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_peer_that_fails_or_is_busy_may_answer_later(code: int) -> None:
+    with (
+        peer(saying(code=code, remark="NoSuchElementException")) as address,
+        RemotingClient(address) as client,
+        pytest.raises(Unreachable, match=f"code {code}: NoSuchElementException"),
+    ):
+        client.ask(28)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda connection, _: connection.close(), "closed the connection"),
+        (lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak RocketMQ's"),
+        (lambda connection, _: connection.sendall(struct.pack(">ii", 2**31 - 1, 5)), "does not speak RocketMQ's"),
+        (lambda _connection, _: None, "no answer within 0.3 s"),
+        (lambda connection, _: connection.sendall(b"\0"), "no answer within 0.3 s"),
+    ],
+    ids=["closes", "http", "absurd size", "silent", "half"],
+)
+def test_a_peer_that_does_not_answer_is_unreachable(answer: Answer, words: str) -> None:
+    with peer(answer) as address, RemotingClient(address, QUICK) as client, pytest.raises(Unreachable, match=words):
+        client.ask(1)
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_question() -> None:
+    held: list[tuple[socket.socket, Command]] = []
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        if not held:
+            held.append((connection, command))
+            return
+        saying(b"second")(connection, command)
+
+    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+        with pytest.raises(Unreachable):
+            client.ask(1)
+        assert client.ask(2).body == b"second"
+
+
+def test_bytes_that_drip_in_are_not_waited_for_longer_than_was_said() -> None:
+    stop = threading.Event()
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        for byte in Command(0, command.opaque, {}, b"x" * 500, is_answer=True).encode():
+            connection.sendall(bytes([byte]))
+            if stop.wait(0.02):
+                return
+
+    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+        with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
+            client.ask(1)
+        stop.set()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with RemotingClient(f"127.0.0.1:{port}", QUICK) as client, pytest.raises(Unreachable, match="Connection refused"):
+        client.ask(1)
+
+
+def test_tls_with_a_peer_that_has_none_says_so() -> None:
+    access = Access(timeout_s=1.0, tls=ssl.create_default_context())
+    with (
+        peer(lambda connection, _: connection.close()) as address,
+        RemotingClient(address, access) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.ask(1)
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "host:-1", "host:²"])
+def test_an_address_is_host_and_port(address: str) -> None:
+    with pytest.raises(Rejected, match="host:port"):
+        host_and_port(address)
+
+
+def test_an_address_may_be_ipv6() -> None:
+    assert host_and_port("[::1]:9876") == ("::1", 9876)
+
+
+def test_a_signed_request_names_its_sender_and_never_the_secret() -> None:
+    seen: list[Command] = []
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        seen.append(command)
+        saying()(connection, command)
+
+    credentials = Credentials("rocketmq", "12345678")
+    with peer(answer) as address, RemotingClient(address, Access(credentials=credentials)) as client:
+        client.ask(21, {"topic": "T"}, b"body")
+    assert seen[0].fields["AccessKey"] == "rocketmq"
+    assert "12345678" not in str(seen[0])
+    assert "12345678" not in repr(credentials)
+    assert set(seen[0].fields) == {"AccessKey", "Signature", "topic"}
+
+
+BROKERS = b"""{"brokerAddrTable":{"b":{"brokerAddrs":{0:"127.0.0.1:1",1:"127.0.0.1:2"},"brokerName":"b","cluster":"C"},
+"a":{"brokerAddrs":{0:"127.0.0.1:3"},"brokerName":"a","cluster":"C"},
+"slave-only":{"brokerAddrs":{1:"127.0.0.1:4"},"brokerName":"s","cluster":"C"}},"clusterAddrTable":{"C":["a","b"]}}"""
+
+
+def test_the_masters_of_a_cluster_are_those_with_id_0() -> None:
+    with peer(saying(BROKERS)) as address:
+        found = cluster.masters(f"127.0.0.1:1; {address}", QUICK)
+    assert [(one.broker_name, one.address) for one in found] == [("a", "127.0.0.1:3"), ("b", "127.0.0.1:1")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b'{"brokerAddrTable":3}', b"{" * 200, b'{"brokerAddrTable":{"a":3}}'],
+)
+def test_a_name_server_that_lies_is_unreachable_or_lists_nobody(body: bytes) -> None:
+    with peer(saying(body)) as address, suppress(Unreachable):
+        assert cluster.masters(address, QUICK) == []
+
+
+@pytest.mark.parametrize("value", ["-5", "x", "", "99999999999999999999", "9" * 400, "²"])
+def test_a_broker_whose_numbers_are_none_is_unreachable(value: str) -> None:
+    body = b'{"table":{"commitLogMinOffset":"%s","commitLogMaxOffset":"7"}}' % value.encode()
+    with (
+        peer(saying(body)) as address,
+        RemotingClient(address, QUICK) as client,
+        pytest.raises(Unreachable, match="commitLogMinOffset"),
+    ):
+        cluster.runtime(client)
+
+
+def test_a_broker_without_a_log_file_has_a_log_that_begins_at_0() -> None:
+    body = b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'
+    with peer(saying(body)) as address, RemotingClient(address, QUICK) as client:
+        assert cluster.runtime(client)[:2] == (0, 0)

@@ -1,0 +1,177 @@
+"""Replicas of a master of ours over loopback: what they end with, what they go on with, and what they refuse."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import Message, StoreConfig, open_snapshot
+from rmqstore.config import HaConfig
+from rmqstore.errors import NotAStore, Rejected, StoreInUse
+from rmqstore.message import PutStatus
+from rmqstore.replication.following.masters import BareMaster
+from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.following.session import LogsDiverged
+from rmqstore.replication.following.state import ReplicaState
+from tests.engine_of import engine_of
+
+FILE_SIZE = 16_384
+
+
+def opened(root: Path, **ha: object) -> rmqstore.Store:
+    serving = HaConfig(listen="127.0.0.1:0", **ha)  # type: ignore[arg-type]
+    return rmqstore.open_store(root, StoreConfig(log_file_size=FILE_SIZE, queue_file_size=2000, ha=serving))
+
+
+def put(store: rmqstore.Store, count: int, mark: str = "a") -> None:
+    for number in range(count):
+        assert store.put(Message("orders", f"{mark}{number}".encode() * 20, queue_id=number % 3, tags=mark)).is_stored
+    store.flush()
+
+
+def replica_of(store: rmqstore.Store, root: Path, name: str = "default", file_size: int = FILE_SIZE) -> Replica:
+    assert store.ha_address is not None
+    return Replica(root, BareMaster(store.ha_address, file_size, name))
+
+
+def catch_up(replica: Replica, store: rmqstore.Store) -> None:
+    end = store.statistics().gauges.log_max_offset
+    replica.run(lambda state: state.phase == "following" and state.log_end >= end)
+    replica.finish()
+
+
+def log_of(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+def bodies(root: Path) -> list[bytes]:
+    return sorted(open_snapshot(root).scan().read_all()["body"].to_pylist())
+
+
+@contextmanager
+def following(replica: Replica) -> Iterator[None]:
+    """It follows in a thread meanwhile."""
+    thread = threading.Thread(target=replica.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        replica.stop()
+        thread.join()
+
+
+def test_it_has_the_masters_log_and_goes_on_with_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        for count, mark in ((200, "a"), (1, "b"), (300, "c")):
+            put(master, count, mark)
+            with replica_of(master, tmp_path / "r") as replica:
+                catch_up(replica, master)
+                assert replica.state.behind_bytes == 0
+            end = master.statistics().gauges.log_max_offset
+            assert end > FILE_SIZE
+            assert log_of(tmp_path / "r")[:end] == log_of(tmp_path / "m")[:end]
+            assert bodies(tmp_path / "r") == bodies(tmp_path / "m")
+            assert not (tmp_path / "r" / "abort").exists()
+
+
+def test_a_replica_that_ended_without_warning_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        put(master, 200)
+        replica = replica_of(master, tmp_path / "r")
+        catch_up(replica, master)
+        engine_of(replica).abandon()
+        put(master, 100, "b")
+        with replica_of(master, tmp_path / "r") as again:
+            catch_up(again, master)
+        assert bodies(tmp_path / "r") == bodies(tmp_path / "m")
+
+
+def test_a_reader_sees_what_the_master_stored_a_moment_ago(tmp_path: Path) -> None:
+    with opened(tmp_path / "m", in_sync_replicas=2) as master, replica_of(master, tmp_path / "r") as replica:
+        assert master.put(Message("orders", b"early")).status is PutStatus.SLAVE_NOT_AVAILABLE
+        count = 1
+        with following(replica):
+            while master.put(Message("orders", b"is it there?")).status is not PutStatus.PUT_OK:
+                count += 1
+            for number in range(50):
+                assert master.put(Message("orders", b"%d" % number)).status is PutStatus.PUT_OK
+            assert engine_of(replica).log.marks.flushed == master.statistics().gauges.log_max_offset
+        assert len(bodies(tmp_path / "r")) == count + 1 + 50
+
+
+def test_nothing_can_be_put_to_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master, replica_of(master, tmp_path / "r") as replica:
+        answer = engine_of(replica).put(Message("orders", b"x"))
+        assert answer.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "put it there" in answer.reason
+
+
+def test_a_second_replica_into_one_directory_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master, replica_of(master, tmp_path / "r"), pytest.raises(StoreInUse):
+        replica_of(master, tmp_path / "r")
+
+
+def test_another_brokers_replica_is_refused_with_both_names(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        replica_of(master, tmp_path / "r", "broker-a").close()
+        with pytest.raises(Rejected, match=r"a replica of 'broker-a' .* this master is 'broker-b'"):
+            replica_of(master, tmp_path / "r", "broker-b")
+
+
+def test_a_store_that_is_no_replica_is_left_as_it_is(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as store:
+        put(store, 10)
+    before = {path: path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    with opened(tmp_path / "m") as master, pytest.raises(Rejected, match="--from backup"):
+        replica_of(master, tmp_path / "s")
+    after = {path: path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_directory_of_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
+    with opened(tmp_path / "m") as master, pytest.raises(NotAStore):
+        replica_of(master, tmp_path / "photos")
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_a_replica_with_files_of_another_size_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        put(master, 10)
+        with replica_of(master, tmp_path / "r") as replica:
+            catch_up(replica, master)
+        with pytest.raises(Rejected, match=f"files of {FILE_SIZE} bytes, and the master's have {2 * FILE_SIZE}"):
+            replica_of(master, tmp_path / "r", file_size=2 * FILE_SIZE)
+
+
+@pytest.mark.parametrize(("count", "mark"), [(100, "other"), (5, "other"), (50, "a")])
+def test_a_master_that_was_set_up_again_is_told_by_its_bytes(tmp_path: Path, count: int, mark: str) -> None:
+    with opened(tmp_path / "m") as master:
+        put(master, 50)
+        with replica_of(master, tmp_path / "r") as replica:
+            catch_up(replica, master)
+    before = log_of(tmp_path / "r")
+    with opened(tmp_path / "new") as master:
+        put(master, count, mark)
+        with replica_of(master, tmp_path / "r") as replica, pytest.raises(LogsDiverged):
+            replica.run()
+    assert log_of(tmp_path / "r") == before
+
+
+def test_a_master_that_is_not_there_is_waited_for_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        address = master.ha_address
+    assert address is not None
+    with Replica(tmp_path / "r", BareMaster(address, FILE_SIZE)) as replica:
+        seen: list[ReplicaState] = []
+
+        def until(state: ReplicaState) -> bool:
+            seen.append(state)
+            return state.phase == "waiting"
+
+        replica.run(until)
+        assert "Connection refused" in replica.state.error

@@ -1,0 +1,157 @@
+"""The slave's side of a connection: what it takes, what it acknowledges, and when it lets go."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqstore.replication.link.slave_link import Append, Diverged, Drop, OwnEnd, Phase, SlaveLink
+from rmqstore.replication.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
+
+LOG = bytes(range(256)) * 8
+EMPTY = OwnEnd(0)
+
+
+def block(offset: int, data: bytes) -> bytes:
+    return BLOCK_HEADER.pack(offset, len(data)) + data
+
+
+def begun(own: OwnEnd) -> tuple[SlaveLink, int]:
+    """A link that has asked, and what it asked for."""
+    link = SlaveLink(own, now_s=0.0)
+    (first,) = link.begin()
+    assert isinstance(first, Send)
+    return link, REPORT.unpack(first.data)[0]
+
+
+def received(link: SlaveLink, data: bytes, now_s: float = 0.1) -> list[object]:
+    return list(link.received(data, now_s))
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        (EMPTY, 1),
+        (OwnEnd(4096), 4096),
+        (OwnEnd(None), 0),
+        (OwnEnd(0, LOG[:100]), 1),
+        (OwnEnd(500, LOG[500:600]), 500),
+    ],
+    ids=["the whole log", "from where the master's begins", "the newest file", "all compared", "the end compared"],
+)
+def test_the_first_report_asks_for_what_is_to_be_sent(own: OwnEnd, asked: int) -> None:
+    assert begun(own)[1] == asked
+
+
+def test_the_first_byte_of_a_whole_log_is_not_sent_and_is_zero() -> None:
+    link, _ = begun(EMPTY)
+    assert received(link, block(1, b"abc")) == [Append(0, b"\0abc")]
+    assert received(link, block(4, b"d")) == [Append(4, b"d")]
+
+
+def test_the_newest_file_begins_wherever_the_master_says() -> None:
+    link, _ = begun(OwnEnd(None))
+    assert received(link, block(8192, b"ab")) == [Append(8192, b"ab")]
+    assert received(link, block(8194, b"c")) == [Append(8194, b"c")]
+
+
+@given(
+    st.integers(0, 300), st.integers(0, 300), st.lists(st.integers(0, 90), max_size=12), st.lists(st.integers(1, 40))
+)
+def test_however_it_is_cut_what_is_appended_is_the_rest_of_the_masters_log(
+    compared_from: int, own_size: int, blocks: list[int], reads: list[int]
+) -> None:
+    own_end = compared_from + own_size
+    link, asked = begun(OwnEnd(compared_from, LOG[compared_from:own_end]))
+    stream, offset = b"", asked
+    for size in blocks:
+        stream += block(offset, LOG[offset : offset + size]) if size else b""
+        offset += size
+    got, position, appended = list[object](), 0, b""
+    for size in [*reads, len(stream)]:
+        got += received(link, stream[position : position + size])
+        position += size
+    begin = own_end
+    for one in got:
+        assert isinstance(one, Append)
+        assert one.offset == begin + len(appended)
+        appended += one.data
+    assert appended == (LOG[own_end : max(offset, own_end)] if offset > asked else b"")
+
+
+@pytest.mark.parametrize("place", [600, 633, 699])
+def test_other_bytes_at_the_own_end_are_found_before_anything_is_appended(place: int) -> None:
+    link, _ = begun(OwnEnd(600, LOG[600:700]))
+    theirs = bytearray(LOG[600:800])
+    theirs[place - 600] ^= 1
+    (found,) = received(link, block(600, bytes(theirs)))
+    assert isinstance(found, Diverged)
+    assert found.offset == place
+    assert link.phase is Phase.OVER
+    assert received(link, block(800, b"x")) == []
+
+
+def test_a_master_whose_log_ends_before_ours_is_told_by_its_heartbeat() -> None:
+    link, _ = begun(OwnEnd(600, LOG[600:700]))
+    assert received(link, block(600, LOG[600:650])) == []
+    (found,) = received(link, block(650, b""))
+    assert found == Diverged(650, "the master has nothing from there on, and our log ends at 700")
+
+
+@pytest.mark.parametrize("offset", [0, 99, 101, 2**62])
+def test_a_block_that_does_not_follow_is_not_taken(offset: int) -> None:
+    link, _ = begun(OwnEnd(100))
+    (found,) = received(link, block(offset, b"abc") + block(100, b"abc"))
+    assert found == Drop(f"the master sent offset {offset}, and 100 comes next")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [(-1, 0), (100, -1), (100, -12), (100, BLOCK_SIZE_MAX + 1), (100, 2**31 - 1), (-(2**63), 5)],
+    ids=str,
+)
+def test_a_header_that_no_master_sends_ends_the_connection(header: tuple[int, int]) -> None:
+    link, _ = begun(OwnEnd(100))
+    (found,) = received(link, BLOCK_HEADER.pack(*header) + b"x" * 64)
+    assert isinstance(found, Drop)
+    assert str(header[1]) in found.reason
+
+
+def test_only_what_is_durable_is_acknowledged_and_once() -> None:
+    link, _ = begun(OwnEnd(100))
+    assert link.durable(100, 0.2) == []
+    received(link, block(100, b"abcdef"))
+    assert link.durable(103, 0.3) == [Send(REPORT.pack(103))]
+    assert link.durable(103, 0.4) == []
+    assert link.tick(5.2) == []
+    assert link.tick(5.3) == [Send(REPORT.pack(103))]
+
+
+def test_while_the_ends_are_compared_nothing_is_acknowledged() -> None:
+    link, _ = begun(OwnEnd(600, LOG[600:700]))
+    received(link, block(600, LOG[600:650]))
+    assert link.durable(700, 0.3) == []
+    received(link, block(650, LOG[650:700]))
+    assert link.durable(700, 0.3) == [Send(REPORT.pack(700))]
+
+
+def test_a_master_that_falls_silent_is_left() -> None:
+    link, _ = begun(OwnEnd(100))
+    received(link, block(100, b"abc"), 1.0)
+    assert [type(one) for one in link.tick(20.9)] == [Send]
+    assert link.tick(21.0) == [Drop("nothing came from the master for 20 s")]
+    assert link.tick(60.0) == []
+
+
+def test_a_master_that_never_says_anything_is_left_with_what_may_be_wrong() -> None:
+    link, _ = begun(OwnEnd(600, LOG[600:700]))
+    (found,) = link.tick(20.0)
+    assert isinstance(found, Drop)
+    assert "its log ends before offset 600, or begins after it" in found.reason
+
+
+def test_it_wakes_for_its_heartbeat_and_for_silence() -> None:
+    link, _ = begun(OwnEnd(100))
+    assert link.wakes_at_s == 5.0
+    for now_s in (5.0, 10.0, 15.0):
+        link.tick(now_s)
+    assert link.wakes_at_s == 20.0

@@ -1,0 +1,222 @@
+"""Peers that send garbage, half a report, nothing, or come by the thousand: a master of ours stays small, and its slave
+follows meanwhile.
+"""
+
+import os
+import random
+import resource
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import Message, StoreConfig
+from rmqstore.config import HaConfig
+from rmqstore.errors import Rejected
+from rmqstore.message import PutStatus
+from rmqstore.replication.following.masters import BareMaster
+from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.serving.log_for_slaves import LogForSlaves
+from tests.engine_of import engine_of
+
+SLAVES_MAX = 16
+# A put waits for the healthy slave; the goal is that it lags less than this, whoever else comes.
+LAG_MAX_S = 2.0
+
+
+@contextmanager
+def pair(root: Path) -> Iterator[tuple[rmqstore.Store, tuple[str, int]]]:
+    """A master of ours whose puts wait for a slave that follows it; and where it listens."""
+    serving = HaConfig(listen="127.0.0.1:0", in_sync_replicas=2, slave_timeout_ms=10_000, slaves_max=SLAVES_MAX)
+    with rmqstore.open_store(root / "m", StoreConfig(log_file_size=1 << 20, ha=serving)) as store:
+        assert store.ha_address is not None
+        host, _, port = store.ha_address.rpartition(":")
+        with Replica(root / "r", BareMaster(store.ha_address, 1 << 20)) as replica:
+            thread = threading.Thread(target=replica.run)
+            thread.start()
+            try:
+                while store.put(Message("t", b"first")).status is not PutStatus.PUT_OK:
+                    pass
+                yield store, (host, int(port))
+            finally:
+                replica.stop()
+                thread.join()
+
+
+def slowest_put_s(store: rmqstore.Store, count: int = 20) -> float:
+    """How long the slowest of some puts waited for the slave."""
+    times = []
+    for number in range(count):
+        began_s = time.monotonic()
+        assert store.put(Message("t", b"%d" % number)).status is PutStatus.PUT_OK
+        times.append(time.monotonic() - began_s)
+    return max(times)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def garbage(chance: random.Random) -> bytes:
+    """What a stranger may send first."""
+    return chance.choice(
+        (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\0" * 7,
+            struct.pack(">q", 2**62),
+            struct.pack(">q", -(2**63)),
+            struct.pack(">qq", 1, 2**62),
+            chance.randbytes(chance.randint(1, 4000)),
+        )
+    )
+
+
+def test_ten_thousand_connections_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pair(tmp_path) as (store, place):
+        slowest_put_s(store)
+        threads, before, began_kib = threading.active_count(), descriptors(), _peak_kib()
+        chance, slowest_s = random.Random(19), 0.0
+        for number in range(10_000):
+            with socket.socket() as peer, suppress(OSError):
+                peer.connect(place)
+                if number % 2:
+                    peer.sendall(garbage(chance))
+            if number % 1000 == 0:
+                slowest_s = max(slowest_s, slowest_put_s(store, 5))
+        slowest_s = max(slowest_s, slowest_put_s(store))
+        grown_kib = _peak_kib() - began_kib
+        with capsys.disabled():
+            sys.stdout.write(
+                f"\n10,000 peers: slowest put {slowest_s * 1000:.0f} ms, {grown_kib} KiB more at the peak\n"
+            )
+        assert slowest_s < LAG_MAX_S
+        assert grown_kib < 32 * 1024
+        assert threading.active_count() == threads
+        assert descriptors() <= before + SLAVES_MAX + 8  # log files that were opened meanwhile
+        assert len(store.slaves()) <= SLAVES_MAX
+
+
+def test_silent_peers_take_no_slaves_place(tmp_path: Path) -> None:
+    with pair(tmp_path) as (store, place):
+        before = descriptors()
+        silent = [socket.create_connection(place) for _ in range(100)]
+        try:
+            assert slowest_put_s(store) < LAG_MAX_S
+            assert len(store.slaves()) <= SLAVES_MAX
+            assert descriptors() <= before + len(silent) + SLAVES_MAX + 8
+            assert store.ha_address is not None
+            with Replica(tmp_path / "second", BareMaster(store.ha_address, 1 << 20)) as late:
+                end = store.statistics().gauges.log_max_offset
+                late.run(lambda state: state.phase == "following" and state.log_end >= end)
+        finally:
+            for peer in silent:
+                peer.close()
+
+
+def test_a_slave_that_reads_nothing_holds_no_more_than_its_sockets_buffer(tmp_path: Path) -> None:
+    with pair(tmp_path) as (store, place), socket.create_connection(place) as deaf:
+        deaf.sendall(struct.pack(">q", 1))
+        began_kib = _peak_kib()
+        for _ in range(40):
+            store.put(Message("t", b"x" * 1_000_000))
+        assert slowest_put_s(store) < LAG_MAX_S
+        assert _peak_kib() - began_kib < 64 * 1024
+
+
+def test_a_slave_that_is_overtaken_by_retention_ends_alone(tmp_path: Path) -> None:
+    """The file of its present block is deleted: its connection ends, and the store takes messages as before."""
+    serving = HaConfig(listen="127.0.0.1:0")
+    with rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=serving)) as store:
+        assert store.ha_address is not None
+        host, _, port = store.ha_address.rpartition(":")
+        for _ in range(300):
+            store.put(Message("t", b"x" * 50_000))
+        store.flush()
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(struct.pack(">q", 1))
+            assert slow.recv(1)
+            store.clean(any_age=True)
+            while store.clean(any_age=True).log_files:
+                pass
+            came = 1
+            with socket.socket() as other, pytest.raises(OSError, match="retention"):
+                LogForSlaves(engine_of(store).log).send(other, 0, 100)
+            while data := slow.recv(1 << 20):
+                came += len(data)
+            assert came < store.statistics().gauges.log_max_offset
+        assert store.health().is_writable, store.health().reasons
+        assert store.put(Message("t", b"y")).status is PutStatus.PUT_OK
+
+
+def test_a_port_that_is_taken_leaves_no_store_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        serving = HaConfig(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(Rejected, match="cannot be listened to: Address already in use"):
+            rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=serving))
+        with rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16)) as store:
+            assert store.ha_address is None
+    assert store.ha_address is None
+    for _ in range(2):  # and a port is free again as soon as its store is closed
+        with rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=serving)) as store:
+            assert store.ha_address == serving.listen
+        assert store.ha_address == serving.listen  # asked of a store that is closed
+
+
+def test_a_child_made_by_fork_keeps_neither_the_port_nor_a_slave(tmp_path: Path) -> None:
+    """It inherits the sockets, and lives on: closing the store ends them all the same."""
+    serving = HaConfig(listen="127.0.0.1:0")
+    store = rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=serving))
+    assert store.ha_address is not None
+    host, _, port = store.ha_address.rpartition(":")
+    store.put(Message("t", b"x"))
+    with socket.create_connection((host, int(port)), timeout=20) as slave:
+        slave.sendall(struct.pack(">q", 1))
+        assert slave.recv(1 << 16)
+        with child_that_waits():
+            store.close()
+            while slave.recv(1 << 16):
+                pass
+            again = HaConfig(listen=store.ha_address)
+            rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=again)).close()
+
+
+@contextmanager
+def child_that_waits() -> Iterator[None]:
+    """A child made by fork, which ends when the block does."""
+    out, told = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(told)
+        os.read(out, 1)
+        os._exit(0)
+    os.close(out)
+    try:
+        yield
+    finally:
+        os.close(told)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("false", [2**62, 10**9, -1])
+def test_a_false_acknowledgement_has_no_put_acknowledged(tmp_path: Path, false: int) -> None:
+    serving = HaConfig(listen="127.0.0.1:0", in_sync_replicas=2, slave_timeout_ms=300)
+    with rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 20, ha=serving)) as store:
+        assert store.ha_address is not None
+        host, _, port = store.ha_address.rpartition(":")
+        with socket.create_connection((host, int(port))) as liar:
+            liar.sendall(struct.pack(">qq", 1, false))
+            with suppress(OSError):
+                while liar.recv(4096):  # it is let go
+                    pass
+        assert store.put(Message("t", b"x")).status is PutStatus.SLAVE_NOT_AVAILABLE
+
+
+def _peak_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
