@@ -57,6 +57,13 @@ def block_parts(
     return parts
 
 
+def wanted_size(rest: bytes | bytearray) -> int:
+    """So many bytes, and the first of what `block_parts` left out of a block, the `rest` that goes on, may be whole."""
+    if len(rest) < message.BLANK.size:
+        return message.BLANK.size
+    return int(message.BLANK.struct.unpack_from(rest)[0])
+
+
 def _room(position: int, file_size: int) -> int:
     """Bytes from a position of the log to the end of its file."""
     return file_size - position % file_size

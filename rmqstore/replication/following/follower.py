@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rmqstore.engine import Engine
 from rmqstore.errors import NotNow, Rejected
-from rmqstore.log.put.block import BlockPart, block_parts
+from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.
@@ -41,6 +41,7 @@ class Follower:
         self._learn = learn
         self._unlisted: set[str] = set()  # topics that the master does not know either
         self._pending = bytearray()
+        self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
 
     @property
     def end(self) -> int:
@@ -50,6 +51,7 @@ class Follower:
     def own_end(self) -> OwnEnd:
         """The newest bytes, which the master must have too; forgets what was not appended, as it comes again."""
         self._pending.clear()
+        self._needed = 1
         begin = max(self._log.start, self.end - COMPARED_SIZE)
         return OwnEnd(begin, self._log.read(begin, self.end - begin))
 
@@ -65,7 +67,7 @@ class Follower:
         Raises ForeignRecord with nothing appended; DurabilityLost, and NotNow where the disk has no room for the next
         file, or takes too long: what was not appended comes again.
         """
-        if self._pending:
+        if len(self._pending) >= self._needed:
             self._append()
         end = self.end
         if not self._log.sync_to(end, self._engine.config.sync_flush_timeout_ms / 1000):
@@ -79,6 +81,7 @@ class Follower:
             parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
         del self._pending[: end - offset]
+        self._needed = wanted_size(self._pending)
         self._engine.appended()
 
     def _parts(self, offset: int, data: bytes) -> list[BlockPart]:

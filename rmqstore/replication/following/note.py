@@ -10,15 +10,20 @@ from rmqstore.formats import broker_json
 from rmqstore.formats.names import CONFIG_ROOM
 
 _NAME = "replica.json"
+_FIELDS = ("cluster", "brokerName", "logStart", "cutTo")
 _SIZE_MAX = 64 * 1024
 
 
 class Origin(NamedTuple):
-    """The master that a replica belongs to, and where its log began when it was made."""
+    """The master that a replica belongs to, and where its log began when it was made.
+
+    `cut_to` is not None while everything from there on is being cut out of its log: whoever opens it next goes on.
+    """
 
     cluster: str
     broker_name: str
     log_start: int
+    cut_to: int | None = None
 
 
 def read_origin(fs: FileSystem, root: str) -> Origin | None:
@@ -27,20 +32,18 @@ def read_origin(fs: FileSystem, root: str) -> Origin | None:
     if not fs.exists(path):
         return None
     document: Any = broker_json.parse(fs.open(path).read(0, _SIZE_MAX))
-    values = (
-        [document.get(name) for name in ("cluster", "brokerName", "logStart")] if isinstance(document, dict) else []
-    )
+    values = [document.get(name) for name in _FIELDS] if isinstance(document, dict) else []
     match values:
-        case [str(cluster), str(broker_name), int(log_start)]:
-            return Origin(cluster, broker_name, log_start)
+        case [str(cluster), str(broker_name), int(log_start), int() | None as cut_to]:
+            return Origin(cluster, broker_name, log_start, cut_to)
     raise Corrupt(path, 0, "it does not say whose replica this is")
 
 
 def write_origin(fs: FileSystem, root: str, origin: Origin) -> None:
     """Notes it, durably.  Raises OSError."""
     fs.make_directories(join(root, CONFIG_ROOM))
-    text = json.dumps({"cluster": origin.cluster, "brokerName": origin.broker_name, "logStart": origin.log_start})
-    replace_file(fs, join(root, CONFIG_ROOM, _NAME), text.encode(), backup=False)
+    document = {name: value for name, value in zip(_FIELDS, origin, strict=True) if value is not None}
+    replace_file(fs, join(root, CONFIG_ROOM, _NAME), json.dumps(document).encode(), backup=False)
 
 
 class Named(Protocol):

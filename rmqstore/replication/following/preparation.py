@@ -11,6 +11,7 @@ from rmqstore.formats.names import LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.following.connection import connected
 from rmqstore.replication.following.note import Origin, read_origin, require_same, write_origin
+from rmqstore.replication.following.realign import finish_cut
 
 From = Literal["earliest", "latest", "backup"]
 
@@ -33,6 +34,8 @@ class Preparation:
         require_same(origin, self._broker, root)
         log = join(root, LOG_ROOM)
         self._require_file_size(fs, log)
+        if origin.cut_to is not None:
+            finish_cut(fs, root, origin, self._broker.log_file_size)
         if origin.log_start and not (fs.exists(log) and fs.entries(log)):
             fs.make_directories(log)
             fs.create(join(log, names.format_start(origin.log_start)), self._broker.log_file_size).close()

@@ -8,6 +8,7 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import message, names
 from rmqstore.log.opening import mark_open
 from rmqstore.records.read_batches import read_batches
+from rmqstore.replication.following.note import Origin, read_origin, write_origin
 
 # Bytes that are compared at a time.  A record's store time and host stand in its first 80: where the logs have parted
 # no two windows are the same but in the unwritten rest of a file.
@@ -109,11 +110,28 @@ def _at_record(own: OwnLog, own_end: int, differs: int, low: int, file_size: int
 
 
 def cut_log(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
-    """Takes everything from `offset` on out of the log at `root`, whose lock the caller holds, durably.
+    """Takes everything from `offset` on out of the log of the replica at `root`, whose lock the caller holds, durably.
 
-    What is left of queues and index beyond it goes when the store is opened next, as after a crash, and with
-    on_middle_damage="cut".  Interrupted, it is to be done again.
+    What is left of queues and index beyond it goes when the store is opened next, as after a crash.  Interrupted, it is
+    gone on with when the replica is opened next: what a crash leaves of it may be a hole in front of sound records.
+    Raises Rejected for what is no replica.
     """
+    origin = read_origin(fs, root)
+    if origin is None:
+        raise Rejected(f"{root} is no replica")
+    cutting = origin._replace(cut_to=offset)
+    write_origin(fs, root, cutting)
+    finish_cut(fs, root, cutting, file_size)
+
+
+def finish_cut(fs: FileSystem, root: str, origin: Origin, file_size: int) -> None:
+    """Does what `cut_log` noted in `origin`."""
+    if origin.cut_to is not None:
+        _cut(fs, root, origin.cut_to, file_size)
+        write_origin(fs, root, origin._replace(cut_to=None))
+
+
+def _cut(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
     mark_open(fs, root)
     log = join(root, names.LOG_ROOM)
     for entry in sorted(fs.entries(log), key=lambda each: each.name, reverse=True):

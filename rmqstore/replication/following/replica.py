@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.store_root import found_store
 from rmqstore.engine import Attached, Engine
 from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreError
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
@@ -187,9 +188,10 @@ class Replica:
 def realign(path: StorePath, master: KnownMaster, *, may_cut: bool = False) -> Parting:
     """Where the replica at `path` and its master part; what is to be cut is cut off, if it `may_cut`.
 
-    Afterwards the replica can follow again.  Raises as Replica and its `parting`.
+    Afterwards the replica can follow again.  Raises NotAStore where there is none, and as Replica and its `parting`.
     """
-    with Replica(path, master) as replica:
+    root = found_store(path)
+    with Replica(root, master) as replica:
         found, file_size = replica.parting(), replica.log_file_size
     if may_cut and found.cut_bytes:
 
@@ -198,7 +200,7 @@ def realign(path: StorePath, master: KnownMaster, *, may_cut: bool = False) -> P
 
         config = StoreConfig(log_file_size=file_size)
         attached = Attached(follows=master.address, prepare=cut)
-        Engine(path, config, SYSTEM_CLOCK, RealFileSystem(), attached).close()
+        Engine(root, config, SYSTEM_CLOCK, RealFileSystem(), attached).close()
     return found
 
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqstore.replication.link.wire import BLOCK_SIZE_MAX, Block, PeerError, Send
+from rmqstore.replication.link.wire import Block, PeerError, Place, Send, whole_blocks
 
 _HANDSHAKE, _TRANSFER = 1, 2
 _SLAVE_HANDSHAKE = struct.Struct(">ihhq")  # state, only the newest file, is a learner, broker id
@@ -57,7 +57,7 @@ class ControllerWire:
             if not self._read_handshake():
                 return
             yield Send(self.report(self._wanted))
-        yield from self._blocks()
+        yield from whole_blocks(held, _BLOCK_HEADER, _place)
 
     def _read_handshake(self) -> bool:
         """Whether it has come whole."""
@@ -74,17 +74,8 @@ class ControllerWire:
         del held[:end]
         return True
 
-    def _blocks(self) -> Iterator[Block]:
-        held, position = self._held, 0
-        try:
-            while len(held) - position >= _BLOCK_HEADER.size:
-                state, size, offset, _, _, _ = _BLOCK_HEADER.unpack_from(held, position)
-                if state != _TRANSFER or offset < 0 or not 0 <= size <= BLOCK_SIZE_MAX:
-                    raise PeerError(f"a block of state {state}, {size} bytes at {offset}")
-                begin = position + _BLOCK_HEADER.size
-                if len(held) - begin < size:
-                    break
-                position = begin + size
-                yield Block(offset, bytes(memoryview(held)[begin:position]))
-        finally:
-            del held[:position]
+
+def _place(state: int, size: int, offset: int, _epoch: int, _epoch_offset: int, _confirmed: int) -> Place:
+    if state != _TRANSFER:
+        raise PeerError(f"a block of state {state}")
+    return Place(offset, size)

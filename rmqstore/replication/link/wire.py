@@ -6,7 +6,7 @@ across the end of a file.  A block without bytes is a heartbeat.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 REPORT = struct.Struct(">q")
@@ -70,6 +70,31 @@ class UsualWire:
         return self._reader.read(data)
 
 
+class Place(NamedTuple):
+    """Where a block's bytes belong in the log, and how many they are."""
+
+    offset: int
+    size: int
+
+
+def whole_blocks(held: bytearray, header: struct.Struct, place_of: Callable[..., Place]) -> Iterator[Block]:
+    """Takes the blocks that are whole out of the front of `held`; `place_of` gets the values of each one's header, and
+    may raise PeerError."""
+    position = 0
+    try:
+        while len(held) - position >= header.size:
+            offset, size = place_of(*header.unpack_from(held, position))
+            if offset < 0 or not 0 <= size <= BLOCK_SIZE_MAX:
+                raise PeerError(f"a block of {size} bytes at {offset}: 0 to {BLOCK_SIZE_MAX}, at 0 or later")
+            begin = position + header.size
+            if len(held) - begin < size:
+                break
+            position = begin + size
+            yield Block(offset, bytes(memoryview(held)[begin:position]))
+    finally:
+        del held[:position]
+
+
 class BlockReader:
     """Blocks out of a stream of bytes, however it is cut.  Holds at most one block that is not whole."""
 
@@ -79,21 +104,8 @@ class BlockReader:
     def read(self, data: bytes) -> Iterator[Block]:
         """The blocks that are whole once `data` has come; to be used up before the next call.  Raises PeerError at a
         header that cannot be one."""
-        held = self._held
-        held += data
-        position = 0
-        try:
-            while len(held) - position >= BLOCK_HEADER.size:
-                offset, size = BLOCK_HEADER.unpack_from(held, position)
-                if offset < 0 or not 0 <= size <= BLOCK_SIZE_MAX:
-                    raise PeerError(f"a block of {size} bytes at {offset}: 0 to {BLOCK_SIZE_MAX}, at 0 or later")
-                begin = position + BLOCK_HEADER.size
-                if len(held) - begin < size:
-                    break
-                position = begin + size
-                yield Block(offset, bytes(memoryview(held)[begin:position]))
-        finally:
-            del held[:position]
+        self._held += data
+        return whole_blocks(self._held, BLOCK_HEADER, Place)
 
 
 class ReportReader:

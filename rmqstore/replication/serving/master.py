@@ -1,5 +1,6 @@
 """Serving a log to slaves: one thread for all of them, one block under way for each, straight from file to socket."""
 
+import errno
 import selectors
 import socket
 from contextlib import suppress
@@ -20,6 +21,8 @@ _TURN_SIZE = 1024 * 1024
 _ACCEPT_COUNT, _BACKLOG = 64, 1024
 # How late house-keeping may come.
 _SELECT_S = 0.5
+# The system has no room for one more connection; asked at once again, it would say the same.
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 # Whoever connects has so long to say what it wants; RocketMQ's slaves take up to 5 s.
 _FIRST_REPORT_S = 10.0
 
@@ -71,6 +74,7 @@ class Master:
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         self._selector.register(self._woken, selectors.EVENT_READ, self._hear)
         self._is_rung = False
+        self._accepts_at_s: float | None = None  # when those who knock are taken in again, where they are not now
 
     @property
     def slaves(self) -> dict[str, int]:
@@ -122,8 +126,11 @@ class Master:
         for _ in range(_ACCEPT_COUNT):
             try:
                 connection, peer = self._listening.accept()
-            except OSError:
-                return  # nobody knocks, or has gone again; or there are no descriptors, and may be later
+            except OSError as error:  # nobody knocks, or has gone again
+                if error.errno in _NO_ROOM:
+                    self._selector.unregister(self._listening)
+                    self._accepts_at_s = self._clock.monotonic_s() + _SELECT_S
+                return
             self._take_in(connection, f"{peer[0]}:{peer[1]}")
 
     def _take_in(self, connection: socket.socket, address: str) -> None:
@@ -217,6 +224,9 @@ class Master:
 
     def _keep_house(self) -> None:
         now_s = self._clock.monotonic_s()
+        if self._accepts_at_s is not None and now_s >= self._accepts_at_s:
+            self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+            self._accepts_at_s = None
         for slave in list(self._slaves):
             is_mute = slave.link.next is None and now_s - slave.since_s >= _FIRST_REPORT_S
             if is_mute or slave.link.tick(now_s):

@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
 from tests.engine_of import engine_of
+from tests.store.children import in_child
 
 SLAVES_MAX = 16
 # A put waits for the healthy slave; the goal is that it lags less than this, whoever else comes.
@@ -185,6 +186,41 @@ def test_a_child_made_by_fork_keeps_neither_the_port_nor_a_slave(tmp_path: Path)
                 pass
             again = HaConfig(listen=store.ha_address)
             rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=again)).close()
+
+
+def test_a_process_without_descriptors_does_not_spin_and_takes_slaves_in_later(tmp_path: Path) -> None:
+    serving = HaConfig(listen="127.0.0.1:0")
+
+    def work(tell: Callable[[str], None]) -> None:
+        config = StoreConfig(log_file_size=1 << 16, ha=serving)
+        with rmqstore.open_store(tmp_path, config, workers=False) as store, socket.socket() as slave:
+            store.put(Message("t", b"x"))
+            store.flush()
+            master = engine_of(store).master
+            assert master is not None
+            host, _, port = master.address.rpartition(":")
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1000, limits[1]))
+            with suppress(OSError):  # until all are taken
+                while True:
+                    os.dup(0)
+            slave.connect((host, int(port)))
+            slave.sendall(struct.pack(">q", 1))
+            began_s, steps = time.monotonic(), 0
+            while time.monotonic() - began_s < 1.2:
+                master.step()
+                steps += 1
+            tell(f"{len(master.slaves)} slaves after {'few' if steps < 10 else 'many'} steps")
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            slave.settimeout(0.01)
+            data = b""
+            while not data:
+                master.step()
+                with suppress(TimeoutError):
+                    data = slave.recv(4096)
+            tell(f"{len(master.slaves)} slave with {'all' if len(data) > 90 else 'a part'}")
+
+    assert in_child(work) == ["0 slaves after few steps", "1 slave with all"]
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""The log that follows another one: bytes come in any portions, and only whole records are appended."""
+
+import random
+
+import pytest
+
+from rmqstore import Message, StoreConfig
+from rmqstore.clock import ManualClock
+from rmqstore.engine import Attached, Engine
+from rmqstore.replication.following import follower as module
+from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord
+from tests.crash.disks import MemoryDisk
+
+CONFIG = StoreConfig(
+    log_file_size=1 << 22, queue_file_size=400, preallocate=False, statistics=False, message_size_max=1 << 21,
+)  # fmt: skip
+
+
+def opened(follows: str = "") -> Engine:
+    return Engine("/s", CONFIG, ManualClock(), MemoryDisk(), Attached(follows=follows), threads=False)
+
+
+def log_of(sizes: list[int]) -> bytes:
+    """The log of a store with bodies of these sizes."""
+    engine = opened()
+    for size in sizes:
+        assert engine.put(Message("t", b"x" * size)).is_stored
+    return engine.log.read(0, engine.log.marks.appended)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what was looked at."""
+    sizes: list[int] = []
+    plain = module.block_parts
+
+    def block_parts(offset: int, data: bytes, *rest: object, **named: object) -> object:
+        sizes.append(len(data))
+        return plain(offset, data, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "block_parts", block_parts)
+    return sizes
+
+
+def test_a_large_record_in_small_portions_is_looked_at_once_it_is_whole(counted: list[int]) -> None:
+    log = log_of([1 << 20, 5, 1 << 20, 1 << 20, 1 << 20, 3])  # a blank of nearly 1 MiB is among them
+    assert len(log) > CONFIG.log_file_size
+    follower = Follower(opened("the master"), lambda: None)
+    for begin in range(0, len(log), 4096):
+        follower.take(log[begin : begin + 4096])
+        follower.append()
+    assert follower.end == len(log)
+    assert sum(counted) < 3 * len(log)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_cut_of_the_bytes_gives_the_same_log(seed: int) -> None:
+    chance = random.Random(seed)
+    log = log_of([chance.choice((0, 1, 50, 3000, 400_000)) for _ in range(40)])
+    engine = opened("the master")
+    follower, position = Follower(engine, lambda: None), 0
+    while position < len(log):
+        size = chance.choice((1, 3, 7, 8, 9, 90, 5000, 300_000))
+        follower.take(log[position : position + size])
+        position += size
+        if chance.random() < 0.7:
+            follower.append()
+    assert follower.append() == len(log)
+    assert engine.log.read(0, len(log)) == log
+    own = follower.own_end()  # a new connection brings again what was not appended
+    assert own.offset is not None
+    assert own.offset + len(own.data) == len(log)
+
+
+def test_a_record_that_never_ends_is_refused_before_it_fills_the_memory(counted: list[int]) -> None:
+    config = CONFIG.__class__(log_file_size=1 << 30, preallocate=False, statistics=False)
+    engine = Engine("/s", config, ManualClock(), MemoryDisk(), Attached(follows="the master"), threads=False)
+    follower = Follower(engine, lambda: None)
+    endless = (1 << 29).to_bytes(4) + log_of([5])[4:8]
+    follower.take(endless)
+    follower.append()
+    for _ in range(PENDING_SIZE_MAX // (1 << 20) - 1):
+        follower.take(bytes(1 << 20))
+        follower.append()
+    with pytest.raises(ForeignRecord, match="a record of more than"):
+        follower.take(bytes(1 << 20))
+    assert follower.end == 0
+    assert sum(counted) < 1 << 20
