@@ -27,6 +27,21 @@ class ForeignRecord(Rejected):
         return f"the master's log at offset {self.offset}: {self.reason}; look at it there with `rmqstore verify`"
 
 
+class HistoryGone(Rejected):
+    """The master has deleted what comes next, or all that both had: a hole, or a name instead of bytes to go by."""
+
+    def __init__(self, own_end: int, master_start: int) -> None:
+        super().__init__(own_end, master_start)
+        self.own_end, self.master_start = own_end, master_start
+
+    def _line(self) -> str:
+        return (
+            f"the master's log begins at offset {self.master_start} by now, and ours ends at {self.own_end}: what both "
+            "had is deleted there, and what came after it perhaps too; keep this replica for what it has, and begin "
+            "another one in a directory of its own"
+        )
+
+
 class Follower:
     """The log of `engine`, which nobody else appends to; one thread.
 
@@ -48,11 +63,14 @@ class Follower:
         """How far the log goes, in whole records."""
         return self._log.marks.appended
 
-    def own_end(self) -> OwnEnd:
-        """The newest bytes, which the master must have too; forgets what was not appended, as it comes again."""
+    def own_end(self, master_start: int = 0) -> OwnEnd:
+        """The newest bytes, which a master whose log begins at `master_start` must have too; forgets what was not
+        appended, as it comes again.  Raises HistoryGone."""
         self._pending.clear()
         self._needed = 1
-        begin = max(self._log.start, self.end - COMPARED_SIZE)
+        begin = max(self._log.start, self.end - COMPARED_SIZE, master_start)
+        if begin > self.end or begin == self.end > self._log.start:
+            raise HistoryGone(self.end, master_start)
         return OwnEnd(begin, self._log.read(begin, self.end - begin))
 
     def take(self, data: bytes) -> None:

@@ -84,7 +84,7 @@ class Replica:
         """Follows the master, over as many connections as it takes, until `stop` or `until` say that it is enough; in
         the caller's thread, once.
 
-        Raises LogsDiverged, ForeignRecord, DurabilityLost: nothing that a new connection mends.
+        Raises LogsDiverged, HistoryGone, ForeignRecord, DurabilityLost: nothing that a new connection mends.
         """
 
         def is_over() -> bool:
@@ -141,18 +141,20 @@ class Replica:
         require_same(self._broker, broker, self.path)
         self._broker = broker
         self._tables.fetch_topics()
-        connection = connected(broker.ha_address)
-        session = SlaveSession(self._follower, self._clock.monotonic_s(), wire_of(broker))
+        present = self._master.present()
+        with connected(broker.ha_address) as connection:
+            now_s, master_start = self._clock.monotonic_s(), 0 if present is None else present.log_start
+            session = SlaveSession(self._follower, now_s, wire_of(broker), master_start=master_start)
 
-        def looked() -> bool:
-            if session.link.phase is Phase.FOLLOWING:
-                self._backoff.again()
-                self._saw(phase="following", master_end=session.link.master_end, error="")
-            else:
-                self._saw(phase="comparing", master_end=session.link.master_end)
-            return is_over()
+            def looked() -> bool:
+                if session.link.phase is Phase.FOLLOWING:
+                    self._backoff.again()
+                    self._saw(phase="following", master_end=session.link.master_end, error="")
+                else:
+                    self._saw(phase="comparing", master_end=session.link.master_end)
+                return is_over()
 
-        follow(connection, session, self._clock, looked, broker.ha_address)
+            follow(connection, session, self._clock, looked, broker.ha_address)
 
     def _fetch_tables(self) -> float:
         try:

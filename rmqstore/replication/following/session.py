@@ -40,14 +40,16 @@ class LogsDiverged(Rejected):
 class SlaveSession:
     """One connection to a master, from its first report on; no socket, no clock.
 
+    `master_start` is where the master's log begins, as far as that is known.
     Raises ConnectionLost where the connection is to be closed, LogsDiverged, and what the follower raises.
     """
 
     def __init__(
-        self, follower: Follower, now_s: float, wire: Wire | None = None, timing: Timing = ROCKETMQ_TIMING
-    ) -> None:
+        self, follower: Follower, now_s: float, wire: Wire | None = None, timing: Timing = ROCKETMQ_TIMING,
+        master_start: int = 0,
+    ) -> None:  # fmt: skip
         self._follower = follower
-        self.link = SlaveLink(follower.own_end(), now_s, timing, wire)
+        self.link = SlaveLink(follower.own_end(master_start), now_s, timing, wire)
         self._size = 0  # bytes taken and not appended
 
     def begin(self) -> bytes:

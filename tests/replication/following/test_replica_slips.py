@@ -1,0 +1,190 @@
+"""A replica whose disk is full, whose network is away for long, whose clock jumps, whose master deletes what it has not
+fetched yet, and that is killed at any moment.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore import Message, StoreConfig, open_snapshot
+from rmqstore.clock import SYSTEM_CLOCK
+from rmqstore.config import HaConfig
+from rmqstore.remoting.cluster import Runtime
+from rmqstore.replication.following import backoff
+from rmqstore.replication.following.follower import HistoryGone
+from rmqstore.replication.following.masters import BareMaster
+from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.following.state import ReplicaState
+from tests.crash.disks import MemoryDisk
+
+FILE_SIZE = 16_384
+PROJECT = Path(__file__).parents[3]
+
+
+def opened(root: Path, listen: str = "127.0.0.1:0") -> rmqstore.Store:
+    config = StoreConfig(log_file_size=FILE_SIZE, queue_file_size=2000, ha=HaConfig(listen=listen))
+    return rmqstore.open_store(root, config)
+
+
+def put(store: rmqstore.Store, count: int) -> int:
+    """Puts so many messages; where the log ends."""
+    for number in range(count):
+        assert store.put(Message("orders", b"%d" % number * 30, queue_id=number % 3)).is_stored
+    store.flush()
+    return store.statistics().gauges.log_max_offset
+
+
+def master_of(store: rmqstore.Store) -> BareMaster:
+    assert store.ha_address is not None
+    return BareMaster(store.ha_address, FILE_SIZE)
+
+
+def log_of(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+def has(end: int) -> Callable[[ReplicaState], bool]:
+    return lambda state: state.phase == "following" and state.log_end >= end
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits a moment only between two tries."""
+    monkeypatch.setattr(backoff, "_FIRST_S", 0.002)
+    monkeypatch.setattr(backoff, "_LONGEST_S", 0.002)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_full_disk_is_told_and_nothing_is_missing_once_there_is_room(tmp_path: Path) -> None:
+    disk = MemoryDisk(free=3 * FILE_SIZE)
+    with opened(tmp_path / "m") as store:
+        end = put(store, 400)
+        with Replica("/r", master_of(store), settings={"preallocate": False}, fs=disk) as replica:
+            disk.free = 0
+            replica.run(lambda state: state.phase == "waiting")
+            assert "No space left on device" in replica.state.error
+            held = replica.state.log_end
+            assert held < end
+            disk.free = 1 << 30
+            replica.run(has(end))
+            replica.finish()
+        table = open_snapshot("/r", disk=disk).scan().read_all()
+        assert table.num_rows == 400
+        log = b"".join(data for path, data in sorted(disk.image().items()) if "/commitlog/" in path)
+        assert log[:end] == log_of(tmp_path / "m")[:end]
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_long_time_without_network_costs_nothing_and_is_gone_on_from(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as store:
+        end, master = put(store, 100), master_of(store)
+    with Replica(tmp_path / "r", master) as replica:
+        tries = 0
+
+        def tried_often(state: ReplicaState) -> bool:
+            nonlocal tries
+            tries += state.phase == "waiting"
+            return tries >= 300
+
+        replica.run(lambda state: state.phase == "waiting")
+        before = len(os.listdir("/proc/self/fd"))
+        replica.run(tried_often)
+        assert len(os.listdir("/proc/self/fd")) == before
+        with opened(tmp_path / "m", master.address) as store:
+            end = put(store, 100)
+            replica.run(has(end))
+    assert log_of(tmp_path / "r")[:end] == log_of(tmp_path / "m")[:end]
+
+
+class JumpingClock:
+    """A wall clock that is set to any time at any moment; the monotonic one goes on."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+
+    def now_ms(self) -> int:
+        return self._chance.choice((0, 1_700_000_000_000, SYSTEM_CLOCK.now_ms(), 4_000_000_000_000))
+
+    def monotonic_s(self) -> float:
+        return SYSTEM_CLOCK.monotonic_s()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, seed: int) -> None:
+    with opened(tmp_path / "m") as store:
+        end = put(store, 200)
+        with Replica(tmp_path / "r", master_of(store), clock=JumpingClock(seed)) as replica:
+            replica.run(has(end))
+            replica.finish()
+        ours, theirs = (open_snapshot(tmp_path / name).scan().read_all() for name in ("r", "m"))
+        assert ours.equals(theirs)
+        assert log_of(tmp_path / "r")[:end] == log_of(tmp_path / "m")[:end]
+
+
+class KnownPlace(BareMaster):
+    """A master that can be asked where its log begins, as a broker can."""
+
+    def __init__(self, store: rmqstore.Store) -> None:
+        super().__init__(master_of(store).address, FILE_SIZE)
+        self.store = store
+
+    def present(self) -> Any:
+        gauges = self.store.statistics().gauges
+        return Runtime(gauges.log_min_offset, gauges.log_max_offset, "")
+
+
+@pytest.mark.parametrize("deleted", [1, 2, 3])
+def test_a_master_that_deleted_what_comes_next_is_told_at_once(tmp_path: Path, deleted: int) -> None:
+    """The replica ends in the second file.  As long as both have a part of that, it goes on; else it would have to
+    believe a name."""
+    with opened(tmp_path / "m") as store:
+        end = put(store, 130)
+        with Replica(tmp_path / "r", KnownPlace(store)) as replica:
+            replica.run(has(end))
+            held = replica.state.log_end
+        assert FILE_SIZE < held < 2 * FILE_SIZE
+        end = put(store, 400)
+    for file in sorted((tmp_path / "m" / "commitlog").iterdir())[:deleted]:
+        file.unlink()
+    before = log_of(tmp_path / "r")
+    with opened(tmp_path / "m") as store, Replica(tmp_path / "r", KnownPlace(store)) as replica:
+        if deleted == 1:
+            replica.run(has(end))
+            return
+        with pytest.raises(
+            HistoryGone, match=f"begins at offset {deleted * FILE_SIZE} by now, and ours ends at {held}"
+        ):
+            replica.run()
+    assert log_of(tmp_path / "r") == before
+
+
+def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Path) -> None:
+    chance, rounds = random.Random(11), 6 * int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+    with opened(tmp_path / "m") as store:
+        address = master_of(store).address
+        program = "from rmqstore.cli import main; main(prog_name='rmqstore')"
+        command = [sys.executable, "-c", program, "replicate", "--ha", address, "--log-file-size", str(FILE_SIZE)]
+        for _ in range(rounds):
+            with subprocess.Popen(
+                [*command, "--to", str(tmp_path / "r")], cwd=PROJECT, stderr=subprocess.DEVNULL
+            ) as child:
+                deadline_s, enough = time.monotonic() + 60, chance.randint(0, 400_000)
+                while not any(end >= enough for end in store.slaves().values()) and time.monotonic() < deadline_s:
+                    end = put(store, 20)
+                assert child.poll() is None
+                child.send_signal(signal.SIGKILL)
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+            replica.finish()
+        ours, theirs = (open_snapshot(tmp_path / name).scan().read_all() for name in ("r", "m"))
+        assert ours.equals(theirs)
+        assert log_of(tmp_path / "r")[:end] == log_of(tmp_path / "m")[:end]
