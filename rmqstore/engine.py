@@ -21,6 +21,7 @@ from rmqstore.formats import names
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
 from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop, FollowedLog
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
+from rmqstore.log.derived.parsed_batches import ParsedBatches
 from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
@@ -258,10 +259,11 @@ class Engine:
         """The parts that follow the log, and make it durable."""
         parts, config, clock = self.parts, self.config, self.clock
         from_log = dispatchers or parts.queues.kinds.extension
+        self.parsed = ParsedBatches()  # of what is appended in blocks
         recent = None if from_log else RecentDispatch(self.appender.recent, parts.queues, parts.index)
         self.dispatch = DispatchLoop(
             FollowedLog(self.log, lambda: self.log.readable_end, parts.log.file_size), parts.dispatchers,
-            position=self.recovery.log_end, clock=clock, recent=recent,
+            position=self.recovery.log_end, clock=clock, recent=recent, parsed=self.parsed,
         )  # fmt: skip
         self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
         self.derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)

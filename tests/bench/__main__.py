@@ -1,7 +1,7 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
 Benches: scan, spark, stream, sink, memory, plan, many (reading a store's files); put, recovery, get, delay,
-transactions, retention (the engine).
+transactions, retention, replica (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -24,6 +24,7 @@ from tests.bench import (
     bench_prune,
     bench_put,
     bench_recovery,
+    bench_replica,
     bench_retention,
     bench_scan,
     bench_sink,
@@ -50,6 +51,7 @@ BENCHES = (
     "delay",
     "transactions",
     "retention",
+    "replica",
 )
 
 
@@ -120,6 +122,7 @@ def _engine_plan(
         "put": lambda: bench_put.measure(scratch, is_small=is_small),
         "recovery": lambda: bench_recovery.measure(scratch, store_bytes),
         "get": lambda: bench_get.measure(scratch, is_small=is_small),
+        "replica": lambda: bench_replica.measure(scratch, store_bytes),
         "retention": lambda: bench_retention.measure(scratch, is_small=is_small),
         "delay": lambda: bench_delay.measure(scratch, is_small=is_small),
         "transactions": lambda: bench_transactions.measure(scratch, is_small=is_small),

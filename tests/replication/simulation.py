@@ -21,6 +21,8 @@ from tests.crash.disks import MemoryDisk
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=400, index_enabled=False, preallocate=False, statistics=False)
 PACE = Pace(block_size=700, rate_bytes_s=0)
 _STEPS = 150
+# How often the slave finds nothing more to take, after a delivery.
+_SETTLES = 0.6
 # So many deliveries without a new byte at the end mean that the link is stuck.
 _PATIENCE = 400
 
@@ -157,7 +159,10 @@ class Pair:
             self._acknowledged(answer)
         data = self._taken(self.cable.to_slave, self.chance.choice(sizes))
         try:
-            self.cable.to_master += self.session.received(data, self.clock.monotonic_s()) if data else b""
+            now_s = self.clock.monotonic_s()
+            self.cable.to_master += self.session.received(data, now_s) if data else b""
+            if whole or not self.session.takes_more(now_s) or self.chance.random() < _SETTLES:
+                self.cable.to_master += self.session.settle(now_s)
         except ConnectionLost as lost:
             self.say(f"the slave lets go: {lost}")
             self.cut()

@@ -7,6 +7,8 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
 from rmqstore.locks import Bell
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
+from rmqstore.log.derived.parsed_batches import ParsedBatches
+from rmqstore.records.batch import RecordBatch
 from rmqstore.records.dispatcher import Dispatcher
 from rmqstore.records.read_batches import WINDOW_SIZE, read_batches
 
@@ -41,8 +43,8 @@ class FollowedLog(NamedTuple):
 class DispatchLoop:
     """Hands what lies between `position` and the log's end to the dispatchers, in their order; the worker's step.
 
-    `recent` does what the dispatchers do for
-    records that were put a moment ago; what it has not at hand comes from the log.  An exception of a dispatcher comes
+    `recent` does what the dispatchers do for records that were put a moment ago, `parsed` has batches that came from
+    another log; what neither has at hand comes from the log.  An exception of a dispatcher comes
     out of `step`, and `position` stays before the batch, so that it is delivered again.  Where no record stands though
     the log has bytes there, the loop waits: it never skips any; `stuck` says where and why.
     """
@@ -55,13 +57,14 @@ class DispatchLoop:
         position: int,
         clock: Clock = SYSTEM_CLOCK,
         recent: RecentDispatch | None = None,
+        parsed: ParsedBatches | None = None,
     ) -> None:
         self.position = position  # all records before it are dispatched
         self.stuck: message.Torn | None = None
         self._log, self._end, self._file_size = followed
         self._dispatchers = tuple(dispatchers)
         self._clock = clock
-        self._fresh = recent
+        self._fresh, self._parsed = recent, parsed
         self._pause_s = _PAUSE_S
         self._waiting: list[Bell] = []  # of those who wait until it has moved
         self._is_over = False
@@ -129,6 +132,9 @@ class DispatchLoop:
         if self._fresh is not None and (reached := self._fresh.dispatch(start, end)) > start:
             self.position = reached
             return
+        if self._parsed is not None and (batch := self._parsed.take(start, end)) is not None:
+            self._hand_out(batch)
+            return
         for standing in read_batches(self._log.read, start, end, self._file_size):
             if isinstance(standing, message.Torn):
                 self.stuck = standing
@@ -138,7 +144,10 @@ class DispatchLoop:
                 self.position = start - start % self._file_size + self._file_size
                 self._deliver(self.position)  # a blank is no window, and what follows may be at hand
                 return
-            for dispatcher in self._dispatchers:
-                dispatcher.dispatch(standing)
-            self.position = standing.end
+            self._hand_out(standing)
             return
+
+    def _hand_out(self, batch: RecordBatch) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.dispatch(batch)
+        self.position = batch.end

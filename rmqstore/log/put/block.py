@@ -22,13 +22,14 @@ class BlockPart(NamedTuple):
     """Bytes [offset, end) of a log, all in one file: records one after the other, or the blank that ends the file.
 
     `store_ms` is the newest record's store time, None for a blank; `moved` what the records make the next queue offsets
-    of their queues.
+    of their queues; `records` None for a blank.
     """
 
     offset: int
     end: int
     store_ms: int | None
     moved: dict[QueueKey, int]
+    records: RecordBatch | None
 
 
 def block_parts(
@@ -57,7 +58,7 @@ def block_parts(
     return parts
 
 
-def wanted_size(rest: bytes | bytearray) -> int:
+def wanted_size(rest: bytes) -> int:
     """So many bytes, and the first of what `block_parts` left out of a block, the `rest` that goes on, may be whole."""
     if len(rest) < message.BLANK.size:
         return message.BLANK.size
@@ -83,7 +84,7 @@ def _blank_part(blank: message.Blank, stop: int, file_size: int) -> BlockPart:
         raise Rejected(
             f"the block's blank record of {blank.size} bytes at {blank.position} does not end its file, at {file_end}"
         )
-    return BlockPart(blank.position, file_end, None, {})
+    return BlockPart(blank.position, file_end, None, {}, None)
 
 
 def _records_part(records: RecordBatch, file_size: int, kinds: QueueKinds) -> BlockPart:
@@ -91,7 +92,7 @@ def _records_part(records: RecordBatch, file_size: int, kinds: QueueKinds) -> Bl
     file_end = offset - offset % file_size + file_size
     if records.end + message.BLANK.size > file_end:
         raise Rejected(f"the block's record that ends at {records.end} leaves no room for the blank of its file")
-    return BlockPart(offset, records.end, int(records.store_ms[-1]), dict(_next_offsets(records, kinds)))
+    return BlockPart(offset, records.end, int(records.store_ms[-1]), dict(_next_offsets(records, kinds)), records)
 
 
 def _next_offsets(records: RecordBatch, kinds: QueueKinds) -> Iterator[tuple[QueueKey, int]]:

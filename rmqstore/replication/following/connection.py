@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from rmqstore.clock import Clock
 from rmqstore.remoting.client import host_and_port
@@ -44,13 +45,23 @@ def _moved(connection: socket.socket, session: SlaveSession, clock: Clock) -> No
     wait_s = min(session.link.wakes_at_s - clock.monotonic_s(), _LOOK_S)
     connection.settimeout(max(wait_s, 0.001))
     try:
-        data = connection.recv(_STREAM_READ_SIZE)
+        answer = session.received(_read(connection), clock.monotonic_s())
     except TimeoutError:
         answer = session.tick(clock.monotonic_s())
-    else:
-        if not data:
-            raise ConnectionLost("the master closed the connection")
-        answer = session.received(data, clock.monotonic_s())
+    connection.setblocking(False)
+    try:
+        with suppress(BlockingIOError):  # nothing more has come yet
+            while session.takes_more(clock.monotonic_s()):
+                answer += session.received(_read(connection), clock.monotonic_s())
+    finally:  # what came before the connection ended may come from nobody again
+        answer += session.settle(clock.monotonic_s())
     if answer:
         connection.settimeout(_CONNECT_S)
         connection.sendall(answer)
+
+
+def _read(connection: socket.socket) -> bytes:
+    data = connection.recv(_STREAM_READ_SIZE)
+    if not data:
+        raise ConnectionLost("the master closed the connection")
+    return data

@@ -55,7 +55,8 @@ class Follower:
         self._log = engine.log
         self._learn = learn
         self._unlisted: set[str] = set()  # topics that the master does not know either
-        self._pending = bytearray()
+        self._pending: list[bytes] = []  # joined once, when they are appended
+        self._pending_size = 0
         self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
 
     @property
@@ -66,7 +67,7 @@ class Follower:
     def own_end(self, master_start: int = 0) -> OwnEnd:
         """The newest bytes, which a master whose log begins at `master_start` must have too; forgets what was not
         appended, as it comes again.  Raises HistoryGone."""
-        self._pending.clear()
+        self._keep(b"")
         self._needed = 1
         begin = max(self._log.start, self.end - COMPARED_SIZE, master_start)
         if begin > self.end or begin == self.end > self._log.start:
@@ -75,32 +76,45 @@ class Follower:
 
     def take(self, data: bytes) -> None:
         """The bytes that follow those taken before.  Raises ForeignRecord."""
-        self._pending += data
-        if len(self._pending) > PENDING_SIZE_MAX:
+        self._pending.append(data)
+        self._pending_size += len(data)
+        if self._pending_size > PENDING_SIZE_MAX:
             raise ForeignRecord(self.end, f"a record of more than {PENDING_SIZE_MAX} bytes, or none")
 
-    def append(self) -> int:
-        """Appends what is whole, and makes it durable; how far that is.
+    def append(self) -> None:
+        """Appends what is whole; readers see it soon.
 
         Raises ForeignRecord with nothing appended; DurabilityLost, and NotNow where the disk has no room for the next
-        file, or takes too long: what was not appended comes again.
+        file: what was not appended comes again.
         """
-        if len(self._pending) >= self._needed:
+        if self._pending_size >= self._needed:
             self._append()
+
+    def sync(self) -> int:
+        """Makes what was appended durable; how far that is.  Raises DurabilityLost, NotNow where it takes too long."""
         end = self.end
         if not self._log.sync_to(end, self._engine.config.sync_flush_timeout_ms / 1000):
             raise NotNow(f"a sync of the log is not confirmed after {self._engine.config.sync_flush_timeout_ms} ms")
         return end
 
     def _append(self) -> None:
-        offset, data = self.end, bytes(self._pending)
+        offset, data = self.end, b"".join(self._pending)
+        self._keep(data)
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
-        del self._pending[: end - offset]
-        self._needed = wanted_size(self._pending)
+        rest = data[end - offset :]
+        self._keep(rest)
+        self._needed = wanted_size(rest)
+        for part in parts:
+            if part.records is not None:
+                self._engine.parsed.add(part.records)
         self._engine.appended()
+
+    def _keep(self, data: bytes) -> None:
+        """Only these bytes are pending."""
+        self._pending, self._pending_size = [data], len(data)
 
     def _parts(self, offset: int, data: bytes) -> list[BlockPart]:
         kinds = self._engine.parts.queues.kinds

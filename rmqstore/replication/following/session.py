@@ -15,8 +15,12 @@ from rmqstore.replication.link.slave_link import (
 )
 from rmqstore.replication.link.wire import Send, Wire
 
-# Blocks are collected up to here before they are appended and synced together.
-_PORTION_SIZE = 4 * 1024 * 1024
+# Blocks are collected up to here before they are appended together: with one more they still are one window of
+# `read_batches`.
+_PORTION_SIZE = 3 * 1024 * 1024
+# So much, and so long, may be taken before it is synced and acknowledged: a sync costs nearly the same for any size,
+# and whoever waits for the acknowledgement waits for the sync.
+_UNSYNCED_MAX, _UNSYNCED_S = 8 * 1024 * 1024, 0.1
 
 
 class ConnectionLost(NotNow):
@@ -51,15 +55,30 @@ class SlaveSession:
         self._follower = follower
         self.link = SlaveLink(follower.own_end(master_start), now_s, timing, wire)
         self._size = 0  # bytes taken and not appended
+        self._unsynced = 0  # bytes taken since the last sync
+        self._synced_s = now_s
 
     def begin(self) -> bytes:
         """The bytes that are to be sent first."""
         return self._carried_out(self.link.begin())
 
     def received(self, data: bytes, now_s: float) -> bytes:
-        """Takes what came; what is to be sent."""
-        answer = self._carried_out(self.link.received(data, now_s))
-        return answer + self._appended(now_s) if self._size else answer
+        """Takes what came; what is to be sent.  It is acknowledged by `settle`."""
+        return self._carried_out(self.link.received(data, now_s))
+
+    def takes_more(self, now_s: float) -> bool:
+        """Whether what has come already may be taken before `settle`."""
+        return self._unsynced < _UNSYNCED_MAX and now_s - self._synced_s < _UNSYNCED_S
+
+    def settle(self, now_s: float) -> bytes:
+        """Appends and syncs what came; what is to be sent, the acknowledgement of it."""
+        if not self._unsynced:
+            self._synced_s = now_s
+            return b""
+        self._append()
+        end = self._follower.sync()
+        self._unsynced, self._synced_s = 0, now_s
+        return self._carried_out(self.link.durable(end, now_s))
 
     def tick(self, now_s: float) -> bytes:
         """Time has passed; what is to be sent."""
@@ -74,15 +93,15 @@ class SlaveSession:
                 case Append(_, data):
                     self._follower.take(data)
                     self._size += len(data)
+                    self._unsynced += len(data)
                     if self._size >= _PORTION_SIZE:
-                        self._follower.append()
-                        self._size = 0
+                        self._append()
                 case Drop(reason):
                     raise ConnectionLost(reason)
                 case Diverged(offset, reason):
                     raise LogsDiverged(offset, self._follower.end, reason)
         return sent
 
-    def _appended(self, now_s: float) -> bytes:
+    def _append(self) -> None:
+        self._follower.append()
         self._size = 0
-        return self._carried_out(self.link.durable(self._follower.append(), now_s))
