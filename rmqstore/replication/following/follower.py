@@ -55,8 +55,7 @@ class Follower:
         self._log = engine.log
         self._learn = learn
         self._unlisted: set[str] = set()  # topics that the master does not know either
-        self._pending: list[bytes] = []  # joined once, when they are appended
-        self._pending_size = 0
+        self._keep(self.end, b"")
         self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
 
     @property
@@ -67,7 +66,7 @@ class Follower:
     def own_end(self, master_start: int = 0) -> OwnEnd:
         """The newest bytes, which a master whose log begins at `master_start` must have too; forgets what was not
         appended, as it comes again.  Raises HistoryGone."""
-        self._keep(b"")
+        self._keep(self.end, b"")
         self._needed = 1
         begin = max(self._log.start, self.end - COMPARED_SIZE, master_start)
         if begin > self.end or begin == self.end > self._log.start:
@@ -98,23 +97,24 @@ class Follower:
         return end
 
     def _append(self) -> None:
-        offset, data = self.end, b"".join(self._pending)
-        self._keep(data)
+        # An interrupt may have come just after they were appended: what the log has by now is not appended again.
+        offset, data = self.end, b"".join(self._pending)[self.end - self._begin :]
+        self._keep(offset, data)
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
         rest = data[end - offset :]
-        self._keep(rest)
+        self._keep(end, rest)
         self._needed = wanted_size(rest)
         for part in parts:
             if part.records is not None:
                 self._engine.parsed.add(part.records)
         self._engine.appended()
 
-    def _keep(self, data: bytes) -> None:
-        """Only these bytes are pending."""
-        self._pending, self._pending_size = [data], len(data)
+    def _keep(self, begin: int, data: bytes) -> None:
+        """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""
+        self._begin, self._pending, self._pending_size = begin, [data], len(data)
 
     def _parts(self, offset: int, data: bytes) -> list[BlockPart]:
         kinds = self._engine.parts.queues.kinds

@@ -10,6 +10,7 @@ from rmqstore.engine import Attached, Engine
 from rmqstore.replication.following import follower as module
 from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord
 from tests.crash.disks import MemoryDisk
+from tests.store.interrupting import Interrupt
 
 CONFIG = StoreConfig(
     log_file_size=1 << 22, queue_file_size=400, preallocate=False, statistics=False, message_size_max=1 << 21,
@@ -87,3 +88,22 @@ def test_a_record_that_never_ends_is_refused_before_it_fills_the_memory(counted:
         follower.take(bytes(1 << 20))
     assert follower.end == 0
     assert sum(counted) < 1 << 20
+
+
+def test_an_interrupt_at_any_line_neither_doubles_nor_loses_a_record() -> None:
+    """What is tried again after it, on the same connection, goes on where the log ends."""
+    log = log_of([100, 300, 20])
+    at = 0
+    while True:
+        at += 1
+        follower = Follower(opened("the master"), lambda: None)
+        follower.take(log[:500])
+        interrupt = Interrupt(at, is_real=True)
+        interrupt.call(follower.append)
+        follower.append()
+        follower.take(log[500:])
+        follower.append()
+        assert follower.sync() == len(log), interrupt.place
+        if interrupt.place is None:
+            break
+    assert at > 100
