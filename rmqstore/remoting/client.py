@@ -128,7 +128,9 @@ class RemotingClient:
         except TimeoutError:
             raise Unreachable(self.address, f"no answer within {self._access.timeout_s:g} s") from None
         except ssl.SSLCertVerificationError as error:
-            words = f"its certificate is not accepted: {error.verify_message}; --tls-ca names who signed it"
+            words = (
+                f"its certificate is not accepted: {error.verify_message}; --tls-ca names the authority that signed it"
+            )
             raise Unreachable(self.address, words) from None
         except ssl.SSLError as error:
             raise Unreachable(self.address, f"TLS: {error.reason or error}") from None

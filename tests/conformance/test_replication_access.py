@@ -136,7 +136,7 @@ def require_replicated(name_server: str, running: Broker, work: Path, certificat
         (by_name, "see --tls"),
         (by_address, "see --tls"),
         ([*by_name, "--tls"], "certificate is not accepted"),
-        ([*by_address, "--tls-ca", str(certificates.other_authority)], "--tls-ca names who signed it"),
+        ([*by_address, "--tls-ca", str(certificates.other_authority)], "--tls-ca names the authority that signed it"),
     ):
         status, said = run("replicate", "--once", *given)
         assert (status, said.count("\n"), words in said) == (1, 1, True), said
