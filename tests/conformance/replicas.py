@@ -12,12 +12,18 @@ import rmqstore
 from rmqstore import open_snapshot
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.cluster import runtime
-from tests.conformance.broker import NEWEST, NEWEST_4, Broker, BrokerClient, Rocketmq, broker
+from tests.conformance.broker import NEWEST, NEWEST_4, Broker, BrokerClient, Rocketmq, broker, loose
 
 RELEASES = (NEWEST, NEWEST_4)
 SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 2000}
 TOPIC = "Orders"
 _SEND_COUNT = 200
+_TABLES = {
+    "topics": "topicConfigTable",
+    "subscriptionGroup": "subscriptionGroupTable",
+    "consumerOffset": "offsetTable",
+    "delayOffset": "offsetTable",
+}
 _COMMAND_S = 120.0
 
 
@@ -62,9 +68,17 @@ def log_end(running: Broker) -> int:
         return runtime(client).log_end
 
 
-def row_count(store: Path) -> int:
-    """Messages of TOPIC that a reader of the store finds."""
-    return open_snapshot(store).scan(topics=[TOPIC]).read_all().num_rows
+def row_count(store: Path, topic: str = TOPIC) -> int:
+    """Messages of a topic that a reader of the store finds."""
+    return open_snapshot(store).scan(topics=[topic]).read_all().num_rows
+
+
+def require_same_tables(replica: Path, running: Broker) -> None:
+    """Each table that its log does not hold, as the master answers it, and none of them empty."""
+    for name, part in _TABLES.items():
+        ours = loose((replica / "config" / f"{name}.json").read_bytes())[part]
+        assert ours
+        assert ours == running.config(name)[part]
 
 
 @contextmanager
@@ -112,7 +126,7 @@ def has_log(replica: Path, store: Path, end: int) -> bool:
 
 
 def require_same(replica: Path, store: Path, end: int, rows: int) -> None:
-    """The bytes of the log, the rows of both, queues that agree with a rebuild, and the tables."""
+    """The bytes of the log, the rows of both, and queues that agree with a rebuild."""
     assert log_of(replica, end) == log_of(store, end)
     ours, theirs = ({(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
                      for row in open_snapshot(place).queues().to_pylist()} for place in (replica, store))  # fmt: skip

@@ -7,11 +7,11 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from rmqstore import open_snapshot
+from rmqstore.remoting.client import RemotingClient
 from rmqstore.replication.following.masters import Broker as KnownBroker
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
-from tests.conformance.broker import BROKER_NAME, free_port, name_server, until
+from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, free_port, name_server, until
 from tests.conformance.replicas import (
     Cluster,
     ended,
@@ -21,9 +21,12 @@ from tests.conformance.replicas import (
     replicated,
     replicating,
     require_same,
+    require_same_tables,
     row_count,
     send,
 )
+
+_UPDATE_CONSUMER_OFFSET = 15
 
 
 def has_caught_up(state: ReplicaState) -> bool:
@@ -47,14 +50,25 @@ def test_a_replica_has_every_byte_whoever_is_killed(cluster: Cluster, tmp_path: 
             running.end(signal.SIGKILL)
         with cluster.master(tmp_path / "second", store) as (running, client):
             send(client, 1000, "d")
+            fill_tables(running, client)
+            until("the delayed message", lambda: row_count(store, "Later") == 1)
             end = log_end(running)
             until("the log", lambda: has_log(replica, store, end))
             until("all rows", lambda: row_count(replica) == 4000)
             ended(child)
-            require_same(replica, store, end, rows=4000)
             assert not (replica / "abort").exists()
-            tables = open_snapshot(replica).table("topics").to_pylist()
-            assert "Orders" in {row["topic"] for row in tables}
+            require_same(replica, store, end, rows=4000)
+            assert replicated(cluster, tmp_path / "replicas", "--once")[0] == 0
+            require_same_tables(replica, running)
+
+
+def fill_tables(running: Broker, client: BrokerClient) -> None:
+    """A group, how far it is, and a delay level that has delivered something."""
+    client.call("group", name="Readers", retryQueues=2, maxTimes=3)
+    client.send([{"topic": "Later", "body": b"x", "delay": 1}])
+    with RemotingClient(running.address) as asking:
+        place = {"consumerGroup": "Readers", "topic": "Orders", "queueId": "1", "commitOffset": "17"}
+        asking.ask(_UPDATE_CONSUMER_OFFSET, place)
 
 
 def test_a_replica_of_a_master_that_deleted_its_first_files_begins_where_that_begins(

@@ -43,7 +43,7 @@ def test_a_replica_of_a_controlled_master_is_a_learner_and_survives_its_next_epo
     with ExitStack() as running:
         cluster, controller = running.enter_context(controlled_cluster(tmp_path / "named"))
         first, client = running.enter_context(controlled(cluster, controller, tmp_path / "first", store))
-        send(client, 5000, "a")
+        send(client, 4000, "a")
         child = running.enter_context(replicating(cluster, tmp_path / "replicas"))
         until("the log", lambda: has_log(replica, store, log_end(first)))
         assert copies(controller) == [first.address]
@@ -51,11 +51,11 @@ def test_a_replica_of_a_controlled_master_is_a_learner_and_survives_its_next_epo
         second, client = running.enter_context(controlled(cluster, controller, tmp_path / "second", store))
         send(client, 1000, "b")
         until("the log", lambda: has_log(replica, store, log_end(second)))
-        until("all rows", lambda: row_count(replica) == 6000)
+        until("all rows", lambda: row_count(replica) == 5000)
         assert len(epochs(store)) == 2
         assert copies(controller) == [second.address]
         ended(child)
-        require_same(replica, store, log_end(second), rows=6000)
+        require_same(replica, store, log_end(second), rows=5000)
 
 
 @contextmanager
