@@ -123,6 +123,10 @@ class Child:
                 with suppress(BrokenPipeError):
                     pipe.close()
 
+    def log(self, name: str) -> str:
+        """What it wrote to one of its logs: "store", "broker"."""
+        return (self._logs / f"{name}.log").read_text(errors="replace")
+
     def last_words(self) -> str:
         """The end of what it wrote to standard error and to its logs."""
         files = [self._errors, *(self._logs / f"{name}.log" for name in _LOGS)]

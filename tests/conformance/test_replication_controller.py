@@ -54,8 +54,18 @@ def test_a_replica_of_a_controlled_master_is_a_learner_and_survives_its_next_epo
         until("all rows", lambda: row_count(replica) == 5000)
         assert len(epochs(store)) == 2
         assert copies(controller) == [second.address]
+        require_learner(second)
         ended(child)
         require_same(replica, store, log_end(second), rows=5000)
+
+
+def require_learner(master: Broker) -> None:
+    """The master itself did not count the replica, which the controller would only refuse (in its words: "don't
+    exist"); that is to be seen in its log and nowhere else."""
+    said = master.log("store")
+    assert "isAsyncLearner:true" in said
+    assert "isAsyncLearner:false" not in said
+    assert "syncStateSet has been changed" not in said
 
 
 @contextmanager
