@@ -16,7 +16,8 @@ STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/b
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
-BROKER := tests/oracle/target/broker-5.3.3
+# The newest releases of either line whose broker Maven Central has.
+BROKERS := $(patsubst %,tests/oracle/target/broker-%/classpath.txt,5.3.3 4.9.7)
 
 # Spark's workers run the same Python, not the first one on PATH; and a machine whose name does not resolve can run Spark.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -82,16 +83,13 @@ tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracl
 	@mvn -q -B -f tests/oracle/pom.xml -Drmq=$* process-classes
 	@touch $@
 
-$(BROKER)/classpath.txt: tests/oracle/broker/pom-5.3.3.xml tests/oracle/broker/BrokerClient.java
+tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml tests/oracle/broker/BrokerClient.java tests/oracle/broker/build_client.sh
 	$(call need,java)
 	$(call need,mvn)
-	@echo "building the client of a whole broker"
-	@mkdir -p $(BROKER)/classes
-	@mvn -q -B -f $< org.apache.maven.plugins:maven-dependency-plugin:2.8:build-classpath -Dmdep.outputFile=$(CURDIR)/$(BROKER)/dependencies.txt
-	@javac -nowarn -XDsuppressNotes -d $(BROKER)/classes -cp "$$(cat $(BROKER)/dependencies.txt)" tests/oracle/broker/BrokerClient.java
-	@mv $(BROKER)/dependencies.txt $@
+	@echo "building the client of a whole broker of RocketMQ $*"
+	@tests/oracle/broker/build_client.sh $* $(@D)
 
-conformance: $(READY) $(ORACLES) $(BROKER)/classpath.txt  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and a real broker (needs Maven)
+conformance: $(READY) $(ORACLES) $(BROKERS)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and real brokers (needs Maven)
 	$(call need,java)
 	$(call need,mvn)
 	@$(PYTEST) -q tests/conformance $(ARGS)

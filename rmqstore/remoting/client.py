@@ -16,6 +16,9 @@ from rmqstore.remoting.signing import Credentials
 _READ_SIZE = 256 * 1024
 # Java: ResponseCode.SYSTEM_ERROR, SYSTEM_BUSY.
 _PASSING = (1, 2)
+_NO_PERMISSION = 16
+# How brokers of 4.9 answer those they do not know or trust: with SYSTEM_ERROR and this at the beginning of the remark.
+_ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
 # How much of a stranger's words stands in an error.
 _REMARK_SIZE_MAX = 200
 
@@ -39,8 +42,15 @@ class Refused(Rejected):
         self.address, self.code, self.remark = address, code, remark
 
     def _line(self) -> str:
-        first_line = self.remark.partition("\n")[0][:_REMARK_SIZE_MAX]
-        return f"{self.address} refused it with code {self.code}: {first_line or 'no reason given'}"
+        advice = ""
+        if self.code == _NO_PERMISSION or self.remark.startswith(_ACL_EXCEPTION):
+            advice = "; --access-key and --secret-key are those of an account that may"
+        return f"{self.address} refused it with {_coded(self.code, self.remark)}{advice}"
+
+
+def _coded(code: int, remark: str) -> str:
+    first_line = remark.partition("\n")[0][:_REMARK_SIZE_MAX]
+    return f"code {code}: {first_line or 'no reason given'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +112,8 @@ class RemotingClient:
         except BaseException:
             self.close()  # an answer may still come, and must not be taken for that of the next question
             raise
-        if answer.code in _PASSING:
-            raise Unreachable(self.address, str(Refused(self.address, answer.code, answer.remark)))
+        if answer.code in _PASSING and not answer.remark.startswith(_ACL_EXCEPTION):
+            raise Unreachable(self.address, f"it failed with {_coded(answer.code, answer.remark)}")
         if answer.code != SUCCESS:
             raise Refused(self.address, answer.code, answer.remark)
         return answer
@@ -117,6 +127,11 @@ class RemotingClient:
             return self._answer(connection, request.opaque, deadline_s)
         except TimeoutError:
             raise Unreachable(self.address, f"no answer within {self._access.timeout_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            words = (
+                f"its certificate is not accepted: {error.verify_message}; --tls-ca names the authority that signed it"
+            )
+            raise Unreachable(self.address, words) from None
         except ssl.SSLError as error:
             raise Unreachable(self.address, f"TLS: {error.reason or error}") from None
         except OSError as error:
@@ -130,19 +145,29 @@ class RemotingClient:
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._access.tls is not None:
-                    connection = self._access.tls.wrap_socket(connection, server_hostname=self._place[0])
+                    connection = self._inside(self._access.tls, connection)
             except BaseException:
                 connection.close()
                 raise
             self._socket, self._reader = connection, CommandReader()
         return self._socket
 
+    def _inside(self, tls: ssl.SSLContext, connection: socket.socket) -> socket.socket:
+        try:
+            return tls.wrap_socket(connection, server_hostname=self._place[0])
+        except (ssl.SSLCertVerificationError, TimeoutError):
+            raise
+        except OSError as error:
+            words = getattr(error, "reason", None) or error.strerror or error
+            raise Unreachable(self.address, f"it does not take TLS: {words}; without --tls it may answer") from None
+
     def _answer(self, connection: socket.socket, opaque: int, deadline_s: float) -> Command:
         while True:
             connection.settimeout(self._left(deadline_s))
             data = connection.recv(_READ_SIZE)
             if not data:
-                raise Unreachable(self.address, "it closed the connection instead of answering")
+                hint = "" if self._access.tls else ": one that takes TLS only does so, see --tls"
+                raise Unreachable(self.address, f"it closed the connection instead of answering{hint}")
             for command in self._reader.read(data):
                 if command.is_answer and command.opaque == opaque:
                     return command  # brokers send requests of their own, too, which are not for us

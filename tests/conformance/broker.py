@@ -1,4 +1,4 @@
-"""A real name server and a real broker of RocketMQ 5.3.3 on loopback, over a store directory, and a client of them.
+"""A real name server and a real broker of RocketMQ on loopback, over a store directory, and a client of them.
 
 Children are ended by their own process, whatever happens; every wait asks, and has a deadline.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tests.conformance.workload import Json
 
@@ -25,8 +25,6 @@ sys.path.insert(0, str(BROKER_PROGRAMS))
 
 from rpc import CONFIG, Client, loose  # noqa: E402  lies beside the package, as it came
 
-# What `make conformance` builds from pom-5.3.3.xml and BrokerClient.java.
-BUILD = BROKER_PROGRAMS.parent / "target" / "broker-5.3.3"
 BROKER_NAME = "golden-a"
 # Generous: a machine may be busy with other things.
 DEADLINE_S = 240.0
@@ -47,6 +45,31 @@ _BROKER_JAVA += [
     for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref", "java.lang", "jdk.internal.misc")
 ]
 _BROKER_JAVA += ["--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED"]
+# Releases before 5 do not start without these.
+_LOGBACK = """<configuration><appender name="A" class="ch.qos.logback.core.FileAppender"><file>{file}</file><encoder>
+<pattern>%d %p %t - %m%n</pattern></encoder></appender><root level="INFO"><appender-ref ref="A"/></root></configuration>
+"""
+
+
+class Rocketmq(NamedTuple):
+    """A release of RocketMQ that `make conformance` builds, and what its programs' JVMs are told besides."""
+
+    release: str
+    options: tuple[str, ...] = ()
+
+    def told(self, *options: str) -> "Rocketmq":
+        """The same with more options."""
+        return self._replace(options=self.options + options)
+
+    @property
+    def class_path(self) -> str:
+        """That of BrokerClient.java and everything of RocketMQ's."""
+        build = BROKER_PROGRAMS.parent / "target" / f"broker-{self.release}"
+        return f"{build / 'classes'}:{(build / 'classpath.txt').read_text().strip()}"
+
+
+# The newest releases of either line whose broker Maven Central has.
+NEWEST, NEWEST_4 = Rocketmq("5.3.3"), Rocketmq("4.9.7")
 
 
 def until(what: str, ask: Callable[[], Any], children: "Sequence[Child]" = (), deadline_s: float = DEADLINE_S) -> Any:
@@ -62,14 +85,17 @@ def until(what: str, ask: Callable[[], Any], children: "Sequence[Child]" = (), d
 
 
 class Child:
-    """A JVM with a main class of the broker's class path; its logs are below `work`/`name`."""
+    """A JVM with a main class of RocketMQ's or ours; its logs are below `work`/`name`."""
 
-    def __init__(self, work: Path, name: str, java: Sequence[str], main: str, *arguments: str, talks: bool = False):
+    def __init__(self, work: Path, name: str, rocketmq: Rocketmq, main: str, *arguments: str, talks: bool = False):
         self.name, self._home = name, work / name
-        self._home.mkdir(parents=True, exist_ok=True)
-        class_path = f"{BUILD / 'classes'}:{(BUILD / 'classpath.txt').read_text().strip()}"
-        command = ["java", *_JAVA, *java, f"-Duser.home={self._home}"]
-        command += ["-cp", class_path, main, *arguments]
+        self._logs = self._home / "logs" / "rocketmqlogs"
+        (self._home / "conf").mkdir(parents=True, exist_ok=True)
+        for log in ("broker", "namesrv"):
+            text = _LOGBACK.format(file=self._logs / f"{log}.log")
+            (self._home / "conf" / f"logback_{log}.xml").write_text(text)
+        command = ["java", *_JAVA, *rocketmq.options, f"-Duser.home={self._home}"]
+        command += ["-cp", rocketmq.class_path, main, *arguments]
         pipe = subprocess.PIPE if talks else subprocess.DEVNULL
         self._errors = self._home / "standard-error"
         with self._errors.open("ab") as errors:
@@ -97,9 +123,13 @@ class Child:
                 with suppress(BrokenPipeError):
                     pipe.close()
 
+    def log(self, name: str) -> str:
+        """What it wrote to one of its logs: "store", "broker"."""
+        return (self._logs / f"{name}.log").read_text(errors="replace")
+
     def last_words(self) -> str:
         """The end of what it wrote to standard error and to its logs."""
-        files = [self._errors, *(self._home / "logs" / "rocketmqlogs" / f"{name}.log" for name in _LOGS)]
+        files = [self._errors, *(self._logs / f"{name}.log" for name in _LOGS)]
         texts = {file.name: file.read_text(errors="replace") for file in files if file.exists()}
         return "\n".join(f"{name}: {_without_chatter(text)[-2000:]}" for name, text in texts.items())
 
@@ -109,8 +139,8 @@ class BrokerClient(Child):
 
     def __init__(self, work: Path, name_server: str, broker: "Broker") -> None:
         super().__init__(
-            work, "client", ["-Xmx256m", "--add-opens=java.base/java.lang=ALL-UNNAMED"], "BrokerClient",
-            name_server, broker.address, BROKER_NAME, talks=True,
+            work, "client", broker.rocketmq.told("-Xmx256m", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
+            "BrokerClient", name_server, broker.address, BROKER_NAME, talks=True,
         )  # fmt: skip
         self.events: list[Json] = []
         self._broker = broker
@@ -145,11 +175,14 @@ class BrokerClient(Child):
 
 
 class Broker(Child):
-    """A broker over the store at `store`, which answers when this returns.  `settings` go on top of those of `conf`."""
+    """A broker over the store at `store`, which may not answer yet (`wait`).  `settings` go on top of those below."""
 
-    def __init__(self, work: Path, store: Path, name_server: str, settings: Mapping[str, Any]) -> None:
-        port = _free_port(-2, 0, 1)
-        self.address, self._port = f"127.0.0.1:{port}", port
+    def __init__(
+        self, work: Path, store: Path, name_server: str, settings: Mapping[str, Any], rocketmq: Rocketmq = NEWEST
+    ) -> None:
+        self.rocketmq = rocketmq
+        port = free_port(-2, 0, 1)
+        self.address, self.ha_address, self._port = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}", port
         self.conf = work / "broker.conf"
         lines = {
             "brokerClusterName": "GoldenCluster", "brokerName": BROKER_NAME, "brokerId": 0, "namesrvAddr": name_server,
@@ -160,7 +193,7 @@ class Broker(Child):
         } | dict(settings)  # fmt: skip
         self.conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        super().__init__(work, "broker", _BROKER_JAVA, main, "-c", str(self.conf))
+        super().__init__(work, "broker", rocketmq.told(*_BROKER_JAVA), main, "-c", str(self.conf))
 
     def wait(self) -> Self:
         """Waits until it answers."""
@@ -204,14 +237,17 @@ class Broker(Child):
 
 
 @contextmanager
-def name_server(work: Path) -> Iterator[str]:
+def name_server(
+    work: Path, rocketmq: Rocketmq = NEWEST, settings: Mapping[str, Any] | None = None, port: int | None = None
+) -> Iterator[str]:
     """A name server; its address."""
     work.mkdir(parents=True, exist_ok=True)
-    port = _free_port(0)
+    port = port or free_port(0)
     conf = work / "name-server.conf"
-    conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    lines = {"listenPort": port, "bindAddress": "127.0.0.1"} | dict(settings or {})
+    conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    child = Child(work, "namesrv", ["-Xmx128m"], main, "-c", str(conf))
+    child = Child(work, "namesrv", rocketmq.told("-Xmx128m"), main, "-c", str(conf))
     try:
         until("the name server", lambda: _is_listening(port), [child])
         yield f"127.0.0.1:{port}"
@@ -220,13 +256,13 @@ def name_server(work: Path) -> Iterator[str]:
 
 
 @contextmanager
-def broker(
-    work: Path, store: Path, name_server: str, settings: Mapping[str, Any]
-) -> Iterator[tuple[Broker, BrokerClient]]:
-    """A broker that answers, and a client of it; both are gone afterwards, the broker killed unless it was ended."""
+def broker_alone(
+    work: Path, store: Path, name_server: str, settings: Mapping[str, Any], rocketmq: Rocketmq = NEWEST
+) -> Iterator[Broker]:
+    """A broker that answers; gone afterwards, killed unless it was ended."""
     work.mkdir(parents=True, exist_ok=True)
     for _ in range(_PORT_TRIES):
-        running = Broker(work, store, name_server, settings)
+        running = Broker(work, store, name_server, settings, rocketmq)
         try:
             running.wait()
             break
@@ -234,21 +270,30 @@ def broker(
             running.end()
             if not running.has_lost_its_ports:
                 raise
-    client = None
     try:
-        client = BrokerClient(work, name_server, running)
-        yield running, client
+        yield running
     finally:
-        if client is not None:
-            client.end()
         running.end()
+
+
+@contextmanager
+def broker(
+    work: Path, store: Path, name_server: str, settings: Mapping[str, Any], rocketmq: Rocketmq = NEWEST
+) -> Iterator[tuple[Broker, BrokerClient]]:
+    """The same with a client of it."""
+    with broker_alone(work, store, name_server, settings, rocketmq) as running:
+        client = BrokerClient(work, name_server, running)
+        try:
+            yield running, client
+        finally:
+            client.end()
 
 
 def _without_chatter(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if "|-INFO" not in line)
 
 
-def _free_port(*offsets: int) -> int:
+def free_port(*offsets: int) -> int:
     """A port of loopback that is free, with those at these distances."""
     while True:
         port = random.randint(20_000, 32_000)  # below those that systems give to clients

@@ -22,15 +22,38 @@ Answer = Callable[[socket.socket, Command], None]
 @contextmanager
 def peer(answer: Answer) -> Iterator[str]:
     """A peer on loopback that handles each request by `answer`; its address."""
+
+    def serve(connection: socket.socket) -> None:
+        reader = CommandReader()
+        while data := connection.recv(4096):
+            for command in reader.read(data):
+                answer(connection, command)
+
+    with server(serve) as address:
+        yield address
+
+
+@contextmanager
+def bytes_peer(answer: Answer) -> Iterator[str]:
+    """A peer that answers the first bytes, whatever they are."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1)
+        answer(connection, Command(0, 0))
+
+    with server(serve) as address:
+        yield address
+
+
+@contextmanager
+def server(each: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Has `each` serve a connection in a thread; its address."""
     listening = socket.create_server(("127.0.0.1", 0))
     open_ones: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:
-        reader = CommandReader()
         try:
-            while data := connection.recv(4096):
-                for command in reader.read(data):
-                    answer(connection, command)
+            each(connection)
         except (OSError, BadFrame):
             connection.close()
 
@@ -82,7 +105,28 @@ def test_a_refusal_has_the_peers_words() -> None:
         pytest.raises(Refused) as refusal,
     ):
         client.ask(21)
-    assert str(refusal.value) == f"{address} refused it with code 16: no permission"
+    advice = "--access-key and --secret-key are those of an account that may"
+    assert str(refusal.value) == f"{address} refused it with code 16: no permission; {advice}"
+
+
+def test_a_broker_of_4_that_does_not_know_who_asks_has_refused_for_good() -> None:
+    """4.9.7 answers with the code of a failure (Java: NettyRemotingAbstract.processRequestCommand)."""
+    words = "org.apache.rocketmq.acl.common.AclException: No acl config for nobody, org.apache.rocketmq.acl.plain"
+    with (
+        peer(saying(code=1, remark=words)) as address,
+        RemotingClient(address) as client,
+        pytest.raises(Refused, match=r"code 1: .*No acl config for nobody.*; --access-key and --secret-key"),
+    ):
+        client.ask(28)
+
+
+def test_the_name_of_a_topic_makes_no_failure_a_refusal_of_access() -> None:
+    with (
+        peer(saying(code=1, remark="no room for topic AclException")) as address,
+        RemotingClient(address) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.ask(28)
 
 
 @pytest.mark.parametrize("code", [1, 2])
@@ -90,15 +134,16 @@ def test_a_peer_that_fails_or_is_busy_may_answer_later(code: int) -> None:
     with (
         peer(saying(code=code, remark="NoSuchElementException")) as address,
         RemotingClient(address) as client,
-        pytest.raises(Unreachable, match=f"code {code}: NoSuchElementException"),
+        pytest.raises(Unreachable) as failure,
     ):
         client.ask(28)
+    assert str(failure.value) == f"{address}: it failed with code {code}: NoSuchElementException"
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda connection, _: connection.close(), "closed the connection"),
+        (lambda connection, _: connection.close(), "closed the connection instead of answering: .* --tls"),
         (lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak RocketMQ's"),
         (lambda connection, _: connection.sendall(struct.pack(">ii", 2**31 - 1, 5)), "does not speak RocketMQ's"),
         (lambda _connection, _: None, "no answer within 0.3 s"),
@@ -148,12 +193,17 @@ def test_nobody_listens() -> None:
         client.ask(1)
 
 
-def test_tls_with_a_peer_that_has_none_says_so() -> None:
-    access = Access(timeout_s=1.0, tls=ssl.create_default_context())
+@pytest.mark.parametrize("answer", [
+    lambda connection, _: connection.close(),
+    lambda connection, _: connection.shutdown(socket.SHUT_RDWR),
+    lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+], ids=["resets", "closes", "http"])  # fmt: skip
+def test_tls_with_a_peer_that_has_none_says_so(answer: Answer) -> None:
+    access = Access(timeout_s=5.0, tls=ssl.create_default_context())
     with (
-        peer(lambda connection, _: connection.close()) as address,
+        bytes_peer(answer) as address,
         RemotingClient(address, access) as client,
-        pytest.raises(Unreachable),
+        pytest.raises(Unreachable, match=r"it does not take TLS: .*; without --tls"),
     ):
         client.ask(1)
 

@@ -11,6 +11,7 @@
 //   consume  group, topic, tags, maxTimes          a push consumer; answers "later" while reconsumeTimes < user property `fails`
 //   stop     name                                  ends the consumer or producer of a group
 //   pull     topic, queueId                        all messages of a queue
+//   drain    address, topic, queueId               the same from the broker that answers at an address, whether master or slave
 //   events   from                                  events from that number on
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONArray;
@@ -22,10 +23,15 @@ import java.util.*;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.*;
 import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.impl.*;
+import org.apache.rocketmq.client.impl.consumer.PullAPIWrapper;
 import org.apache.rocketmq.client.producer.*;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
+import org.apache.rocketmq.common.sysflag.PullSysFlag;
+import org.apache.rocketmq.remoting.protocol.header.PullMessageRequestHeader;
+import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -160,6 +166,32 @@ public class BrokerClient {
         return found;
     }
 
+    static Object drain(String broker, String topic, int queueId) throws Exception {
+        MessageQueue queue = new MessageQueue(topic, brokerName, queueId);
+        SubscriptionData all = new SubscriptionData(topic, "*");
+        PullAPIWrapper wrapper = puller.getDefaultMQPullConsumerImpl().getPullAPIWrapper();
+        MQClientAPIImpl api = puller.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().getMQClientAPIImpl();
+        List<Object> found = new ArrayList<>();
+        for (long offset = 0; ; ) {
+            PullMessageRequestHeader h = new PullMessageRequestHeader();
+            h.setConsumerGroup("g_drain");
+            h.setTopic(topic);
+            h.setQueueId(queueId);
+            h.setQueueOffset(offset);
+            h.setMaxMsgNums(32);
+            h.setSysFlag(PullSysFlag.buildSysFlag(false, false, true, false));
+            h.setCommitOffset(0L);
+            h.setSuspendTimeoutMillis(0L);
+            h.setSubscription("*");
+            h.setSubVersion(0L);
+            PullResult r = wrapper.processPullResult(queue, api.pullMessage(broker, h, 10000, CommunicationMode.SYNC, null), all);
+            if (r.getPullStatus() == PullStatus.NO_NEW_MSG) return found;
+            if (r.getPullStatus() != PullStatus.FOUND) throw new IOException(queue + " at " + offset + ": " + r);
+            for (MessageExt m : r.getMsgFoundList()) found.add(told(m));
+            offset = r.getNextBeginOffset();
+        }
+    }
+
     static Object answer(JSONObject j) throws Exception {
         switch (j.getString("op")) {
             case "topic": {
@@ -200,6 +232,7 @@ public class BrokerClient {
                 return p != null || c != null;
             }
             case "pull": return pull(j.getString("topic"), j.getIntValue("queueId"));
+            case "drain": return drain(j.getString("address"), j.getString("topic"), j.getIntValue("queueId"));
             case "events": synchronized (events) { return new ArrayList<>(events.subList(j.getIntValue("from"), events.size())); }
             default: throw new IllegalArgumentException(j.getString("op"));
         }

@@ -1,0 +1,36 @@
+"""Name servers of both lines of RocketMQ, each started when the first test wants it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.conformance.broker import NEWEST, Rocketmq, name_server
+from tests.conformance.replicas import RELEASES, Cluster, Clusters
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """A cluster of each release that is asked for."""
+    with ExitStack() as running:
+        known: dict[Rocketmq, Cluster] = {}
+
+        def cluster_of(rocketmq: Rocketmq) -> Cluster:
+            if rocketmq not in known:
+                address = running.enter_context(name_server(tmp_path_factory.mktemp("namesrv"), rocketmq))
+                known[rocketmq] = Cluster(rocketmq, address)
+            return known[rocketmq]
+
+        yield cluster_of
+
+
+@pytest.fixture(params=RELEASES, ids=lambda rocketmq: rocketmq.release)
+def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Cluster:
+    """Of either line."""
+    return clusters(request.param)
+
+
+@pytest.fixture
+def newest(clusters: Clusters) -> Cluster:
+    """Of the newest line."""
+    return clusters(NEWEST)
