@@ -29,6 +29,7 @@ class BlockPart(NamedTuple):
     end: int
     store_ms: int | None
     moved: dict[QueueKey, int]
+    record_count: int = 0
 
 
 def block_parts(
@@ -84,7 +85,8 @@ def _records_part(records: RecordBatch, file_size: int, kinds: QueueKinds) -> Bl
     file_end = offset - offset % file_size + file_size
     if records.end + message.BLANK.size > file_end:
         raise Rejected(f"the block's record that ends at {records.end} leaves no room for the blank of its file")
-    return BlockPart(offset, records.end, int(records.store_ms[-1]), dict(_next_offsets(records, kinds)))
+    moved = dict(_next_offsets(records, kinds))
+    return BlockPart(offset, records.end, int(records.store_ms[-1]), moved, len(records.offsets))
 
 
 def _next_offsets(records: RecordBatch, kinds: QueueKinds) -> Iterator[tuple[QueueKey, int]]:

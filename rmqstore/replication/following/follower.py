@@ -11,6 +11,8 @@ from rmqstore.replication.link.slave_link import OwnEnd
 COMPARED_SIZE = 64 * 1024
 # Bytes that wait for the rest of their record; no message comes near it, in RocketMQ 4 MiB are the most by default.
 PENDING_SIZE_MAX = 64 * 1024 * 1024
+# The average size of a record is that of about so many bytes, the newer ones more than the older ones.
+_AVERAGED_SIZE = 16 * 1024 * 1024
 
 
 class ForeignRecord(Rejected):
@@ -41,6 +43,13 @@ class Follower:
         self._learn = learn
         self._unlisted: set[str] = set()  # topics that the master does not know either
         self._pending = bytearray()
+        self._counted = (0.0, 0.0)  # records, and their bytes
+
+    @property
+    def record_size(self) -> float | None:
+        """The average size of the records that came last, in bytes; None while none came."""
+        count, size = self._counted
+        return size / count if count else None
 
     @property
     def end(self) -> int:
@@ -78,8 +87,16 @@ class Follower:
         if self._learned(parts):
             parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
+        self._count(parts)
         del self._pending[: end - offset]
         self._engine.appended()
+
+    def _count(self, parts: Sequence[BlockPart]) -> None:
+        count, size = self._counted
+        count += sum(part.record_count for part in parts)
+        size += sum(part.end - part.offset for part in parts if part.record_count)
+        fading = min(_AVERAGED_SIZE / size, 1.0) if size else 1.0
+        self._counted = (count * fading, size * fading)
 
     def _parts(self, offset: int, data: bytes) -> list[BlockPart]:
         kinds = self._engine.parts.queues.kinds

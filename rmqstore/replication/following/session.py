@@ -48,6 +48,7 @@ class SlaveSession:
     ) -> None:
         self._follower = follower
         self.link = SlaveLink(follower.own_end(), now_s, timing, wire)
+        self.received_size = 0
         self._size = 0  # bytes taken and not appended
 
     def begin(self) -> bytes:
@@ -56,6 +57,7 @@ class SlaveSession:
 
     def received(self, data: bytes, now_s: float) -> bytes:
         """Takes what came; what is to be sent."""
+        self.received_size += len(data)
         answer = self._carried_out(self.link.received(data, now_s))
         return answer + self._appended(now_s) if self._size else answer
 
