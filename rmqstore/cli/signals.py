@@ -11,17 +11,14 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def until_signalled() -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT, SIGTERM or SIGHUP came; a second one ends the program as usual.  One that the program was started
-    to ignore (nohup, a shell's &) stays ignored."""
+    """Whether SIGINT, SIGTERM or SIGHUP came; a second one ends the program on the spot, as the system does.  One
+    that the program was started to ignore (nohup, a shell's &) stays ignored."""
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         came.append(number)
-        restore()
-
-    def restore() -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each in before:  # for good: Python's own handler would show a traceback when the interpreter ends
+            signal.signal(each, signal.SIG_DFL)
 
     before = {each: signal.getsignal(each) for each in _ENDS if signal.getsignal(each) is not signal.SIG_IGN}
     try:
@@ -29,4 +26,6 @@ def until_signalled() -> Iterator[Callable[[], bool]]:
             signal.signal(each, note)
         yield lambda: bool(came)
     finally:
-        restore()
+        if not came:
+            for each, handler in before.items():
+                signal.signal(each, handler)

@@ -175,3 +175,26 @@ def test_a_broker_without_a_log_file_has_a_log_that_begins_at_0() -> None:
     body = b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'
     with peer(saying(body)) as address, RemotingClient(address, QUICK) as client:
         assert cluster.runtime(client)[:2] == (0, 0)
+
+
+@pytest.mark.parametrize("credentials", [None, Credentials("key", "secret"), Credentials("k", "s", "token")])
+def test_a_question_to_a_stranger_ends_as_no_report_of_a_slave(credentials: Credentials | None) -> None:
+    """A replication port takes the last whole eight bytes for an offset: -1 means nothing there."""
+    came: list[bytes] = []
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        came.append(command.encode())
+        assert (
+            credentials is None
+            or credentials.signed(
+                {name: value for name, value in command.fields.items() if name == "none"}, command.body
+            ).items()
+            == dict(command.fields).items()
+        )
+        saying(b"mine")(connection, command)
+
+    with peer(answer) as address, RemotingClient(address, Access(credentials=credentials)) as client:
+        for _ in range(12):  # numbers of requests have more digits by and by
+            assert client.ask_stranger(26).body == b"mine"
+    assert {len(frame) % 8 for frame in came} == {0}
+    assert {frame[-8:] for frame in came} == {struct.pack(">q", -1)}
