@@ -21,6 +21,7 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig
 from tests.cli.conftest import Run
+from tests.remoting.peers import peer, saying
 
 FILE_SIZE = 1 << 16
 DEADLINE_S = 60.0
@@ -277,3 +278,15 @@ def test_a_check_says_what_is_in_the_way_and_makes_nothing(master: rmqstore.Stor
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE_S) == 0
     assert run(*command).exit_code == 0
+
+
+def test_a_check_names_each_master_that_does_not_answer(tmp_path: Path, run: Run) -> None:
+    table = {name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": "127.0.0.1:1"}} for name in ("a", "b")}
+    with peer(saying(json.dumps({"brokerAddrTable": table}).encode())) as name_server:
+        result = run("replicate", "--namesrv", name_server, "--to", tmp_path / "r", "--check")
+    assert result.exit_code == 1
+    said = " ".join(result.stdout.split())
+    for name in table:
+        assert f"{name}: a master that does not answer at 127.0.0.1:1 -> {tmp_path}/r/{name}" in said
+    assert said.count("the listen port does not answer: 127.0.0.1:1: Connection refused") == 2
+    assert not (tmp_path / "r").exists()
