@@ -51,7 +51,7 @@ class HaConfig:
                      if getattr(self, name) < low]  # fmt: skip
         if not mistakes:
             host, _ = self.place()
-            if not self.is_open_to_network and host not in _LOOPBACK:
+            if not self.is_open_to_network and host not in LOOPBACK:
                 mistakes.append(f"listen={self.listen!r}: replication has no passwords and no encryption; another host "
                                 "than 127.0.0.1 needs is_open_to_network=True")  # fmt: skip
         if mistakes:
@@ -59,13 +59,18 @@ class HaConfig:
 
     def place(self) -> tuple[str, int]:
         """Host and port of `listen`.  Raises Rejected."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not host or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
-            raise Rejected(f"listen={self.listen!r}: wanted is host:port, as 127.0.0.1:10912")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return listening_place("listen", self.listen)
 
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def listening_place(name: str, given: str) -> tuple[str, int]:
+    """Host and port of host:port; an IPv6 host in brackets, port 0 for any that is free.  Raises Rejected."""
+    host, colon, port = given.rpartition(":")
+    if not colon or not host or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
+        raise Rejected(f"{name}={given!r}: wanted is host:port, as 127.0.0.1:10912")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

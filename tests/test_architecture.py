@@ -394,8 +394,18 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.replication.link",
         "rmqstore.worker",
     },
+    "rmqstore.replication.checking": {
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.remoting",
+        "rmqstore.replication.following",
+        "rmqstore.replication.link",
+    },
     "rmqstore.cli": {
         "rmqstore.remoting",
+        "rmqstore.replication.checking",
         "rmqstore.replication.following",
         "rmqstore.arguments",
         "rmqstore",
@@ -489,6 +499,8 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.remoting",
         "rmqstore.replication.serving",
         "rmqstore.replication.following",
+        "rmqstore.replication.checking.ports",
+        "rmqstore.cli.scrapes",  # the family of addresses, and the end of a connection, of http.server's
         "spark_source.batch_reader",
     },
     "selectors": {"rmqstore.replication.serving"},
@@ -908,6 +920,10 @@ CALLED_FROM_OUTSIDE = {
     "rmqstore.consumer:Consumer.seek",
     "rmqstore.message:PutResult.msg_ids",
     "rmqstore.cli.inspect:_Place.convert",  # click
+    "rmqstore.cli.scrapes:_Answer.do_HEAD",  # http.server
+    "rmqstore.cli.scrapes:_Answer.log_message",
+    "rmqstore.cli.scrapes:_Server.handle_error",
+    "rmqstore.cli.scrapes:_Server.service_actions",
     "rmqstore.stats_text:StatisticsCollector.describe",  # prometheus_client
     "rmqstore.stats_text:prometheus_text",
     "spark_source.batch_reader:BatchReader.partitions",

@@ -202,11 +202,12 @@ def padded(text: str, size: int) -> str:
     return text + " " * (size - cell_len(text))
 
 
-def wrapped(head: str, text: str) -> str:
-    """`head`, then the text beside it, broken into lines that fit the terminal; long words stay whole."""
+def wrapped(head: str, text: str, columns: int | None = None) -> str:
+    """`head`, then the text beside it, broken into lines of so many columns, those of the terminal by default; long
+    words stay whole."""
     return textwrap.fill(
-        printable(text), width(), initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
-        break_on_hyphens=False,
+        printable(text), columns or width(), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 

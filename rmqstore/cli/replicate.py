@@ -1,43 +1,30 @@
 """`rmqstore replicate`: a running cluster's stores, kept up as replicas that Spark and everybody else can read."""
 
-import json
 import ssl
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from rmqstore.cli.output import (
-    byte_size,
-    counted,
-    debug_option,
-    escaped,
-    iso,
-    moment_of,
-    one_line,
-    printable,
-    utc,
-    wrapped,
-)
+from rmqstore.cli.output import byte_size, counted, debug_option, one_line, printable, wrapped
+from rmqstore.cli.replica_metrics import CONTENT_TYPE, metrics_text
+from rmqstore.cli.replica_progress import ProgressScreen
+from rmqstore.cli.scrapes import METRICS_PATH, Scrapes, metrics_place
 from rmqstore.cli.signals import until_signalled
 from rmqstore.errors import Rejected
-from rmqstore.remoting.client import Access
+from rmqstore.remoting.client import Access, Refused, Unreachable
 from rmqstore.remoting.signing import Credentials
+from rmqstore.replication.checking.obstacles import Prospect, look, together
+from rmqstore.replication.checking.ports import require_broker, require_name_server, require_replication_port
 from rmqstore.replication.following.group import ReplicaGroup, chosen_masters, named_broker
 from rmqstore.replication.following.masters import BareMaster, Broker, KnownMaster
-from rmqstore.replication.following.preparation import From, obstacles
+from rmqstore.replication.following.preparation import From
 from rmqstore.replication.following.replica import Replica, realign
 from rmqstore.replication.following.state import ReplicaState
 
 _FAILED = 1
-_RATE_WINDOW_S = 10.0
-_SHOW_S = 1.0
 
 
 @click.command()
@@ -77,6 +64,12 @@ _SHOW_S = 1.0
 @click.option("--tls-ca", metavar="FILE", help="The certificates that brokers' own are held against.")
 @click.option("--tls-insecure", is_flag=True, help="Take any certificate.")
 @click.option("--file-reserved-hours", type=click.IntRange(0), metavar="HOURS", help="Delete log files that are older.")
+@click.option(
+    "--metrics", metavar="[HOST:]PORT", help="Answer GET /metrics there, in the format of OpenMetrics; for Prometheus."
+)
+@click.option(
+    "--open-to-network", is_flag=True, help="With --metrics: listen on another address than loopback; it asks nobody."
+)
 @debug_option
 def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     """Follow the masters of a running RocketMQ cluster as their slaves do, and keep a store of each in DIR.
@@ -87,7 +80,7 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     access = Access(credentials=_credentials(given), tls=_tls(given))
     places = _places(target, access, given)
     if given["check"]:
-        _check(places)
+        _check(places, start)
     elif given["realign"]:
         _realign(places, is_agreed=given["yes"])
     else:
@@ -106,28 +99,45 @@ def _places(target: str, access: Access, given: Mapping[str, Any]) -> dict[str, 
     if sum(given[name] is not None for name in ("namesrv", "master", "ha")) != 1:
         raise click.UsageError("give --namesrv for a cluster, --master for one broker, or --ha for a store of ours")
     if given["namesrv"] is not None:
+        _require_name_servers(given["namesrv"], access)
         found = chosen_masters(given["namesrv"], given["cluster"], access)
         return {
             one.broker_name: _Place(named_broker(one, given["namesrv"], access), str(Path(target, one.broker_name)))
             for one in found
         }
     if given["ha"] is not None:
+        require_replication_port(given["ha"], access)
         return {given["ha"]: _Place(BareMaster(given["ha"], given["log_file_size"]), target)}
+    require_broker(given["master"], access)
     broker = Broker(given["master"], access)
     return {broker.settings().broker_name: _Place(broker, target)}
+
+
+def _require_name_servers(addresses: str, access: Access) -> None:
+    """Looks at them up to the first that answers, as whoever asks them does."""
+    for address in filter(None, map(str.strip, addresses.split(";"))):
+        try:
+            return require_name_server(address, access)
+        except Unreachable:  # told by the question itself, where no other answers
+            continue
+    return None
 
 
 def _follow(places: Mapping[str, _Place], start: From, as_json: bool, given: Mapping[str, Any]) -> None:
     kept: dict[str, Any] = {}
     if given["file_reserved_hours"] is not None:
         kept = {"retention": True, "file_reserved_hours": given["file_reserved_hours"]}
-    with ExitStack() as opened, until_signalled() as is_stopping:
-        replicas = {
-            name: opened.enter_context(Replica(place.path, place.master, start=start, settings=kept))
-            for name, place in places.items()
-        }
+    with ExitStack() as opened:
+        show = _shown_to_scrapers(opened, list(places), given)
+        is_stopping = opened.enter_context(until_signalled())
+        replicas = dict[str, Replica]()
+        for name, place in places.items():
+            if is_stopping():
+                return
+            replicas[name] = opened.enter_context(Replica(place.path, place.master, start=start, settings=kept))
         group = ReplicaGroup(replicas)
-        with _Screen(as_json) as screen:
+        show(group.states)
+        with ProgressScreen(as_json) as screen:
             group.run(screen.show, is_stopping, once=given["once"])
     for name, failure in group.failures.items():
         click.echo(f"{printable(name)}: {one_line(failure)}", err=True)
@@ -135,18 +145,41 @@ def _follow(places: Mapping[str, _Place], start: From, as_json: bool, given: Map
         raise SystemExit(_FAILED)
 
 
-def _check(places: Mapping[str, _Place]) -> None:
+_States = Callable[[], Mapping[str, ReplicaState]]
+
+
+def _shown_to_scrapers(opened: ExitStack, names: Sequence[str], given: Mapping[str, Any]) -> Callable[[_States], None]:
+    """Opens the port of the metrics, if one is asked for, before any replica is opened; the answer is called with what
+    gives the states, once there are any."""
+    source: list[_States] = [lambda: {name: ReplicaState() for name in names}]
+    if given["metrics"] is not None:
+        place = metrics_place(given["metrics"], is_open_to_network=given["open_to_network"])
+        scrapes = opened.enter_context(Scrapes(place, CONTENT_TYPE, lambda: metrics_text(source[-1]())))
+        click.echo(f"metrics: http://{scrapes.address}{METRICS_PATH}", err=True)
+    return source.append
+
+
+def _check(places: Mapping[str, _Place], start: From) -> None:
     """Shows what would be replicated, and what stands in the way."""
+    seen: list[Prospect] = []
     is_fine = True
     for name, (master, path) in places.items():
-        present = master.present()
-        what = "a store of ours"
-        if present is not None:
-            what = f"RocketMQ {present.version}, {byte_size(present.log_end - present.log_start)} of log"
-        click.echo(f"{printable(name)}: {printable(what)} at {master.address} -> {path}")
-        for obstacle in obstacles(master.settings(), present, path):
+        what, obstacles = "a store of ours", list[str]()
+        try:
+            settings, present = master.settings(), master.present()
+            if present is not None:
+                what = f"RocketMQ {present.version}, {byte_size(present.log_end - present.log_start)} of log"
+            seen.append(look(settings, present, path, start))
+            obstacles = seen[-1].obstacles
+        except (Unreachable, Refused) as failure:
+            what, obstacles = "a master that does not answer", [f"the listen port does not answer: {failure}"]
+        click.echo(f"{printable(name)}: {printable(what)} at {master.address} -> {printable(path)}")
+        for obstacle in obstacles:
             is_fine = False
             click.echo(wrapped("  ", obstacle))
+    if needed := together(seen):
+        is_fine = False
+        click.echo(wrapped("", needed))
     if not is_fine:
         raise SystemExit(_FAILED)
     click.echo("nothing stands in the way")
@@ -181,90 +214,3 @@ def _tls(given: Mapping[str, Any]) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-class _Rate:
-    """Bytes a second over the last few seconds."""
-
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, int]] = []
-
-    def of(self, now_s: float, log_end: int) -> float:
-        self._seen = [*((when, end) for when, end in self._seen if now_s - when < _RATE_WINDOW_S), (now_s, log_end)]
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (last_s - first_s) if last_s > first_s else 0.0
-
-
-class _Screen:
-    """The progress: a table on a terminal, a JSON line a second where that is asked for, and one line at the end."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._rates: dict[str, _Rate] = {}
-        self._shown_s = 0.0
-        self._last: dict[str, ReplicaState] = {}
-        console = Console(stderr=True)
-        self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._live is not None and not self._as_json:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-        for name, state in self._last.items():
-            self._say(name, state)
-
-    def show(self, states: dict[str, ReplicaState]) -> None:
-        """Shows the states, once a second at the most."""
-        self._last = states
-        now_s = time.monotonic()
-        rates = {name: self._rates.setdefault(name, _Rate()).of(now_s, state.log_end) for name, state in states.items()}
-        if now_s - self._shown_s < _SHOW_S:
-            return
-        self._shown_s = now_s
-        if self._as_json:
-            for name, state in states.items():
-                self._say(name, state, rates[name])
-        elif self._live is not None:
-            self._live.update(_table(states, rates), refresh=True)
-
-    def _say(self, name: str, state: ReplicaState, rate: float | None = None) -> None:
-        if self._as_json:
-            click.echo(escaped(json.dumps(_document(name, state, rate))))
-        else:
-            behind = "" if state.behind_bytes is None else f", {byte_size(state.behind_bytes)} behind"
-            newest = f", newest message {utc(state.newest_ms)}" if state.newest_ms else ""
-            size = byte_size(state.log_end - state.log_start)
-            click.echo(f"{printable(name)}: {size} of log{behind}{newest}")
-
-
-def _document(name: str, state: ReplicaState, rate: float | None) -> dict[str, Any]:
-    return {
-        "broker": name,
-        "phase": state.phase,
-        "logStart": state.log_start,
-        "logEnd": state.log_end,
-        "masterEnd": state.master_end,
-        "behindBytes": state.behind_bytes,
-        "bytesPerSecond": None if rate is None else round(rate),
-        "newestStoreTimestamp": iso(moment_of(state.newest_ms)),
-        "error": state.error,
-    }
-
-
-def _table(states: Mapping[str, ReplicaState], rates: Mapping[str, float]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for head in ("broker", "state"):
-        table.add_column(head, no_wrap=True)
-    for head in ("log", "behind", "rate"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("newest, or why it waits", overflow="ellipsis", no_wrap=True)
-    for name, state in states.items():
-        behind = "" if state.behind_bytes is None else byte_size(state.behind_bytes)
-        size = byte_size(state.log_end - state.log_start)
-        words = printable(state.error) or utc(state.newest_ms)
-        table.add_row(printable(name), state.phase, size, behind, f"{byte_size(int(rates[name]))}/s", words)
-    return table

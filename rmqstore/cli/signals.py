@@ -5,22 +5,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# SIGHUP: the terminal is gone, or a supervisor wants an end; nothing here could be read again.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def until_signalled() -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM came; a second one ends the program as usual."""
+    """Whether SIGINT, SIGTERM or SIGHUP came; a second one ends the program on the spot, as the system does.  One
+    that the program was started to ignore (nohup, a shell's &) stays ignored."""
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         came.append(number)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, before[each])
+        for each in before:  # for good: Python's own handler would show a traceback when the interpreter ends
+            signal.signal(each, signal.SIG_DFL)
 
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    for each in before:
-        signal.signal(each, note)
+    before = {each: signal.getsignal(each) for each in _ENDS if signal.getsignal(each) is not signal.SIG_IGN}
     try:
+        for each in before:
+            signal.signal(each, note)
         yield lambda: bool(came)
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        if not came:
+            for each, handler in before.items():
+                signal.signal(each, handler)

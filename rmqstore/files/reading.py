@@ -84,6 +84,11 @@ def exists(path: str) -> bool:
     return os.path.lexists(path)
 
 
+def is_writable(directory: str) -> bool:
+    """Whether this process may make files in a directory, by its effective user."""
+    return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def list_names(directory: str) -> list[str]:
     """Names of what a directory holds, sorted; empty if there is none.  Raises NotAStore if it may not be read."""
     try:

@@ -19,6 +19,8 @@ _PASSING = (1, 2)
 _NO_PERMISSION = 16
 # How brokers of 4.9 answer those they do not know or trust: with SYSTEM_ERROR and this at the beginning of the remark.
 _ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
+# A slave's report that says nothing.
+_NO_REPORT = b"\xff" * 8
 # How much of a stranger's words stands in an error.
 _REMARK_SIZE_MAX = 200
 
@@ -99,14 +101,30 @@ class RemotingClient:
             with suppress(OSError):
                 connection.close()
 
+    def ask_stranger(self, code: int) -> Command:
+        """As `ask`, of a peer that may be a replication port.
+
+        Masters take the last eight bytes that came there, counted from the first, for how far a slave has the log
+        (Java: DefaultHAConnection.ReadSocketService): any request would be a slave that has everything, and puts that
+        wait for slaves would be acknowledged.  So this one ends there with a body of -1, which means nothing to them,
+        and brokers and name servers pass bodies over that they do not expect.
+        """
+        opaque = next(self._opaque) & 0x7FFF_FFFF
+        empty = Command(code, opaque, self._signed({}, b"")).encode()
+        body = bytes(-len(empty) % len(_NO_REPORT)) + _NO_REPORT
+        return self._asked(Command(code, opaque, self._signed({}, body), body))
+
     def ask(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> Command:
         """The answer to a request.  Raises Unreachable, also where the peer fails at it or is busy, as one that is just
         starting does; and Refused for any other answer but SUCCESS.
         """
-        sent = dict(fields or {})
-        if self._access.credentials is not None:
-            sent = self._access.credentials.signed(sent, body)
-        request = Command(code, next(self._opaque) & 0x7FFF_FFFF, sent, body)
+        return self._asked(Command(code, next(self._opaque) & 0x7FFF_FFFF, self._signed(fields or {}, body), body))
+
+    def _signed(self, fields: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        credentials = self._access.credentials
+        return dict(fields) if credentials is None else credentials.signed(dict(fields), body)
+
+    def _asked(self, request: Command) -> Command:
         try:
             answer = self._exchange(request)
         except BaseException:

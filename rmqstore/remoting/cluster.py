@@ -61,9 +61,10 @@ def masters(name_servers: str, access: Access = UNSIGNED) -> list[ListedMaster]:
     raise failures[0]
 
 
-def settings(client: RemotingClient) -> BrokerSettings:
-    """A broker's configuration.  Raises Unreachable, Refused."""
-    body = client.ask(GET_BROKER_CONFIG).body.decode("utf-8", "replace")
+def settings(client: RemotingClient, *, is_stranger: bool = False) -> BrokerSettings:
+    """A broker's configuration; of one that may be no broker at all: a stranger.  Raises Unreachable, Refused."""
+    answer = client.ask_stranger(GET_BROKER_CONFIG) if is_stranger else client.ask(GET_BROKER_CONFIG)
+    body = answer.body.decode("utf-8", "replace")
     found = {name: value.strip() for name, value in _PROPERTY.findall(body)}
     return BrokerSettings(
         broker_name=found.get("brokerName", ""),
@@ -73,6 +74,11 @@ def settings(client: RemotingClient) -> BrokerSettings:
         is_controlled=found.get("enableControllerMode") == "true",
         settings=found,
     )
+
+
+def require_name_server(client: RemotingClient) -> None:
+    """Raises Unreachable, Refused unless the peer, which may be anybody, answers as a name server does."""
+    client.ask_stranger(GET_BROKER_CLUSTER_INFO)
 
 
 def runtime(client: RemotingClient) -> Runtime:

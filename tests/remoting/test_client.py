@@ -4,85 +4,18 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from rmqstore.errors import Rejected
 from rmqstore.remoting import cluster
 from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.command import BadFrame, Command, CommandReader
+from rmqstore.remoting.command import Command
 from rmqstore.remoting.signing import Credentials
+from tests.remoting.peers import Answer, bytes_peer, peer, saying
 
 QUICK = Access(timeout_s=0.3)
-Answer = Callable[[socket.socket, Command], None]
-
-
-@contextmanager
-def peer(answer: Answer) -> Iterator[str]:
-    """A peer on loopback that handles each request by `answer`; its address."""
-
-    def serve(connection: socket.socket) -> None:
-        reader = CommandReader()
-        while data := connection.recv(4096):
-            for command in reader.read(data):
-                answer(connection, command)
-
-    with server(serve) as address:
-        yield address
-
-
-@contextmanager
-def bytes_peer(answer: Answer) -> Iterator[str]:
-    """A peer that answers the first bytes, whatever they are."""
-
-    def serve(connection: socket.socket) -> None:
-        connection.recv(1)
-        answer(connection, Command(0, 0))
-
-    with server(serve) as address:
-        yield address
-
-
-@contextmanager
-def server(each: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Has `each` serve a connection in a thread; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    open_ones: list[socket.socket] = []
-
-    def serve(connection: socket.socket) -> None:
-        try:
-            each(connection)
-        except (OSError, BadFrame):
-            connection.close()
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            open_ones.append(connection)
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield "{}:{}".format(*listening.getsockname())
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        for connection in open_ones:
-            connection.close()
-        thread.join()
-
-
-def saying(body: bytes = b"", code: int = 0, remark: str = "") -> Answer:
-    def answer(connection: socket.socket, command: Command) -> None:
-        connection.sendall(Command(code, command.opaque, {}, body, remark, is_answer=True).encode())
-
-    return answer
 
 
 def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:
@@ -269,3 +202,26 @@ def test_a_broker_without_a_log_file_has_a_log_that_begins_at_0() -> None:
     body = b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'
     with peer(saying(body)) as address, RemotingClient(address, QUICK) as client:
         assert cluster.runtime(client)[:2] == (0, 0)
+
+
+@pytest.mark.parametrize("credentials", [None, Credentials("key", "secret"), Credentials("k", "s", "token")])
+def test_a_question_to_a_stranger_ends_as_no_report_of_a_slave(credentials: Credentials | None) -> None:
+    """A replication port takes the last whole eight bytes for an offset: -1 means nothing there."""
+    came: list[bytes] = []
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        came.append(command.encode())
+        assert (
+            credentials is None
+            or credentials.signed(
+                {name: value for name, value in command.fields.items() if name == "none"}, command.body
+            ).items()
+            == dict(command.fields).items()
+        )
+        saying(b"mine")(connection, command)
+
+    with peer(answer) as address, RemotingClient(address, Access(credentials=credentials)) as client:
+        for _ in range(12):  # numbers of requests have more digits by and by
+            assert client.ask_stranger(26).body == b"mine"
+    assert {len(frame) % 8 for frame in came} == {0}
+    assert {frame[-8:] for frame in came} == {struct.pack(">q", -1)}

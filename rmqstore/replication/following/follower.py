@@ -11,6 +11,8 @@ from rmqstore.replication.link.slave_link import OwnEnd
 COMPARED_SIZE = 64 * 1024
 # Bytes that wait for the rest of their record; no message comes near it, in RocketMQ 4 MiB are the most by default.
 PENDING_SIZE_MAX = 64 * 1024 * 1024
+# The average size of a record is that of about so many bytes, the newer ones more than the older ones.
+_AVERAGED_SIZE = 16 * 1024 * 1024
 
 
 class ForeignRecord(Rejected):
@@ -57,6 +59,13 @@ class Follower:
         self._unlisted: set[str] = set()  # topics that the master does not know either
         self._keep(self.end, b"")
         self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
+        self._counted = (0.0, 0.0)  # records, and their bytes
+
+    @property
+    def record_size(self) -> float | None:
+        """The average size of the records that came last, in bytes; None while none came."""
+        count, size = self._counted
+        return size / count if count else None
 
     @property
     def end(self) -> int:
@@ -104,6 +113,7 @@ class Follower:
         if self._learned(parts):
             parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
+        self._count(parts)
         rest = data[end - offset :]
         self._keep(end, rest)
         self._needed = wanted_size(rest)
@@ -115,6 +125,15 @@ class Follower:
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""
         self._begin, self._pending, self._pending_size = begin, [data], len(data)
+
+    def _count(self, parts: Sequence[BlockPart]) -> None:
+        count, size = self._counted
+        for part in parts:
+            if part.records is not None:
+                count += len(part.records)
+                size += part.end - part.offset
+        fading = min(_AVERAGED_SIZE / size, 1.0) if size else 1.0
+        self._counted = (count * fading, size * fading)
 
     def _parts(self, offset: int, data: bytes) -> list[BlockPart]:
         kinds = self._engine.parts.queues.kinds

@@ -2,14 +2,11 @@
 
 from typing import Literal
 
-from rmqstore.directory.store_root import require_room
-from rmqstore.errors import NotNow, Rejected, StoreError
-from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
-from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.errors import Rejected
+from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
-from rmqstore.replication.following.connection import connected
 from rmqstore.replication.following.note import Origin, read_origin, require_same, write_origin
 from rmqstore.replication.following.realign import finish_cut
 
@@ -33,7 +30,7 @@ class Preparation:
             origin = self._begun(fs, root)
         require_same(origin, self._broker, root)
         log = join(root, LOG_ROOM)
-        self._require_file_size(fs, log)
+        self.require_file_size(fs, log)
         if origin.cut_to is not None:
             finish_cut(fs, root, origin, self._broker.log_file_size)
         if origin.log_start and not (fs.exists(log) and fs.entries(log)):
@@ -43,21 +40,26 @@ class Preparation:
 
     def _begun(self, fs: FileSystem, root: str) -> Origin:
         """The origin of a directory that is no replica yet, noted."""
+        self.require_beginning(fs, root)
         log = join(root, LOG_ROOM)
-        has_log = fs.exists(log) and bool(fs.entries(log))
+        self.require_file_size(fs, log)
+        start = 0 if _has_log(fs, log) else self.first_offset()
+        origin = Origin(self._broker.cluster, self._broker.broker_name, start)
+        write_origin(fs, root, origin)
+        return origin
+
+    def require_beginning(self, fs: FileSystem, root: str) -> None:
+        """Raises Rejected unless a replica may begin at `root`, which is none yet, as it is to begin."""
+        has_log = _has_log(fs, join(root, LOG_ROOM))
         if has_log != (self._start == "backup"):
             raise Rejected(
                 f"{root} holds a store that is no replica: --from backup goes on with a copy of its master's"
                 if has_log
                 else f"{root} holds no commitlog to go on with: copy the master's store there, or leave --from out"
             )
-        self._require_file_size(fs, log)
-        start = 0 if has_log else self._first_offset()
-        origin = Origin(self._broker.cluster, self._broker.broker_name, start)
-        write_origin(fs, root, origin)
-        return origin
 
-    def _first_offset(self) -> int:
+    def first_offset(self) -> int:
+        """Where a new log begins.  Raises Rejected where that cannot be known."""
         if self._present is None:
             if self._start == "latest":
                 raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
@@ -67,7 +69,8 @@ class Preparation:
             return max(self._present.log_start, end - end % self._broker.log_file_size)
         return self._present.log_start
 
-    def _require_file_size(self, fs: FileSystem, log: str) -> None:
+    def require_file_size(self, fs: FileSystem, log: str) -> None:
+        """Raises Rejected where a file of `log` has another size than the master's."""
         sizes = {entry.size for entry in fs.entries(log) if entry.size} if fs.exists(log) else set[int]()
         if sizes - {self._broker.log_file_size}:
             raise Rejected(
@@ -76,29 +79,5 @@ class Preparation:
             )
 
 
-def obstacles(
-    broker: BrokerSettings, present: Runtime | None, path: StorePath, fs: FileSystem | None = None
-) -> list[str]:
-    """The things that stand in the way of a replica at `path`, in words; looks, and changes nothing."""
-    fs, root, found = fs or RealFileSystem(), canonical_path(path), list[str]()
-    try:
-        connected(broker.ha_address).close()
-    except NotNow as lost:
-        found.append(f"the replication port does not answer: {lost}; slaves must be able to reach it")
-    has_log = fs.exists(join(root, LOG_ROOM))
-    try:
-        require_room(fs, root)
-        origin = read_origin(fs, root)
-        if origin is not None:
-            require_same(origin, broker, root)
-        elif has_log:
-            found.append(f"{root} holds a store that is no replica: --from backup goes on with a copy of its master's")
-    except StoreError as error:
-        found.append(str(error))
-    place = root
-    while not fs.exists(place):
-        place = directory_of(place)
-    room, needed = fs.free_bytes(place), 0 if present is None else present.log_end - present.log_start
-    if room < needed and not has_log:
-        found.append(f"{place} has room for {room} bytes, and the master's log has {needed}")
-    return found
+def _has_log(fs: FileSystem, log: str) -> bool:
+    return fs.exists(log) and bool(fs.entries(log))

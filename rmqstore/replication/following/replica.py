@@ -23,13 +23,15 @@ from rmqstore.replication.following.preparation import From, Preparation
 from rmqstore.replication.following.probe import MasterLog, wire_of
 from rmqstore.replication.following.realign import Parting, cut_log, parting
 from rmqstore.replication.following.session import SlaveSession
-from rmqstore.replication.following.state import Doing, ReplicaState
+from rmqstore.replication.following.state import Doing, ReplicaState, TimeLag, Traffic
 from rmqstore.replication.following.tables import Tables
 from rmqstore.replication.link.slave_link import Phase
 from rmqstore.worker import Worker
 
 # Java: BrokerController, slaves ask for the tables every 10 s.
 _TABLES_S = 10.0
+# How often a master is asked where its log ends: a block of it says only that there is so much.
+_PRESENT_S = 2.0
 
 
 class Replica:
@@ -48,9 +50,10 @@ class Replica:
         self, path: StorePath, master: KnownMaster, *, start: From = "earliest",
         settings: Mapping[str, Any] | None = None, clock: Clock = SYSTEM_CLOCK, fs: FileSystem | None = None,
     ) -> None:  # fmt: skip
-        self.state = ReplicaState()
+        self._state, self._lag = ReplicaState(), TimeLag()
         self._master, self._clock = master, clock
-        self._changing = threading.Lock()  # held while `state` is replaced
+        self._changing = threading.Lock()  # held while what was seen is changed, and put together
+        self._tables_s: float | None = None  # when the tables were taken over
         self._bell, self._is_stopping = Bell(), False
         self._backoff = Backoff()
         self._broker = master.settings()
@@ -61,7 +64,7 @@ class Replica:
         self._engine = Engine(path, config, clock, fs or RealFileSystem(), attached)
         self._tables = Tables(self._engine, master)
         self._follower = Follower(self._engine, self._tables.fetch_topics)
-        self._worker = Worker("tables", self._fetch_tables, self._tables_failed)
+        self._worker = Worker("tables", self._ask, self._asking_failed)
         self._saw(master_end=None if present is None else present.log_end)
 
     def __enter__(self) -> Self:
@@ -69,6 +72,29 @@ class Replica:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def state(self) -> ReplicaState:
+        """How it is now; any thread."""
+        log, now_s = self._engine.log, self._clock.monotonic_s()
+        newest_ms = log.newest_ms or self._engine.parts.checkpoint.values.physic_timestamp_ms or None
+        newest_age_s = None if newest_ms is None else (self._clock.now_ms() - newest_ms) / 1000
+        with self._changing:
+            log_end = log.marks.flushed
+            seen = replace(
+                self._state,
+                log_start=log.start,
+                log_end=log_end,
+                log_files=len(log.files.starts),
+                newest_ms=newest_ms,
+                behind_s=self._lag.behind_s(now_s, log_end, newest_age_s),
+                tables_age_s=None if self._tables_s is None else now_s - self._tables_s,
+            )
+        size = self._follower.record_size
+        if seen.behind_bytes == 0:
+            return replace(seen, behind_messages=0)
+        estimate = None if size is None or seen.behind_bytes is None else round(seen.behind_bytes / size)
+        return replace(seen, behind_messages=estimate)
 
     @property
     def path(self) -> str:
@@ -88,10 +114,10 @@ class Replica:
         """
 
         def is_over() -> bool:
-            self._saw()
             return self._is_stopping or until(self.state)
 
         self._worker.start()
+        end: Doing = "stopped"
         try:
             while not is_over():
                 try:
@@ -99,11 +125,15 @@ class Replica:
                 except DurabilityLost:
                     raise
                 except NotNow as error:
-                    self._saw(phase="waiting", error=str(error))
+                    self._failed("waiting", error)
                     self._bell.wait(self._backoff.wait_s())
+        except Exception as error:
+            end = "failed"
+            self._failed(end, error)
+            raise
         finally:
             self._worker.stop()
-            self._saw(phase="stopped")
+            self._saw(phase=end)
 
     def stop(self) -> None:
         """Ends `run` soon; any thread, also a signal's handler."""
@@ -136,7 +166,8 @@ class Replica:
 
     def _follow(self, is_over: Callable[[], bool]) -> None:
         """One connection."""
-        self._saw(phase="connecting")
+        traffic = self._state.traffic
+        self._saw(phase="connecting", traffic=replace(traffic, attempts=traffic.attempts + 1))
         broker = self._master.settings()  # it may be another process by now, at other ports
         require_same(self._broker, broker, self.path)
         self._broker = broker
@@ -146,44 +177,65 @@ class Replica:
             now_s, master_start = self._clock.monotonic_s(), 0 if present is None else present.log_start
             session = SlaveSession(self._follower, now_s, wire_of(broker), master_start=master_start)
 
+            before = self._state.traffic
+
             def looked() -> bool:
-                if session.link.phase is Phase.FOLLOWING:
+                link = session.link
+                traffic = replace(before, received_size=before.received_size + session.received_size)
+                if link.phase is Phase.FOLLOWING:
                     self._backoff.again()
-                    self._saw(phase="following", master_end=session.link.master_end, error="")
+                    self._saw(phase="following", master_end=link.master_end, error="", traffic=traffic)
                 else:
-                    self._saw(phase="comparing", master_end=session.link.master_end)
+                    self._saw(phase="comparing", master_end=link.master_end, traffic=traffic)
+                if link.idle_s is not None and link.master_end is not None:
+                    with self._changing:
+                        self._lag.heard(link.idle_s, link.idle_s, link.master_end)
                 return is_over()
 
             follow(connection, session, self._clock, looked, broker.ha_address)
 
-    def _fetch_tables(self) -> float:
+    def _ask(self) -> float:
+        """Where the master's log ends now; and its tables, when it is time for them."""
         try:
-            self._tables.fetch()
+            asked_s = self._clock.monotonic_s()
             present = self._master.present()
-            self._saw(master_end=None if present is None else present.log_end, tables_error="")
+            if present is not None:
+                with self._changing:
+                    self._lag.heard(asked_s, self._clock.monotonic_s(), present.log_end)
+                self._saw(master_end=present.log_end)
+            if self._tables_s is None or asked_s - self._tables_s >= _TABLES_S:
+                self._fetch_tables()
+            self._saw(tables_error="")
         except (StoreError, OSError) as failure:
             self._saw(tables_error=f"the master's tables are not fetched: {failure}")
-        return _TABLES_S
+        return _PRESENT_S
 
-    def _tables_failed(self, name: str, failure: BaseException) -> None:
+    def _fetch_tables(self) -> None:
+        self._tables.fetch()
+        self._tables_s = self._clock.monotonic_s()
+
+    def _asking_failed(self, name: str, failure: BaseException) -> None:
         self._engine.reasons.append(f"the worker {name!r} ended: {failure!r}")
+
+    def _failed(self, phase: Doing, error: Exception) -> None:
+        traffic = self._state.traffic
+        self._saw(phase=phase, error=str(error), traffic=replace(traffic, failures=traffic.failures + 1))
+        with self._changing:
+            self._state = replace(self._state, last_error=str(error), last_error_ms=self._clock.now_ms())
 
     def _saw(
         self, *, phase: Doing | None = None, master_end: int | None = None, error: str | None = None,
-        tables_error: str | None = None,
+        tables_error: str | None = None, traffic: Traffic | None = None,
     ) -> None:  # fmt: skip
-        log = self._engine.log
         with self._changing:
-            before = self.state
-            self.state = replace(
+            before = self._state
+            self._state = replace(
                 before,
                 phase=phase or before.phase,
-                log_start=log.start,
-                log_end=log.marks.flushed,
                 master_end=before.master_end if master_end is None else max(master_end, before.master_end or 0),
-                newest_ms=log.newest_ms or None,
                 error=before.error if error is None else error,
                 tables_error=before.tables_error if tables_error is None else tables_error,
+                traffic=traffic or before.traffic,
             )
 
 

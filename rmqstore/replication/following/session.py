@@ -54,6 +54,7 @@ class SlaveSession:
     ) -> None:  # fmt: skip
         self._follower = follower
         self.link = SlaveLink(follower.own_end(master_start), now_s, timing, wire)
+        self.received_size = 0
         self._size = 0  # bytes taken and not appended
         self._unsynced = 0  # bytes taken since the last sync
         self._synced_s = now_s
@@ -64,6 +65,7 @@ class SlaveSession:
 
     def received(self, data: bytes, now_s: float) -> bytes:
         """Takes what came; what is to be sent.  It is acknowledged by `settle`."""
+        self.received_size += len(data)
         return self._carried_out(self.link.received(data, now_s))
 
     def takes_more(self, now_s: float) -> bool:

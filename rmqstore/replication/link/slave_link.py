@@ -81,6 +81,7 @@ class SlaveLink:
     def __init__(self, own: OwnEnd, now_s: float, timing: Timing = ROCKETMQ_TIMING, wire: Wire | None = None) -> None:
         self.phase = Phase.COMPARING if own.data else Phase.FOLLOWING
         self.master_end: int | None = None  # how far the master's log went, as far as it was heard
+        self.idle_s: float | None = None  # when the master last said that it has no more than that
         self._own = own
         self._timing = timing
         self._next = own.request if own.offset is not None else None  # the offset of the next block
@@ -146,6 +147,8 @@ class SlaveLink:
             yield from self._compared(block)
         elif block.data:
             yield self._append(block.offset, block.data)
+        else:
+            self.idle_s = self._heard_s
 
     def _append(self, offset: int, data: bytes) -> Append:
         self._next = offset + len(data)

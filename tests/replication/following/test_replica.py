@@ -12,6 +12,7 @@ from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig
 from rmqstore.errors import NotAStore, Rejected, StoreInUse
 from rmqstore.message import PutStatus
+from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.session import LogsDiverged
@@ -175,3 +176,71 @@ def test_a_master_that_is_not_there_is_waited_for_until_it_is_told_to_stop(tmp_p
 
         replica.run(until)
         assert "Connection refused" in replica.state.error
+
+
+def test_its_state_tells_files_messages_traffic_and_the_last_error(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        put(master, 200)
+        with replica_of(master, tmp_path / "r") as replica:
+            assert replica.state.behind_s is None
+            catch_up(replica, master)
+            state = replica.state
+            end = master.statistics().gauges.log_max_offset
+            assert state.log_files == -(-end // FILE_SIZE) > 1
+            assert state.traffic.attempts == 1
+            assert state.traffic.failures == 0
+            assert end <= state.traffic.received_size < end + 10_000
+            assert state.behind_messages == 0
+            assert state.newest_ms is not None
+            put(master, 1, "b")
+            more = master.statistics().gauges.log_max_offset
+            replica.run(lambda state: state.phase == "following" and state.log_end >= more)
+            assert replica.state.traffic.attempts == 2
+    address = master.ha_address
+    assert address is not None
+    with Replica(tmp_path / "r", BareMaster(address, FILE_SIZE)) as replica:
+        replica.run(lambda state: state.phase == "waiting")
+        state = replica.state
+        assert state.newest_ms is not None  # known again, though nothing came
+        assert (state.phase, state.traffic.failures) == ("stopped", 1)
+        assert "Connection refused" in state.last_error
+        assert state.last_error_ms is not None
+
+
+class Ahead(BareMaster):
+    """A master that says of itself that it has more than it sends."""
+
+    def __init__(self, ha_address: str, log_end: int) -> None:
+        super().__init__(ha_address, FILE_SIZE)
+        self.log_end = log_end
+
+    def present(self) -> Runtime:  # type: ignore[override]
+        return Runtime(0, self.log_end, "V5_3_3")
+
+
+def test_messages_that_are_missing_are_estimated_by_the_records_that_came(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as master:
+        put(master, 300)
+        end = master.statistics().gauges.log_max_offset
+        assert master.ha_address is not None
+        known = Ahead(master.ha_address, end + end // 30)
+        with Replica(tmp_path / "r", known) as replica:
+            assert replica.state.behind_messages is None
+            replica.run(lambda state: state.phase == "following" and state.log_end >= end)
+            assert replica.state.behind_messages in range(9, 12)
+            assert replica.state.behind_bytes == end // 30
+
+
+def test_one_that_fails_for_good_says_so(tmp_path: Path) -> None:
+    for name in ("m", "other"):
+        with opened(tmp_path / name) as master:
+            put(master, 50, name)
+            with replica_of(master, tmp_path / "r") as replica:
+                if name == "m":
+                    catch_up(replica, master)
+                    continue
+                with pytest.raises(LogsDiverged):
+                    replica.run()
+                assert replica.state.phase == "failed"
+                assert "the two logs are not the same" in replica.state.last_error
+                assert replica.state.traffic.failures == 1

@@ -1,0 +1,1 @@
+"""Looks before a replica begins, which change nothing: above `following`, whose words they use."""
