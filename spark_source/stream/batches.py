@@ -15,7 +15,7 @@ from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, sha
 
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
-_GONE = "the queue is gone: its topic was deleted, or the store made again"
+_GONE = "the queue is gone: its topic was deleted, or its store made again or taken away"
 _ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
 
 

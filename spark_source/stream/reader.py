@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.progress_file import ProgressFile
-from rmqstore.snapshot import Snapshot
+from rmqstore.snapshot import Snapshot, StoresIn
 from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
 from rmqstore.snapshot.stream.lag import lag_behind
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
 from spark_source.options.reads import StreamRead
+from spark_source.options.values import directories_of
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
@@ -71,9 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._progress: ProgressFile | None = None
         if stream_read.progress_file is not None:
-            given = rows.stores.values() if isinstance(rows.stores, dict) else rows.stores
-            stores = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
-            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, stores)
+            directories = directories_of(rows.stores)
+            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, directories)
         self._exported: Offsets | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
@@ -83,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._taken_s: float | None = None
         self._skipped = Skipped()
         self._searches = Searches()
+        self._told: set[tuple[str, str]] = set()
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
     @errors_in_one_line()
@@ -135,6 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
         now_ms = int(time.time() * 1000)
         batch, seen = self._looked(lambda snapshot: self._batch_after(snapshot, before, known, now_ms, is_limited))
+        self._tell_passed_over()
         self._reached = batch.ends
         if not batch.is_any and seen == known:
             return start
@@ -173,14 +175,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = self._queues(snapshot)
             lag = lag_behind(queues, self._reached or {})
             report = offset_json({place: queue.max_offset for place, (_, queue) in queues.items()})
-            metrics: dict[str, Any] = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
-            self._reported = snapshot, self._reached, report | {METRICS: metrics}
+            lags = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
+            self._reported = snapshot, self._reached, report | {METRICS: lags}
         report = self._reported[2]
-        report[METRICS]["skippedMessages"] = self._skipped.total
-        if self._ends.unsettled:
-            report[METRICS]["notWholeAt"] = self._ends.unsettled
-        else:
-            report[METRICS].pop("notWholeAt", None)
+        metrics = report[METRICS]
+        metrics["skippedMessages"] = self._skipped.total
+        for name, noted in (("notWholeAt", self._ends.unsettled), ("notRead", self._ends.passed_over)):
+            metrics.pop(name, None)
+            metrics |= {name: dict(noted)} if noted else {}
         return report
 
     @errors_in_one_line()
@@ -278,11 +280,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._ends.forget()
         return ask(self._ends.look())
 
+    def _tell_passed_over(self) -> None:
+        for path, reason in self._ends.passed_over.items() - self._told:
+            log.warning("%s is not read: %s", path, reason)
+            self._told.add((path, reason))
+
     def _export(self, done: Offsets) -> None:
         if self._progress is None or done == self._exported:
             return
         progress: dict[str, dict[str, dict[int, int]]] = {}
         for (broker, topic, queue_id), offset in done.items():
             progress.setdefault(broker, {}).setdefault(topic, {})[queue_id] = offset
-        self._progress.write(progress, is_one_store=len(self._ends.look().stores) == 1)
+        # Where stores come and go, a file keeps its name.
+        is_one = not isinstance(self._rows.stores, StoresIn) and len(self._ends.look().stores) == 1
+        self._progress.write(progress, is_one_store=is_one)
         self._exported = done

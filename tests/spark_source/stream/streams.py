@@ -28,6 +28,8 @@ class Clock:
 class Stream:
     """What Spark does with a reader: offsets as text, batches one after the other, restarts from what it wrote down."""
 
+    columns: tuple[str, ...] = COLUMNS
+
     def __init__(self, root: Path, *, clock: Clock | None = None, **options: str) -> None:
         chosen = {"path": str(root), "subscribe": "T", "startingOffsets": "earliest"} | options
         self._options = {name: text for name, text in chosen.items() if text != "-"}
@@ -39,9 +41,10 @@ class Stream:
     def start(self) -> None:
         """A new reader process."""
         read = parse_stream_options(self._options)
-        shape = shape_for(spark_schema(COLUMNS))
-        self.reader = StreamReader(read.with_columns(COLUMNS), shape, self._clock)
-        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read.with_columns(COLUMNS), shape)))
+        shape = shape_for(spark_schema(self.columns))
+        read = read.with_columns(self.columns)
+        self.reader = StreamReader(read, shape, self._clock)
+        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read, shape)))
 
     def begin(self) -> str:
         return json.dumps(self.reader.initialOffset())
