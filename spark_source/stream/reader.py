@@ -24,7 +24,18 @@ from spark_source.options.values import directories_of
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
-from spark_source.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.stream.offsets import (
+    FROM,
+    INITIAL,
+    MARKS,
+    METRICS,
+    Offsets,
+    begins_of,
+    note_in,
+    offset_json,
+    offsets_in,
+)
+from spark_source.stream.same_logs import marks_after, refuse_other_logs
 from spark_source.stream.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
@@ -84,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._skipped = Skipped()
         self._searches = Searches()
         self._told: set[tuple[str, str]] = set()
+        self._compared: tuple[Snapshot, dict[str, Any]] | None = None
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
     @errors_in_one_line()
@@ -135,7 +147,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
         now_ms = int(time.time() * 1000)
-        batch, seen = self._looked(lambda snapshot: self._batch_after(snapshot, before, known, now_ms, is_limited))
+
+        def planned(snapshot: Snapshot) -> tuple[NextBatch, TurnedBack]:
+            self._refuse_other_logs(snapshot, start)
+            return self._batch_after(snapshot, before, known, now_ms, is_limited)
+
+        batch, seen = self._looked(planned)
         self._tell_passed_over()
         self._reached = batch.ends
         if not batch.is_any and seen == known:
@@ -146,7 +163,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._taken_s = self._clock()
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
         begun = self._initial | batch.begun if before == self._initial else batch.begun
-        return offset_json(batch.ends, {FROM: begun} | seen.among(before.keys() - batch.lows.keys()).notes)
+        notes = {FROM: begun, MARKS: marks_after(batch, note_in(start, MARKS))}
+        shorter = seen.among(before.keys() - batch.lows.keys())
+        return offset_json(batch.ends, notes | shorter.notes)
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
@@ -200,6 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def planned(snapshot: Snapshot) -> list[InputPartition]:
             for known in (self._covered(offsets_in(start)), ends):
                 refuse_other_brokers(snapshot.stores, known)
+            self._refuse_other_logs(snapshot, start)
             ranges, skipped = ranges_to_read(self._queues(snapshot), begun, ends, fails=self._fails)
             request = self._rows.request
             whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
@@ -279,6 +299,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except (DataLost, StoreChanging):
                 self._ends.forget()
         return ask(self._ends.look())
+
+    def _refuse_other_logs(self, snapshot: Snapshot, start: dict[str, Any]) -> None:
+        """Raises DataLost where the stores are not those that were read up to `start`, unless the stream goes on."""
+        if self._fails and self._compared != (snapshot, start):
+            refuse_other_logs(self._queues(snapshot), offsets_in(start), note_in(start, MARKS))
+            self._compared = snapshot, start
 
     def _tell_passed_over(self) -> None:
         for path, reason in self._ends.passed_over.items() - self._told:

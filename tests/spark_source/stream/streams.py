@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_source.options.reads import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
+from spark_source.stream.offsets import MARKS
 from spark_source.stream.reader import StreamReader
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
@@ -61,6 +62,11 @@ class Stream:
         batches = [batch for part in parts for batch in self._tasks.read(pickle.loads(pickle.dumps(part)))]
         rows = pa.Table.from_batches(batches, batches[0].schema).to_pylist() if batches else []
         return [tuple(row.values()) for row in rows]
+
+    @property
+    def stands(self) -> dict[str, Any]:
+        """The last offset, without the marks of messages, which are numbers of the records' bytes."""
+        return {name: found for name, found in json.loads(self.ends[-1]).items() if name != MARKS}
 
     def step(self) -> int:
         """One trigger; how many rows it brought."""
