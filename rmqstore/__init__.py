@@ -24,7 +24,7 @@ from rmqstore.errors import (
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
-from rmqstore.snapshot import Snapshot, open_snapshot
+from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,7 @@ __all__ = [
     "StoreError",
     "StoreInUse",
     "StoredMessage",
+    "StoresIn",
     "SubscriptionGroup",
     "TopicConfig",
     "TransactionState",

@@ -210,11 +210,19 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.log.staging",
         "rmqstore.records",
     },
+    "rmqstore.snapshot.stores_in": {
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.snapshot.survey",
+    },
     "rmqstore.snapshot.store_paths": {
         "rmqstore.arguments",
         "rmqstore.directory",
         "rmqstore.errors",
         "rmqstore.files",
+        "rmqstore.snapshot.stores_in",
         "rmqstore.snapshot.survey",
     },
     "rmqstore.snapshot.reader": {
@@ -260,6 +268,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.scan",
         "rmqstore.snapshot.split",
         "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stores_in",
     },
     "rmqstore.snapshot.stream": {
         "rmqstore.directory",
@@ -273,6 +282,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.request",
         "rmqstore.snapshot.scan",
         "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stores_in",
         "rmqstore.snapshot.survey",
     },
     "rmqstore.snapshot.group_start": {

@@ -5,6 +5,7 @@ from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.store_paths import require_stores
+from rmqstore.snapshot.stores_in import StoresIn
 
 __all__ = [
     "QueueRange",
@@ -12,6 +13,7 @@ __all__ = [
     "Snapshot",
     "Split",
     "SplitBudget",
+    "StoresIn",
     "open_selected",
     "open_snapshot",
     "read_split",

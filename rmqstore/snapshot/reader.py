@@ -49,7 +49,7 @@ from rmqstore.snapshot.request import (
 )
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
-from rmqstore.snapshot.store_paths import Paths, store_directories
+from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.missing_log import require_log
 from rmqstore.snapshot.survey.own_log import require_own_log
@@ -63,7 +63,7 @@ QUERY_BYTES_MAX = 128 * 1024 * 1024
 
 
 def open_snapshot(paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL) -> "Snapshot":
-    """Looks at one store directory, several, or {brokerName: path}, and freezes what is there.
+    """Looks at one store directory, several, {brokerName: path} or StoresIn(directory), and freezes what is there.
 
     Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
     {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
@@ -104,13 +104,7 @@ def look_at(
     arguments.word("access", access, get_args(Access))
     found = store_directories(disk, paths)
     stores = [survey(disk, one.root, one.broker_name, access, one.logs, topics) for one in found]
-    names = [store.broker_name for store in stores]
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise Rejected(
-            f"several stores of a broker called {', '.join(sorted(doubled))}: "
-            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
-        )
+    refuse_doubles(paths, stores)
     return Snapshot(tuple(stores), access)
 
 

@@ -8,11 +8,12 @@ from rmqstore.directory.listing import is_log_directory
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
-from rmqstore.snapshot.survey.extents import find_log_files, refuse_unread_layouts
+from rmqstore.snapshot.stores_in import StoresIn, refuse_one_log_twice, required_stores
+from rmqstore.snapshot.survey.extents import StoreExtent, find_log_files, refuse_unread_layouts
 
 # A store, or a store and the directories of its commitlog that lie elsewhere.
 StorePaths = StorePath | Sequence[StorePath]
-Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths]
+Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths] | StoresIn
 
 
 class StoreDirectories(NamedTuple):
@@ -38,8 +39,11 @@ def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories
     """
     if not hasattr(disk, "entries"):
         raise wrong_type("disk", disk, "a rmqstore.files.disk.ReadableDisk")
-    if isinstance(paths, Mapping):
-        named: list[tuple[str | None, StorePaths]] = list(paths.items())
+    named: list[tuple[str | None, StorePaths]]
+    if isinstance(paths, StoresIn):
+        named = list(required_stores(disk, paths))
+    elif isinstance(paths, Mapping):
+        named = list(paths.items())
     else:
         named = [(None, path) for path in path_list(paths)]
     if not named:
@@ -59,6 +63,19 @@ def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories
         found.append(StoreDirectories(name, canonical_path(first), tuple(map(canonical_path, logs))))
     _refuse_one_store_twice(disk, [store.root for store in found])
     return found
+
+
+def refuse_doubles(paths: Paths, stores: Sequence[StoreExtent]) -> None:
+    """Raises Rejected for two stores of one broker name; of those in a directory also for two with the same log."""
+    names = [store.broker_name for store in stores]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise Rejected(
+            f"several stores of a broker called {', '.join(sorted(doubled))}: "
+            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
+        )
+    if isinstance(paths, StoresIn):
+        refuse_one_log_twice(stores)
 
 
 def _refuse_one_store_twice(disk: ReadableDisk, paths: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
-from rmqstore.snapshot import open_snapshot
+from rmqstore.snapshot import StoresIn, open_snapshot
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
 from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
@@ -266,6 +266,10 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
         mistakes.append("no topic: give one of subscribe ('orders,payments'), subscribePattern ('orders.*') or assign")
     elif len(what) > 1:
         mistakes.append(f"{' and '.join(what)} are given: keep one of them")
+    if isinstance(given.get("stores"), StoresIn) and not all(
+        isinstance(queues, dict) for queues in (given.get("assign") or {}).values()
+    ):
+        mistakes.append('assign: in a directory of stores name the broker, {"orders": {"broker-a": [0, 1]}}')
     if given.get("scanMode") == "commitlog":
         for name, is_asked in (
             ("maxRecordsPerPartition", "maxRecordsPerPartition" in given),

@@ -32,7 +32,10 @@ READ: dict[str, OptionText] = {
         'in `stores`: `{"broker-a": ["/a", "/log/a"]}`',
     ),
     "stores": OptionText(
-        "", 'several stores by broker name, in place of `path`: `{"broker-a": "/a", "broker-b": "/b"}`'
+        "",
+        "in place of `path` the directory that `rmqstore replicate` makes: all stores in it, also those that come while"
+        " a stream runs, each in a directory of its broker's name: `/data/rmq`; or several stores by broker name:"
+        ' `{"broker-a": "/a", "broker-b": "/b"}`',
     ),
     "table": OptionText(
         "messages",

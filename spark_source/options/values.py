@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from rmqstore.arguments import I64_MAX, require_ms
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
+from rmqstore.snapshot import StoresIn
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024
@@ -21,7 +22,7 @@ PATTERN_SIZE_MAX = 4096
 
 # A store, or a store and the directories of its commitlog elsewhere; and what `open_snapshot` takes of them.
 StorePaths = str | tuple[str, ...]
-Stores = tuple[StorePaths, ...] | dict[str, StorePaths]
+Stores = tuple[StorePaths, ...] | dict[str, StorePaths] | StoresIn
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -169,13 +170,25 @@ def contradicting_stores(given: Mapping[str, Any]) -> list[str]:
     return mistakes
 
 
-def store_paths(text: str) -> dict[str, StorePaths]:
-    """Directories by broker name from a JSON object: a path, or a list of it and those of its commitlog elsewhere."""
+def directories_of(stores: Stores) -> list[str]:
+    """The directories that are named: those of stores and commitlogs, or the one in which all stores are."""
+    if isinstance(stores, StoresIn):
+        return [stores.directory]
+    given = stores.values() if isinstance(stores, dict) else stores
+    return [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def store_paths(text: str) -> StoresIn | dict[str, StorePaths]:
+    """The directory in which the stores are, or directories by broker name from a JSON object: a path, or a list of it
+    and those of its commitlog elsewhere.
+    """
+    if not text.lstrip().startswith(("{", "[", '"')):
+        return StoresIn(local_path(text))
     stores = parse_json(text)
     if not isinstance(stores, dict) or not stores or not all(map(_is_store, stores.values())):
         raise Rejected(
-            """write a JSON object of directories by broker name, such as {"broker-a": "/data/a"}, """
-            """or {"broker-a": ["/data/a", "/log/a"]} where its commitlog lies elsewhere"""
+            """write the directory in which the stores are, or a JSON object of directories by broker name, such as """
+            """{"broker-a": "/data/a"}, or {"broker-a": ["/data/a", "/log/a"]} where its commitlog lies elsewhere"""
         )
     return {
         broker: local_path(given) if isinstance(given, str) else tuple(map(local_path, given))

@@ -15,8 +15,8 @@ from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, sha
 
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
-_GONE = "the queue is gone: its topic was deleted, or the store made again"
-_ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
+_GONE = "the queue is gone: its topic was deleted, or its store made again or taken away"
+ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,11 @@ def _refuse_lost(place: Place, queue: QueueExtent, lost: Sequence[LostRange]) ->
     if lost:
         first = lost[0]
         held = (queue.min_offset, queue.max_offset)
-        raise DataLost(_name(place), (first.low, first.high), held, first.path, f"{first.reason}; {_ADVICE}")
+        raise DataLost(_name(place), (first.low, first.high), held, first.path, f"{first.reason}; {ADVICE}")
 
 
 def _gone(place: Place, low: int, high: int) -> DataLost:
-    return DataLost(_name(place), (low, high), None, f"broker {place[0]}", f"{_GONE}; {_ADVICE}")
+    return DataLost(_name(place), (low, high), None, f"broker {place[0]}", f"{_GONE}; {ADVICE}")
 
 
 def _name(place: Place) -> str:

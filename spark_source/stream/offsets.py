@@ -3,10 +3,10 @@
 A number is the next offset to read.  Spark compares these as text, so keys are sorted and nothing that changes by
 itself is in them.  Keys that begin with `$` are notes: `$from` stands in an end offset and says where those queues
 begin whose start is written down nowhere else, because Spark keeps no initial offset of a Python source; `$since` and
-`$behind` say what is known of queues that were found shorter than where the stream stands (`turned_back`); `$metrics`
-stands in reports only.  Before 4.2 Spark asks for the first end without saying whether it is a new query's: `$initial`
-in that end is where a new one would begin, and counts for the first batch, which on those versions is the one whose
-start says `"$initial": true`.
+`$behind` say what is known of queues that were found shorter than where the stream stands (`turned_back`); `$marks` has
+a checksum of the last message that was read of a queue (`same_logs`); `$metrics` stands in reports only.  Before 4.2
+Spark asks for the first end without saying whether it is a new query's: `$initial` in that end is where a new one would
+begin, and counts for the first batch, which on those versions is the one whose start says `"$initial": true`.
 """
 
 import re
@@ -18,13 +18,14 @@ from rmqstore.errors import Rejected
 from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.stream.subscription import Offsets
 
-FROM, INITIAL, METRICS = "$from", "$initial", "$metrics"
+FROM, INITIAL, MARKS, METRICS = "$from", "$initial", "$marks", "$metrics"
 SINCE, BEHIND = "$since", "$behind"
 
 __all__ = [
     "BEHIND",
     "FROM",
     "INITIAL",
+    "MARKS",
     "METRICS",
     "SINCE",
     "Offsets",

@@ -14,16 +14,28 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
 from rmqstore.progress_file import ProgressFile
-from rmqstore.snapshot import Snapshot
+from rmqstore.snapshot import Snapshot, StoresIn
 from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
 from rmqstore.snapshot.stream.lag import lag_behind
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
 from spark_source.options.reads import StreamRead
+from spark_source.options.values import directories_of
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
 from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
-from spark_source.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from spark_source.stream.offsets import (
+    FROM,
+    INITIAL,
+    MARKS,
+    METRICS,
+    Offsets,
+    begins_of,
+    note_in,
+    offset_json,
+    offsets_in,
+)
+from spark_source.stream.same_logs import marks_after, refuse_other_logs
 from spark_source.stream.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
@@ -71,9 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._progress: ProgressFile | None = None
         if stream_read.progress_file is not None:
-            given = rows.stores.values() if isinstance(rows.stores, dict) else rows.stores
-            stores = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
-            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, stores)
+            directories = directories_of(rows.stores)
+            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, directories)
         self._exported: Offsets | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
@@ -83,6 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._taken_s: float | None = None
         self._skipped = Skipped()
         self._searches = Searches()
+        self._told: set[tuple[str, str]] = set()
+        self._compared: tuple[Snapshot, dict[str, Any]] | None = None
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
 
     @errors_in_one_line()
@@ -134,7 +147,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
         now_ms = int(time.time() * 1000)
-        batch, seen = self._looked(lambda snapshot: self._batch_after(snapshot, before, known, now_ms, is_limited))
+
+        def planned(snapshot: Snapshot) -> tuple[NextBatch, TurnedBack]:
+            self._refuse_other_logs(snapshot, start)
+            return self._batch_after(snapshot, before, known, now_ms, is_limited)
+
+        batch, seen = self._looked(planned)
+        self._tell_passed_over()
         self._reached = batch.ends
         if not batch.is_any and seen == known:
             return start
@@ -144,7 +163,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._taken_s = self._clock()
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
         begun = self._initial | batch.begun if before == self._initial else batch.begun
-        return offset_json(batch.ends, {FROM: begun} | seen.among(before.keys() - batch.lows.keys()).notes)
+        notes = {FROM: begun, MARKS: marks_after(batch, note_in(start, MARKS))}
+        shorter = seen.among(before.keys() - batch.lows.keys())
+        return offset_json(batch.ends, notes | shorter.notes)
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
@@ -173,14 +194,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = self._queues(snapshot)
             lag = lag_behind(queues, self._reached or {})
             report = offset_json({place: queue.max_offset for place, (_, queue) in queues.items()})
-            metrics: dict[str, Any] = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
-            self._reported = snapshot, self._reached, report | {METRICS: metrics}
+            lags = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
+            self._reported = snapshot, self._reached, report | {METRICS: lags}
         report = self._reported[2]
-        report[METRICS]["skippedMessages"] = self._skipped.total
-        if self._ends.unsettled:
-            report[METRICS]["notWholeAt"] = self._ends.unsettled
-        else:
-            report[METRICS].pop("notWholeAt", None)
+        metrics = report[METRICS]
+        metrics["skippedMessages"] = self._skipped.total
+        for name, noted in (("notWholeAt", self._ends.unsettled), ("notRead", self._ends.passed_over)):
+            metrics.pop(name, None)
+            metrics |= {name: dict(noted)} if noted else {}
         return report
 
     @errors_in_one_line()
@@ -198,6 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def planned(snapshot: Snapshot) -> list[InputPartition]:
             for known in (self._covered(offsets_in(start)), ends):
                 refuse_other_brokers(snapshot.stores, known)
+            self._refuse_other_logs(snapshot, start)
             ranges, skipped = ranges_to_read(self._queues(snapshot), begun, ends, fails=self._fails)
             request = self._rows.request
             whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
@@ -278,11 +300,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._ends.forget()
         return ask(self._ends.look())
 
+    def _refuse_other_logs(self, snapshot: Snapshot, start: dict[str, Any]) -> None:
+        """Raises DataLost where the stores are not those that were read up to `start`, unless the stream goes on."""
+        if self._fails and self._compared != (snapshot, start):
+            refuse_other_logs(self._queues(snapshot), offsets_in(start), note_in(start, MARKS))
+            self._compared = snapshot, start
+
+    def _tell_passed_over(self) -> None:
+        for path, reason in self._ends.passed_over.items() - self._told:
+            log.warning("%s is not read: %s", path, reason)
+            self._told.add((path, reason))
+
     def _export(self, done: Offsets) -> None:
         if self._progress is None or done == self._exported:
             return
         progress: dict[str, dict[str, dict[int, int]]] = {}
         for (broker, topic, queue_id), offset in done.items():
             progress.setdefault(broker, {}).setdefault(topic, {})[queue_id] = offset
-        self._progress.write(progress, is_one_store=len(self._ends.look().stores) == 1)
+        # Where stores come and go, a file keeps its name.
+        is_one = not isinstance(self._rows.stores, StoresIn) and len(self._ends.look().stores) == 1
+        self._progress.write(progress, is_one_store=is_one)
         self._exported = done

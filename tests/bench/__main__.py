@@ -1,7 +1,7 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
-Benches: scan, spark, stream, sink, memory, plan, many (reading a store's files); put, recovery, get, delay,
-transactions, retention, replica (the engine).
+Benches: scan, spark, stream, replica-stream, sink, memory, plan, many (reading a store's files); put, recovery, get,
+delay, transactions, retention, replica (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -25,6 +25,7 @@ from tests.bench import (
     bench_put,
     bench_recovery,
     bench_replica,
+    bench_replica_stream,
     bench_retention,
     bench_scan,
     bench_sink,
@@ -43,6 +44,7 @@ BENCHES = (
     "many",
     "spark",
     "stream",
+    "replica-stream",
     "prune",
     "sink",
     "put",
@@ -106,6 +108,9 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps.append(("Spark", lambda: bench_spark.measure(store(100), shapes[100], scratch)))
     if "stream" in benches:
         steps.append(("Spark stream", lambda: bench_stream.measure(scratch, is_small=store_bytes < 1024 * MIB)))
+    if "replica-stream" in benches:
+        is_small = store_bytes < 1024 * MIB
+        steps.append(("master to Spark", lambda: bench_replica_stream.measure(scratch / "rmq", is_small=is_small)))
     if "prune" in benches:
         steps.append(("reading less", lambda: bench_prune.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     if "sink" in benches:

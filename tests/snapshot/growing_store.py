@@ -2,10 +2,11 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from tests.snapshot.small_store import QUEUE_FILE_ENTRIES, SmallStore
+from tests.snapshot.small_store import FIRST_MS, QUEUE_FILE_ENTRIES, SmallStore
 
 
 class GrowingStore(SmallStore):
@@ -56,6 +57,27 @@ class GrowingStore(SmallStore):
                 file.write(data)
         else:
             path.write_bytes(data)
+
+
+class BrokerStore(GrowingStore):
+    """One of several brokers' stores, in a directory with its broker's name: its records have times of their own."""
+
+    def __init__(self, root: Path, broker: str, **sizes: int) -> None:
+        super().__init__(root / broker, **sizes)
+        self._first_ms = FIRST_MS + sum(broker.encode())
+
+    def add(self, *place: Any, **fields: Any) -> int:
+        """As SmallStore.add."""
+        time_ms = self._first_ms + 1000 * len(self.offsets)
+        return super().add(*place, **({"store_timestamp": time_ms} | fields))
+
+
+def broker_store(root: Path, broker: str, count: int) -> BrokerStore:
+    """A broker's store with so many messages of topic T, in queues 0 and 1, on the disk."""
+    store = BrokerStore(root, broker)
+    store.add_many(count)
+    store.publish()
+    return store
 
 
 def made_anew(store: GrowingStore, count: int) -> GrowingStore:

@@ -87,5 +87,5 @@ def test_with_several_stores_each_log_stands_behind_its_own(split: tuple[str, st
     for parse in (parse_options, parse_stream_options, lambda options: parse_table(options | {"table": "queues"})):
         with pytest.raises(Rejected, match="storePathCommitLog goes with one store"):
             parse({**several} if parse not in (parse_options, parse_stream_options) else several | {"subscribe": "T"})
-    with pytest.raises(Rejected, match="write a JSON object of directories"):
+    with pytest.raises(Rejected, match="or a JSON object of directories"):
         parse_options({"stores": json.dumps({"a": []}), "subscribe": "T"})

@@ -8,8 +8,10 @@ What is not whole at the end of the log of a live store is "not yet": it is neit
 at again.  Damage with dispatched messages after it is damage, as for a batch read.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from time import monotonic
 
 import numpy as np
@@ -18,7 +20,7 @@ from rmqstore.directory.listing import file_with
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
-from rmqstore.errors import DataLost, StoreChanging
+from rmqstore.errors import DataLost, NotAStore, StoreChanging
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message
@@ -30,6 +32,8 @@ from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.reader import Snapshot, open_snapshot
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.store_paths import Paths
+from rmqstore.snapshot.stores_in import StoresIn, is_begun, none_left
+from rmqstore.snapshot.stream.arrivals import Arrivals
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.footprint import only_grew
@@ -66,6 +70,7 @@ class StreamEnds:
         self._paths = paths
         self._disk = disk
         self._access = access
+        self._arrivals = Arrivals(paths, access, disk) if isinstance(paths, StoresIn) else None
         self._watches: list[_Watch] = []
         self._seen: Snapshot | None = None
 
@@ -77,10 +82,30 @@ class StreamEnds:
         if self._seen is None:
             first = open_snapshot(self._paths, access=self._access, disk=self._disk)
             self._watches = [_Watch(store, self._access) for store in first.stores]
-        stores = tuple(watch.look() for watch in self._watches)
-        if self._seen is None or any(one is not other for one, other in zip(stores, self._seen.stores, strict=True)):
+        stores = tuple(watch.look() for watch in self._watches) if self._arrivals is None else self._all_in_directory()
+        if self._seen is None or [*map(id, stores)] != [*map(id, self._seen.stores)]:
             self._seen = Snapshot(stores, self._access)
         return self._seen
+
+    def _all_in_directory(self) -> tuple[StoreExtent, ...]:
+        """The stores of a directory in which stores come and go, by name."""
+        assert self._arrivals is not None
+        fresh = self._arrivals.besides([watch.broker_name for watch in self._watches])
+        self._watches += [_Watch(store, self._access) for store in fresh]
+        self._watches.sort(key=attrgetter("broker_name"))
+        stores: dict[str, StoreExtent] = {}
+        for watch in self._watches:
+            try:
+                stores[watch.broker_name] = watch.look()
+            except NotAStore:
+                if is_begun(self._disk, watch.path):
+                    raise
+        self._watches = [watch for watch in self._watches if watch.broker_name in stores]
+        if not stores:
+            raise none_left(self._arrivals.directory)
+        found = tuple(stores.values())
+        self._arrivals.require_own_logs(found)
+        return found
 
     def forget(self) -> None:
         """Makes the next look one that builds on nothing: for a caller that doubts what the last one said."""
@@ -91,6 +116,11 @@ class StreamEnds:
     def unsettled(self) -> dict[str, int]:
         """By broker, where in its log something stands that is not whole yet and has more after it."""
         return {watch.broker_name: watch.torn_at for watch in self._watches if watch.torn_at is not None}
+
+    @property
+    def passed_over(self) -> Mapping[str, str]:
+        """By path, why what appeared among the stores of a directory is not read."""
+        return {} if self._arrivals is None else self._arrivals.passed_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +152,7 @@ class _Watch:
         self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros after it
         self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
         self.torn_at: int | None = None
-        self.broker_name = store.broker_name
+        self.broker_name, self.path = store.broker_name, store.path
 
     def look(self) -> StoreExtent:
         """The store as it is now, the same object when nothing is new."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore import StoresIn
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from spark_source.options import values
@@ -39,6 +40,8 @@ from spark_source.options import values
         (values.local_path, "C:/data", "C:/data"),
         (values.path_list, '["/a", "file:/b"]', ("/a", "/b")),
         (values.store_paths, '{"broker-a": "/a"}', {"broker-a": "/a"}),
+        (values.store_paths, "/data/rmq", StoresIn("/data/rmq")),
+        (values.store_paths, "file:///data/r%20q", StoresIn("/data/r q")),
         (values.assignment, '{"t": [0, 1]}', {"t": [0, 1]}),
         (values.offsets("latest"), "Earliest", "earliest"),
         (values.offsets("earliest"), "latest", "latest"),
@@ -86,6 +89,10 @@ def test_text_means_a_value(parse, text, value):
         (values.local_path, " ", "write the path of a store directory"),
         (values.path_list, "[]", "JSON list of directories"),
         (values.store_paths, '{"broker-a": 1}', "by broker name"),
+        (values.store_paths, '["/a", "/b"]', "write the directory in which the stores are, or a JSON object"),
+        (values.store_paths, '"/data/rmq"', "write the directory in which the stores are, or a JSON object"),
+        (values.store_paths, " ", "write the path of a store directory"),
+        (values.store_paths, "s3://bucket/rmq", "is not a file system path"),
         (values.assignment, "[0]", "queue ids by topic"),
         (values.offsets("latest"), "latest", "cannot use latest here; write earliest"),
         (values.offsets("latest"), '{"t": "latest"}', "cannot use latest ('latest')"),

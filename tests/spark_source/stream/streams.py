@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_source.options.reads import parse_stream_options
 from spark_source.schema import shape_for, spark_schema
+from spark_source.stream.offsets import MARKS
 from spark_source.stream.reader import StreamReader
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
@@ -28,6 +29,8 @@ class Clock:
 class Stream:
     """What Spark does with a reader: offsets as text, batches one after the other, restarts from what it wrote down."""
 
+    columns: tuple[str, ...] = COLUMNS
+
     def __init__(self, root: Path, *, clock: Clock | None = None, **options: str) -> None:
         chosen = {"path": str(root), "subscribe": "T", "startingOffsets": "earliest"} | options
         self._options = {name: text for name, text in chosen.items() if text != "-"}
@@ -39,9 +42,10 @@ class Stream:
     def start(self) -> None:
         """A new reader process."""
         read = parse_stream_options(self._options)
-        shape = shape_for(spark_schema(COLUMNS))
-        self.reader = StreamReader(read.with_columns(COLUMNS), shape, self._clock)
-        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read.with_columns(COLUMNS), shape)))
+        shape = shape_for(spark_schema(self.columns))
+        read = read.with_columns(self.columns)
+        self.reader = StreamReader(read, shape, self._clock)
+        self._tasks: StreamReader = pickle.loads(pickle.dumps(StreamReader(read, shape)))
 
     def begin(self) -> str:
         return json.dumps(self.reader.initialOffset())
@@ -58,6 +62,11 @@ class Stream:
         batches = [batch for part in parts for batch in self._tasks.read(pickle.loads(pickle.dumps(part)))]
         rows = pa.Table.from_batches(batches, batches[0].schema).to_pylist() if batches else []
         return [tuple(row.values()) for row in rows]
+
+    @property
+    def stands(self) -> dict[str, Any]:
+        """The last offset, without the marks of messages, which are numbers of the records' bytes."""
+        return {name: found for name, found in json.loads(self.ends[-1]).items() if name != MARKS}
 
     def step(self) -> int:
         """One trigger; how many rows it brought."""

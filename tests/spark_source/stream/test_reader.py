@@ -38,7 +38,7 @@ def test_a_stream_reads_what_is_there_and_what_comes(store):
     store.publish()
     assert stream.step() == 60
     assert places(stream.rows) == expected({("T", 0): range(35), ("T", 1): range(35)})
-    assert json.loads(stream.ends[-1]) == {"T": {BROKER: {"0": 35, "1": 35}}}
+    assert stream.stands == {"T": {BROKER: {"0": 35, "1": 35}}}
 
 
 def test_nothing_new_is_the_same_text(store):
@@ -459,7 +459,7 @@ def test_a_topic_that_is_gone_is_an_error_or_left_as_it_stands(store):
     assert lenient.step() == 2
     end = json.loads(lenient.ends[-1])
     assert list(end.pop("$since")) == ["U"], "from then on what is stored there is new"
-    assert end == {"T": {BROKER: {"0": 6, "1": 6}}, "U": {BROKER: {"0": 1}}}
+    assert {name: end[name] for name in "TU"} == {"T": {BROKER: {"0": 6, "1": 6}}, "U": {BROKER: {"0": 1}}}
 
 
 @pytest.mark.usefixtures("before_4_2")
@@ -629,7 +629,7 @@ def test_a_stream_goes_on_under_the_broker_s_name_though_its_topics_are_lost(sto
     store.add_many(2)
     store.publish()
     assert stream.step() == 2
-    assert json.loads(stream.ends[-1]) == {"T": {"broker-a": {"0": 6, "1": 6}}}
+    assert stream.stands == {"T": {"broker-a": {"0": 6, "1": 6}}}
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

@@ -1,0 +1,148 @@
+"""Another store in the place of the one that a stream has read, with as many messages or more."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import DataLost, Rejected
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from spark_source.stream.offsets import MARKS
+from tests.snapshot.growing_store import BrokerStore, broker_store
+from tests.spark_source.stream.streams import Stream
+
+WORDS = r"T/[01]: offsets \[4, 5\) wanted.*another message stands there than the stream has read"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BrokerStore:
+    return broker_store(tmp_path, "store", 10)
+
+
+def another(store: BrokerStore, count: int) -> BrokerStore:
+    """The store of another broker in its place, and the one that was there beside it."""
+    store.root.rename(store.root.with_name("kept"))
+    other = broker_store(store.root.parent, "zother", count)
+    other.root.rename(store.root)
+    other.root = store.root
+    return other
+
+
+def restart(stream: Stream) -> None:
+    stream.start()
+
+
+def keep_on(_stream: Stream) -> None:
+    """The reader that there is goes on."""
+
+
+@pytest.mark.parametrize("again", [keep_on, restart])
+@pytest.mark.parametrize("count", [10, 11, 40])
+def test_another_store_that_is_as_long_or_longer_is_told(
+    store: BrokerStore, count: int, again: Callable[[Stream], None]
+) -> None:
+    stream = Stream(store.root)
+    assert stream.step() == 10
+    another(store, count)
+    for _ in range(2):
+        again(stream)
+        with pytest.raises(DataLost, match=WORDS):
+            stream.step()
+    shutil.rmtree(store.root)
+    store.root.with_name("kept").rename(store.root)
+    again(stream)
+    assert stream.step() == 0
+
+
+def test_another_store_is_told_where_a_planned_batch_is_read_again(store: BrokerStore) -> None:
+    stream = Stream(store.root)
+    stream.step()
+    store.add_many(6)
+    store.publish()
+    start, end = stream.plan()
+    another(store, 40)
+    stream.start()
+    with pytest.raises(DataLost, match=WORDS):
+        stream.run(start, end)
+
+
+def test_who_goes_on_after_losses_goes_on(store: BrokerStore) -> None:
+    stream = Stream(store.root, failOnDataLoss="false")
+    assert stream.step() == 10
+    other = another(store, 14)
+    stream.start()
+    assert stream.step() == 4
+    other.add_many(2)
+    other.publish()
+    fails = Stream(store.root)
+    fails.ends = stream.ends  # what was read of the other store counts from now on
+    assert fails.step() == 2
+
+
+@pytest.mark.parametrize("again", [keep_on, restart])
+def test_a_copy_in_its_place_is_the_same_store(store: BrokerStore, again: Callable[[Stream], None]) -> None:
+    stream = Stream(store.root)
+    assert stream.step() == 10
+    store.root.rename(store.root.with_name("kept"))
+    shutil.copytree(store.root.with_name("kept"), store.root)
+    again(stream)
+    store.add_many(4)
+    store.publish()
+    assert stream.step() == 4
+    assert len(set(stream.rows)) == 14
+
+
+def test_a_message_that_was_deleted_since_is_no_other(store: BrokerStore) -> None:
+    stream = Stream(store.root)
+    assert stream.step() == 10
+    store.add_many(90)
+    store.publish()
+    store.delete_log_file(0)
+    goes_on = Stream(store.root, failOnDataLoss="false")
+    goes_on.ends = list(stream.ends)
+    assert 0 < goes_on.step() < 90
+    with pytest.raises(DataLost, match="older messages were deleted"):
+        stream.step()
+
+
+def test_a_message_in_no_queue_yet_has_no_mark_and_gets_one_later(store: BrokerStore) -> None:
+    store.add_many(4, topic="U", dispatched=False)
+    store.publish()
+    stream = Stream(store.root, subscribe="U")
+    assert stream.step() == 4
+    assert MARKS not in json.loads(stream.ends[-1])
+    for (topic, queue_id), offset in list(store.next_offsets.items()):
+        if topic == "U":
+            entry = QUEUE_ENTRY.struct.pack(0, 0, 0)  # dispatched later
+            store.entries[topic, queue_id] = [entry] * offset
+    store.add_many(2, topic="U")
+    store.publish()
+    assert stream.step() == 2
+    assert json.loads(stream.ends[-1])[MARKS].keys() == {"U"}
+
+
+def test_one_mark_a_broker_and_it_stays_while_its_queue_does(store: BrokerStore) -> None:
+    stream = Stream(store.root)
+    stream.step()
+    first = json.loads(stream.ends[-1])[MARKS]
+    assert [*first["T"]["default"]] == ["0"]
+    store.add("T", 1)
+    store.publish()
+    assert stream.step() == 1
+    assert json.loads(stream.ends[-1])[MARKS] == first
+    store.add("T", 0)
+    store.publish()
+    assert stream.step() == 1
+    assert [*json.loads(stream.ends[-1])[MARKS]["T"]["default"]] == ["0"]
+    assert json.loads(stream.ends[-1])[MARKS] != first
+
+
+def test_a_checkpoint_without_marks_goes_on_and_one_with_others_is_refused(store: BrokerStore) -> None:
+    stream = Stream(store.root)
+    stream.ends = [json.dumps({"T": {"default": {"0": 3, "1": 5}}})]
+    assert stream.step() == 2
+    for wrong in ({"T": {"default": 5}}, {"T": {"default": {"0": "x"}}}, [1], "x", {"T": {"default": {"0": -1}}}):
+        with pytest.raises(Rejected, match="is not of this source"):
+            stream.reader.latestOffset({MARKS: wrong, "T": {"default": {"0": 3}}}, stream.reader.getDefaultReadLimit())
