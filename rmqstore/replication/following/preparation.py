@@ -9,7 +9,7 @@ from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats import names
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
-from rmqstore.replication.following.connection import connected
+from rmqstore.replication.following.connection import LinkTls, connected
 from rmqstore.replication.following.note import Origin, read_origin, require_same, write_origin
 
 From = Literal["earliest", "latest", "backup"]
@@ -74,12 +74,13 @@ class Preparation:
 
 
 def obstacles(
-    broker: BrokerSettings, present: Runtime | None, path: StorePath, fs: FileSystem | None = None
-) -> list[str]:
+    broker: BrokerSettings, present: Runtime | None, path: StorePath, tls: LinkTls | None = None,
+    fs: FileSystem | None = None,
+) -> list[str]:  # fmt: skip
     """The things that stand in the way of a replica at `path`, in words; looks, and changes nothing."""
     fs, root, found = fs or RealFileSystem(), canonical_path(path), list[str]()
     try:
-        connected(broker.ha_address).close()
+        connected(broker.ha_address, tls).close()
     except NotNow as lost:
         found.append(f"the replication port does not answer: {lost}; slaves must be able to reach it")
     has_log = fs.exists(join(root, LOG_ROOM))

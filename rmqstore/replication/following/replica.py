@@ -115,7 +115,7 @@ class Replica:
         log, present = self._engine.log, self._master.present()
         if present is None:
             raise Rejected("where this master's log ends cannot be asked: give its listen port (--master)")
-        master = MasterLog(self._broker, self._clock)
+        master = MasterLog(self._broker, self._master.link_tls, self._clock)
         bounds = (present.log_start, present.log_end)
         return parting(log, log.marks.appended, master.read, bounds, log.files.file_size)
 
@@ -135,18 +135,19 @@ class Replica:
 
     def _follow(self, is_over: Callable[[], bool]) -> None:
         """One connection."""
-        self._saw(phase="connecting")
+        self._saw(phase="connecting", is_level=False)
         broker = self._master.settings()  # it may be another process by now, at other ports
         require_same(self._broker, broker, self.path)
         self._broker = broker
         self._tables.fetch_topics()
-        connection = connected(broker.ha_address)
+        connection = connected(broker.ha_address, self._master.link_tls)
         session = SlaveSession(self._follower, self._clock.monotonic_s(), wire_of(broker))
 
         def looked() -> bool:
             if session.link.phase is Phase.FOLLOWING:
                 self._backoff.again()
-                self._saw(phase="following", master_end=session.link.master_end, error="")
+                link = session.link
+                self._saw(phase="following", master_end=link.master_end, error="", is_level=link.is_level)
             else:
                 self._saw(phase="comparing", master_end=session.link.master_end)
             return is_over()
@@ -167,7 +168,7 @@ class Replica:
 
     def _saw(
         self, *, phase: Doing | None = None, master_end: int | None = None, error: str | None = None,
-        tables_error: str | None = None,
+        tables_error: str | None = None, is_level: bool | None = None,
     ) -> None:  # fmt: skip
         log = self._engine.log
         with self._changing:
@@ -181,6 +182,7 @@ class Replica:
                 newest_ms=log.newest_ms or None,
                 error=before.error if error is None else error,
                 tables_error=before.tables_error if tables_error is None else tables_error,
+                is_level=before.is_level if is_level is None else is_level,
             )
 
 

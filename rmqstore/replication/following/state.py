@@ -11,7 +11,7 @@ class ReplicaState:
     """Offsets of the log in bytes, times in ms since the epoch; None while not known.
 
     `error` is why the last connection failed, `tables_error` why the master's tables were not fetched; "" since one
-    went well.
+    went well.  `is_level`: the master said last, by a heartbeat, that it had no more.
     """
 
     phase: Doing = "connecting"
@@ -21,6 +21,7 @@ class ReplicaState:
     newest_ms: int | None = None
     error: str = ""
     tables_error: str = ""
+    is_level: bool = False
 
     @property
     def behind_bytes(self) -> int | None:

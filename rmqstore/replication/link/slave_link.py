@@ -81,6 +81,7 @@ class SlaveLink:
     def __init__(self, own: OwnEnd, now_s: float, timing: Timing = ROCKETMQ_TIMING, wire: Wire | None = None) -> None:
         self.phase = Phase.COMPARING if own.data else Phase.FOLLOWING
         self.master_end: int | None = None  # how far the master's log went, as far as it was heard
+        self.is_level = False  # the master said last that it had no more
         self._own = own
         self._timing = timing
         self._next = own.request if own.offset is not None else None  # the offset of the next block
@@ -142,6 +143,7 @@ class SlaveLink:
             yield self._drop(f"the master sent offset {block.offset}, and {self._next} comes next")
             return
         self.master_end = max(self.master_end or 0, block.end)
+        self.is_level = not block.data
         if self.phase is Phase.COMPARING:
             yield from self._compared(block)
         elif block.data:
