@@ -22,14 +22,29 @@ OnMiddleDamage = Literal["refuse", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HaTls:
+    """Mutual TLS on the replication link of a pair of ours; RocketMQ's own brokers have none there.
+
+    Paths of PEM files, the same three on both sides: the own certificate (with what leads from it to the authority, if
+    anything does), its private key, which has no passphrase, and the authority that the peer's certificate must be of.
+    They are read when a master is opened, and by a slave for each connection.
+    """
+
+    cert_file: StorePath
+    key_file: StorePath
+    ca_file: StorePath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HaConfig:
     """A store that slaves may attach to, RocketMQ's or our own; sizes are bytes, times milliseconds.
 
     `listen` is host:port (port 0: any that is free); the protocol has neither passwords nor encryption, so another host
-    than loopback wants `is_open_to_network`.  A put waits for `in_sync_replicas` copies, its own included (RocketMQ 5:
-    inSyncReplicas), at the most `slave_timeout_ms`; a slave that lags by `slave_fallen_behind_bytes` is none to wait
-    for.  With fewer than `min_in_sync_replicas` copies nothing is put at all.  `whole_history`: a new slave gets the
-    log from its first byte on, instead of the newest file only, as RocketMQ's masters have it.  Raises Rejected.
+    than loopback wants `tls`, which only slaves of ours have, or `is_open_to_network`.  A put waits for
+    `in_sync_replicas` copies, its own included (RocketMQ 5: inSyncReplicas), at the most `slave_timeout_ms`; a slave
+    that lags by `slave_fallen_behind_bytes` is none to wait for.  With fewer than `min_in_sync_replicas` copies nothing
+    is put at all.  `whole_history`: a new slave gets the log from its first byte on, instead of the newest file only,
+    as RocketMQ's masters have it.  Raises Rejected.
     """
 
     listen: str = "127.0.0.1:10912"
@@ -40,6 +55,7 @@ class HaConfig:
     slave_fallen_behind_bytes: int = 256 * MIB
     slaves_max: int = 16
     whole_history: bool = False
+    tls: HaTls | None = None
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)
@@ -51,9 +67,9 @@ class HaConfig:
                      if getattr(self, name) < low]  # fmt: skip
         if not mistakes:
             host, _ = self.place()
-            if not self.is_open_to_network and host not in LOOPBACK:
+            if not self.is_open_to_network and self.tls is None and host not in LOOPBACK:
                 mistakes.append(f"listen={self.listen!r}: replication has no passwords and no encryption; another host "
-                                "than 127.0.0.1 needs is_open_to_network=True")  # fmt: skip
+                                "than 127.0.0.1 needs tls, or is_open_to_network=True")  # fmt: skip
         if mistakes:
             raise Rejected("; ".join(mistakes))
 

@@ -36,6 +36,7 @@ from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.replication.serving.copies import Copies
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
 from rmqstore.replication.serving.master import Master
+from rmqstore.replication.serving.peer_socket import taker_in
 from rmqstore.stats.counting import Statistics
 from rmqstore.store_condition import StoreCondition
 from rmqstore.worker import Step, Worker
@@ -76,6 +77,7 @@ class Engine:
         self.reasons: list[str] = []
         self.workers: dict[str, Worker] = {}
         self._closing = threading.RLock()  # held by the one thread that closes
+        self._take_in = taker_in(None if config.ha is None else config.ha.tls)  # first: it may refuse
         require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
@@ -296,7 +298,7 @@ class Engine:
 
     def _start(self) -> None:
         if self.config.ha is not None and self.copies is not None:
-            self.master = Master(LogForSlaves(self.log), self.copies, self.clock, self.config.ha)
+            self.master = Master(LogForSlaves(self.log), self.copies, self.clock, self.config.ha, self._take_in)
         workers = {name: Worker(name, step, self._worker_failed) for name, step in self._steps().items()}
         self.workers = workers
         if self.config.preallocate:

@@ -303,6 +303,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.remoting": {"rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.replication": set(),
+    "rmqstore.replication.tls": {"rmqstore.config", "rmqstore.errors", "rmqstore.files"},
     "rmqstore.replication.link": set(),
     "rmqstore.replication.serving": {
         "rmqstore.clock",
@@ -311,6 +312,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.log.put",
         "rmqstore.message",
         "rmqstore.replication.link",
+        "rmqstore.replication.tls",
     },
     "rmqstore.engine": {
         "rmqstore.replication.serving",
@@ -402,6 +404,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.records",
         "rmqstore.remoting",
         "rmqstore.replication.link",
+        "rmqstore.replication.tls",
         "rmqstore.worker",
     },
     "rmqstore.replication.checking": {
@@ -514,7 +517,13 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "spark_source.batch_reader",
     },
     "selectors": {"rmqstore.replication.serving"},
-    "ssl": {"rmqstore.remoting", "rmqstore.cli"},
+    "ssl": {
+        "rmqstore.remoting",
+        "rmqstore.cli",
+        "rmqstore.replication.tls",
+        "rmqstore.replication.serving.peer_socket",
+        "rmqstore.replication.following.connection",
+    },
     "ctypes": {"rmqstore.files"},
     "fcntl": {"rmqstore.files"},
     "shutil": {"rmqstore.files", "rmqstore.cli.output"},  # cli.output: the width of the terminal

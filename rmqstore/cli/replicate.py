@@ -13,11 +13,13 @@ from rmqstore.cli.replica_metrics import CONTENT_TYPE, metrics_text
 from rmqstore.cli.replica_progress import ProgressScreen
 from rmqstore.cli.scrapes import METRICS_PATH, Scrapes, metrics_place
 from rmqstore.cli.signals import until_signalled
+from rmqstore.cli.tls_options import ha_tls, ha_tls_options
 from rmqstore.errors import Rejected
 from rmqstore.remoting.client import Access, Refused, Unreachable
 from rmqstore.remoting.signing import Credentials
 from rmqstore.replication.checking.obstacles import Prospect, look, together
 from rmqstore.replication.checking.ports import require_broker, require_name_server, require_replication_port
+from rmqstore.replication.following.connection import LinkTls
 from rmqstore.replication.following.group import ReplicaGroup, chosen_masters, named_broker
 from rmqstore.replication.following.masters import BareMaster, Broker, KnownMaster
 from rmqstore.replication.following.preparation import From
@@ -40,6 +42,10 @@ _FAILED = 1
     show_default=True,
     metavar="BYTES",
     help="With --ha: the size of the master's commitlog files.",
+)
+@ha_tls_options
+@click.option(
+    "--ha-name", metavar="NAME", help="With --ha-cert: the host name in the master's certificate, if not that of --ha."
 )
 @click.option("--to", "target", metavar="DIR", required=True, type=click.Path(), help="Where the replicas are.")
 @click.option("--cluster", metavar="NAME", help="Which cluster, where the name server knows several.")
@@ -98,6 +104,7 @@ def _places(target: str, access: Access, given: Mapping[str, Any]) -> dict[str, 
     """The masters by name.  Raises UsageError unless they are named in one way."""
     if sum(given[name] is not None for name in ("namesrv", "master", "ha")) != 1:
         raise click.UsageError("give --namesrv for a cluster, --master for one broker, or --ha for a store of ours")
+    link_tls = _link_tls(given)
     if given["namesrv"] is not None:
         _require_name_servers(given["namesrv"], access)
         found = chosen_masters(given["namesrv"], given["cluster"], access)
@@ -107,7 +114,7 @@ def _places(target: str, access: Access, given: Mapping[str, Any]) -> dict[str, 
         }
     if given["ha"] is not None:
         require_replication_port(given["ha"], access)
-        return {given["ha"]: _Place(BareMaster(given["ha"], given["log_file_size"]), target)}
+        return {given["ha"]: _Place(BareMaster(given["ha"], given["log_file_size"], tls=link_tls), target)}
     require_broker(given["master"], access)
     broker = Broker(given["master"], access)
     return {broker.settings().broker_name: _Place(broker, target)}
@@ -169,7 +176,7 @@ def _check(places: Mapping[str, _Place], start: From) -> None:
             settings, present = master.settings(), master.present()
             if present is not None:
                 what = f"RocketMQ {present.version}, {byte_size(present.log_end - present.log_start)} of log"
-            seen.append(look(settings, present, path, start))
+            seen.append(look(settings, present, path, start, master.link_tls))
             obstacles = seen[-1].obstacles
         except (Unreachable, Refused) as failure:
             what, obstacles = "a master that does not answer", [f"the listen port does not answer: {failure}"]
@@ -200,6 +207,17 @@ def _credentials(given: Mapping[str, Any]) -> Credentials | None:
     if (access_key is None) != (secret_key is None):
         raise click.UsageError("--access-key and --secret-key belong together")
     return None if access_key is None else Credentials(access_key, secret_key)
+
+
+def _link_tls(given: Mapping[str, Any]) -> LinkTls | None:
+    files = ha_tls(given)
+    if files is None and given["ha_name"] is not None:
+        raise click.UsageError("--ha-name goes with --ha-cert, --ha-key and --ha-ca")
+    if files is None:
+        return None
+    if given["ha"] is None:
+        raise click.UsageError("--ha-cert goes with --ha: RocketMQ's own brokers have no TLS on their replication port")
+    return LinkTls(files, given["ha_name"] or "")
 
 
 def _tls(given: Mapping[str, Any]) -> ssl.SSLContext | None:

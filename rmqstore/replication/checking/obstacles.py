@@ -12,7 +12,7 @@ from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, 
 from rmqstore.files.reading import StorePath, canonical_path, is_locked, is_writable
 from rmqstore.formats.names import LOCK_FILE, LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
-from rmqstore.replication.following.connection import connected
+from rmqstore.replication.following.connection import LinkTls, connected
 from rmqstore.replication.following.note import read_origin, require_same
 from rmqstore.replication.following.preparation import From, Preparation
 
@@ -29,7 +29,9 @@ class Prospect(NamedTuple):
     room: int
 
 
-def look(broker: BrokerSettings, present: Runtime | None, path: StorePath, start: From) -> Prospect:
+def look(
+    broker: BrokerSettings, present: Runtime | None, path: StorePath, start: From, tls: LinkTls | None = None
+) -> Prospect:
     """The things that stand in the way of a replica at `path`, which is to begin as `start` says.
 
     `present` None: the master cannot be asked where its log begins and ends.  Looks, and changes nothing.
@@ -40,7 +42,7 @@ def look(broker: BrokerSettings, present: Runtime | None, path: StorePath, start
         files = stored_files(fs, join(root, LOG_ROOM))
     prepare = Preparation(broker, present, start)
     found = [
-        *_of_the_link(broker),
+        *_of_the_link(broker, tls),
         *_said_by(lambda: _require_directory(fs, root, broker, prepare)),
         *_of_the_logs(files, present),
     ]
@@ -66,9 +68,9 @@ def together(seen: Sequence[Prospect]) -> str:
     return f"{seen[0].disk} has room for {room} bytes, and the replicas together need {needed} more"
 
 
-def _of_the_link(broker: BrokerSettings) -> Iterator[str]:
+def _of_the_link(broker: BrokerSettings, tls: LinkTls | None) -> Iterator[str]:
     try:
-        connected(broker.ha_address).close()
+        connected(broker.ha_address, tls).close()
     except NotNow as lost:
         yield (
             f"the replication port does not answer: {lost}; slaves must be able to reach it there, and the broker's "

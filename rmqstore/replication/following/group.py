@@ -64,7 +64,8 @@ class ReplicaGroup:
     ) -> None:
         """Runs them until each has ended, or `is_stopping`; calls `look` with their states now and then.
 
-        `once`: each ends when it has what its master had at the beginning.
+        `once`: each ends when it has what its master had at the beginning or, where that cannot be asked, when the
+        master says that it has no more, as one does that gets nothing for 5 s.
         """
         threads = [
             threading.Thread(target=self._run, args=(name, replica, once), name=f"rmqstore-{name}", daemon=True)
@@ -89,10 +90,12 @@ class ReplicaGroup:
         return {name: replica.state for name, replica in self.replicas.items()}
 
     def _run(self, name: str, replica: Replica, once: bool) -> None:
-        goal = replica.state.master_end or 0
+        goal = replica.state.master_end
 
         def has_caught_up(state: ReplicaState) -> bool:
-            return once and state.phase == "following" and state.log_end >= goal
+            if not once or state.phase != "following":
+                return False
+            return state.is_level if goal is None else state.log_end >= goal
 
         try:
             replica.run(has_caught_up)

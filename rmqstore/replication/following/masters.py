@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.remoting import cluster
-from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient
+from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, host_and_port
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
+from rmqstore.replication.following.connection import LinkTls
 
 _TABLES = (
     cluster.GET_ALL_TOPIC_CONFIG,
@@ -23,6 +24,10 @@ class KnownMaster(Protocol):
     @property
     def address(self) -> str:
         """Where it is asked, for people."""
+
+    @property
+    def link_tls(self) -> LinkTls | None:
+        """How its replication port is spoken to; None for RocketMQ's way, without TLS."""
 
     def settings(self) -> BrokerSettings:
         """Its names, where slaves attach, and how large its log files are."""
@@ -42,6 +47,8 @@ class KnownMaster(Protocol):
 
 class Broker:
     """A broker of RocketMQ's, which answers at its listen port; `find`, where given, says where that is now."""
+
+    link_tls: LinkTls | None = None
 
     def __init__(
         self, address: str, access: Access = UNSIGNED, clock: Clock = SYSTEM_CLOCK,
@@ -87,11 +94,16 @@ class Broker:
 
 class BareMaster:
     """A master of which only the replication port is known, as a store of ours is.  Topics become known by their
-    messages: which have batch queues is not known at all.
+    messages: which have batch queues is not known at all.  Raises Rejected where it cannot be connected to like this.
     """
 
-    def __init__(self, ha_address: str, log_file_size: int, broker_name: str = "default") -> None:
-        self.address = ha_address
+    def __init__(
+        self, ha_address: str, log_file_size: int, broker_name: str = "default", tls: LinkTls | None = None
+    ) -> None:
+        host_and_port(ha_address)
+        if tls is not None:
+            tls.side(ha_address)
+        self.address, self.link_tls = ha_address, tls
         self._settings = BrokerSettings(broker_name, "", ha_address, log_file_size, False, {})
 
     def settings(self) -> BrokerSettings:

@@ -5,10 +5,11 @@ from contextlib import suppress
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following.connection import connected
+from rmqstore.replication.following.connection import LinkTls, connected
 from rmqstore.replication.following.session import ConnectionLost
 from rmqstore.replication.link.controller_wire import ControllerWire
 from rmqstore.replication.link.wire import PeerError, Send, UsualWire, Wire
+from rmqstore.replication.tls import reason_of
 
 _PROBE_READ_SIZE = 256 * 1024
 _READ_S = 10.0
@@ -22,19 +23,19 @@ def wire_of(broker: BrokerSettings) -> Wire:
 class MasterLog:
     """The log of a master, read by a connection each time: for looks at a few places."""
 
-    def __init__(self, broker: BrokerSettings, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._broker, self._clock = broker, clock
+    def __init__(self, broker: BrokerSettings, tls: LinkTls | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._broker, self._tls, self._clock = broker, tls, clock
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes [offset, offset + size), which the master must have.  Raises ConnectionLost."""
         first = max(offset, 1)  # 0 would mean the newest file; byte 0 is a zero
         address, wanted = self._broker.ha_address, size - (first - offset)
         found = bytearray()
-        with connected(address) as connection:
+        with connected(address, self._tls) as connection:
             try:
                 self._fetch(connection, first, wanted, found)
             except OSError as error:
-                raise ConnectionLost(f"{address}: {error.strerror or error}") from None
+                raise ConnectionLost(f"{address}: {reason_of(error)}") from None
             except PeerError as error:
                 raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
             with suppress(OSError):

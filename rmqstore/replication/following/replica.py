@@ -146,7 +146,7 @@ class Replica:
         log, present = self._engine.log, self._master.present()
         if present is None:
             raise Rejected("where this master's log ends cannot be asked: give its listen port (--master)")
-        master = MasterLog(self._broker, self._clock)
+        master = MasterLog(self._broker, self._master.link_tls, self._clock)
         bounds = (present.log_start, present.log_end)
         return parting(log, log.marks.appended, master.read, bounds, log.files.file_size)
 
@@ -167,13 +167,13 @@ class Replica:
     def _follow(self, is_over: Callable[[], bool]) -> None:
         """One connection."""
         traffic = self._state.traffic
-        self._saw(phase="connecting", traffic=replace(traffic, attempts=traffic.attempts + 1))
+        self._saw(phase="connecting", traffic=replace(traffic, attempts=traffic.attempts + 1), is_level=False)
         broker = self._master.settings()  # it may be another process by now, at other ports
         require_same(self._broker, broker, self.path)
         self._broker = broker
         self._tables.fetch_topics()
         present = self._master.present()
-        with connected(broker.ha_address) as connection:
+        with connected(broker.ha_address, self._master.link_tls) as connection:
             now_s, master_start = self._clock.monotonic_s(), 0 if present is None else present.log_start
             session = SlaveSession(self._follower, now_s, wire_of(broker), master_start=master_start)
 
@@ -184,7 +184,9 @@ class Replica:
                 traffic = replace(before, received_size=before.received_size + session.received_size)
                 if link.phase is Phase.FOLLOWING:
                     self._backoff.again()
-                    self._saw(phase="following", master_end=link.master_end, error="", traffic=traffic)
+                    self._saw(
+                        phase="following", master_end=link.master_end, error="", traffic=traffic, is_level=link.is_level
+                    )
                 else:
                     self._saw(phase="comparing", master_end=link.master_end, traffic=traffic)
                 if link.idle_s is not None and link.master_end is not None:
@@ -225,7 +227,7 @@ class Replica:
 
     def _saw(
         self, *, phase: Doing | None = None, master_end: int | None = None, error: str | None = None,
-        tables_error: str | None = None, traffic: Traffic | None = None,
+        tables_error: str | None = None, traffic: Traffic | None = None, is_level: bool | None = None,
     ) -> None:  # fmt: skip
         with self._changing:
             before = self._state
@@ -236,6 +238,7 @@ class Replica:
                 error=before.error if error is None else error,
                 tables_error=before.tables_error if tables_error is None else tables_error,
                 traffic=traffic or before.traffic,
+                is_level=before.is_level if is_level is None else is_level,
             )
 
 

@@ -29,6 +29,7 @@ class ReplicaState:
     `error` is why the last connection failed, `tables_error` why the master was not asked; "" since one went well.
     `last_error` stays, of `last_error_ms`.  `behind_s` is as `TimeLag` says, `behind_messages` an estimate by the sizes
     of the records that came last.  `tables_age_s`: since the master's tables were taken over.
+    `is_level`: the master said last, by a heartbeat, that it had no more.
     """
 
     phase: Doing = "connecting"
@@ -45,6 +46,7 @@ class ReplicaState:
     tables_error: str = ""
     last_error: str = ""
     last_error_ms: int | None = None
+    is_level: bool = False
 
     @property
     def behind_bytes(self) -> int | None:

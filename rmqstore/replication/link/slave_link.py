@@ -82,6 +82,7 @@ class SlaveLink:
         self.phase = Phase.COMPARING if own.data else Phase.FOLLOWING
         self.master_end: int | None = None  # how far the master's log went, as far as it was heard
         self.idle_s: float | None = None  # when the master last said that it has no more than that
+        self.is_level = False  # the master said last that it had no more
         self._own = own
         self._timing = timing
         self._next = own.request if own.offset is not None else None  # the offset of the next block
@@ -143,6 +144,7 @@ class SlaveLink:
             yield self._drop(f"the master sent offset {block.offset}, and {self._next} comes next")
             return
         self.master_end = max(self.master_end or 0, block.end)
+        self.is_level = not block.data
         if self.phase is Phase.COMPARING:
             yield from self._compared(block)
         elif block.data:

@@ -23,6 +23,10 @@ class LogForSlaves:
         """Has what was appended become durable.  Raises DurabilityLost, OSError."""
         self._log.sync_to(self._log.marks.appended, _SYNC_S)
 
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes [offset, offset + size); fewer where retention took the rest.  Raises OSError."""
+        return self._log.read(offset, size)
+
     def send(self, connection: socket.socket, offset: int, size: int) -> int:
         """Sends bytes of the file that holds `offset`, as many as the socket takes; how many.  Raises BlockingIOError,
         and OSError, also where retention took the file since the block was begun.

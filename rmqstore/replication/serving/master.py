@@ -13,8 +13,9 @@ from rmqstore.errors import NotNow, Rejected, StoreError
 from rmqstore.replication.link.master_link import Acknowledged, LogBounds, MasterLink, SendRegion
 from rmqstore.replication.link.slave_link import Drop
 from rmqstore.replication.serving.copies import Copies
+from rmqstore.replication.serving.peer_socket import PeerSocket, SendableLog, TakeIn
 
-_READ_SIZE = 64 * 1024
+_BELL_SIZE = 64 * 1024
 # So much goes to one slave before the others have their turn.
 _TURN_SIZE = 1024 * 1024
 # Connections that are taken in at a time, and that wait for it.
@@ -23,11 +24,11 @@ _ACCEPT_COUNT, _BACKLOG = 64, 1024
 _SELECT_S = 0.5
 # The system has no room for one more connection; asked at once again, it would say the same.
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-# Whoever connects has so long to say what it wants; RocketMQ's slaves take up to 5 s.
+# Whoever connects has so long to say what it wants, its handshake included; RocketMQ's slaves take up to 5 s.
 _FIRST_REPORT_S = 10.0
 
 
-class ServedLog(Protocol):
+class ServedLog(SendableLog, Protocol):
     """The log as slaves get it."""
 
     def bounds(self) -> LogBounds:
@@ -36,15 +37,12 @@ class ServedLog(Protocol):
     def sync(self) -> None:
         """Makes more of it durable, if there is more.  Raises DurabilityLost."""
 
-    def send(self, connection: socket.socket, offset: int, size: int) -> int:
-        """Sends bytes of one file as far as the socket takes them; how many.  Raises BlockingIOError, OSError."""
-
 
 @dataclass(eq=False)
 class _Slave:
     """One connection: what is known of it, and what of its present block is not sent yet."""
 
-    socket: socket.socket
+    peer: PeerSocket
     address: str
     link: MasterLink
     since_s: float
@@ -57,12 +55,13 @@ class _Slave:
 class Master:
     """Listens (see `address`) and serves `log` as `config` says; its `step` is a worker's.
 
-    At most `slaves_max` connections, each of which holds one block's header and no bytes of the log.  What slaves
-    acknowledge is told to `copies`.  Raises Rejected where it cannot listen.
+    At most `slaves_max` connections, each of which holds one block's header and, inside TLS alone, 64 KiB of the log.
+    `take_in` makes peers of what connects.  What slaves acknowledge is told to `copies`.  Raises Rejected where it
+    cannot listen.
     """
 
-    def __init__(self, log: ServedLog, copies: Copies, clock: Clock, config: HaConfig) -> None:
-        self._log, self._copies, self._clock = log, copies, clock
+    def __init__(self, log: ServedLog, copies: Copies, clock: Clock, config: HaConfig, take_in: TakeIn) -> None:
+        self._log, self._copies, self._clock, self._peer_of = log, copies, clock, take_in
         self._slaves_max, self._whole_history = config.slaves_max, config.whole_history
         self._slaves: set[_Slave] = set()
         self._selector = selectors.DefaultSelector()
@@ -108,7 +107,7 @@ class Master:
 
     def _hear(self) -> None:
         with suppress(BlockingIOError):
-            self._woken.recv(_READ_SIZE)
+            self._woken.recv(_BELL_SIZE)
         # After the read, which may take what rings meanwhile; before the look at the log, so that what comes later than
         # that rings again.
         self._is_rung = False
@@ -140,11 +139,16 @@ class Master:
         connection.setblocking(False)
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            peer = self._peer_of(connection)
+        except OSError:
+            connection.close()
+            return  # it has gone again
         now_s = self._clock.monotonic_s()
         link = MasterLink(now_s, whole_history=self._whole_history)
-        slave = _Slave(connection, address, link, now_s)
+        slave = _Slave(peer, address, link, now_s)
         self._slaves.add(slave)
-        self._selector.register(connection, slave.events, slave)
+        self._selector.register(peer.socket, slave.events, slave)
 
     def _make_room(self) -> bool:
         """Lets the oldest connection go that has not said what it wants; False where all are slaves."""
@@ -157,14 +161,26 @@ class Master:
     def _serve(self, slave: _Slave, events: int) -> None:
         if slave not in self._slaves:
             return  # dropped a moment ago
+        if slave.link.next is None and not self._greeted(slave):
+            return
         if events & selectors.EVENT_READ and not self._received(slave):
             return
         self._send(slave)
 
+    def _greeted(self, slave: _Slave) -> bool:
+        """Goes on with the handshake; False while it is not over, and if the slave is gone by that."""
+        try:
+            wanted = slave.peer.greet()
+        except OSError:
+            self._drop(slave)
+            return False
+        self._wait_for(slave, wanted or selectors.EVENT_READ)
+        return wanted is None
+
     def _received(self, slave: _Slave) -> bool:
         """Reads what came; False if the slave is gone by that."""
         try:
-            data = slave.socket.recv(_READ_SIZE)
+            data = slave.peer.receive()
         except BlockingIOError:
             return True
         except OSError:
@@ -185,19 +201,21 @@ class Master:
 
     def _send(self, slave: _Slave) -> None:
         """Sends until the socket takes no more, nothing is left, or it is the others' turn."""
+        if slave.link.next is None:
+            return
         left = _TURN_SIZE
         try:
             while left > 0 and self._next_block(slave):
                 if slave.header:
-                    slave.header = slave.header[slave.socket.send(slave.header) :]
+                    slave.header = slave.header[slave.peer.send(slave.header) :]
                 if not slave.header and slave.size:
-                    sent = self._log.send(slave.socket, slave.offset, slave.size)
+                    sent = slave.peer.send_log(self._log, slave.offset, slave.size)
                     if not sent:
                         raise ConnectionAbortedError("the log ends earlier than it did")
                     slave.offset, slave.size, left = slave.offset + sent, slave.size - sent, left - sent
-            self._listen_to(slave, writing=left <= 0)
+            self._wait_for(slave, selectors.EVENT_READ | (selectors.EVENT_WRITE if left <= 0 else 0))
         except BlockingIOError:
-            self._listen_to(slave, writing=True)
+            self._wait_for(slave, selectors.EVENT_READ | selectors.EVENT_WRITE)
         except (OSError, StoreError):
             self._drop(slave)
 
@@ -216,11 +234,10 @@ class Master:
                 slave.header = heartbeat.data
         return True
 
-    def _listen_to(self, slave: _Slave, *, writing: bool) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+    def _wait_for(self, slave: _Slave, events: int) -> None:
         if events != slave.events:
             slave.events = events
-            self._selector.modify(slave.socket, events, slave)
+            self._selector.modify(slave.peer.socket, events, slave)
 
     def _keep_house(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -239,8 +256,8 @@ class Master:
         if slave in self._slaves:
             self._slaves.discard(slave)
             with suppress(KeyError, ValueError):
-                self._selector.unregister(slave.socket)
-        _end(slave.socket)
+                self._selector.unregister(slave.peer.socket)
+        _end(slave.peer.socket)
 
 
 def _end(connection: socket.socket) -> None:

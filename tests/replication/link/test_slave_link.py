@@ -97,6 +97,15 @@ def test_a_master_whose_log_ends_before_ours_is_told_by_its_heartbeat() -> None:
     assert found == Diverged(650, "the master has nothing from there on, and our log ends at 700")
 
 
+def test_it_is_level_once_a_heartbeat_says_so_and_until_more_comes() -> None:
+    link, _ = begun(OwnEnd(100))
+    seen = [link.is_level]
+    for data in (b"abc", b"", b"", b"d"):
+        received(link, block(100 if data == b"abc" else 103, data))
+        seen.append(link.is_level)
+    assert seen == [False, False, True, True, False]
+
+
 @pytest.mark.parametrize("offset", [0, 99, 101, 2**62])
 def test_a_block_that_does_not_follow_is_not_taken(offset: int) -> None:
     link, _ = begun(OwnEnd(100))

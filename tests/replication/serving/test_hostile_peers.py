@@ -25,44 +25,8 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
 from tests.engine_of import engine_of
+from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 from tests.store.children import in_child
-
-SLAVES_MAX = 16
-# A put waits for the healthy slave; the goal is that it lags less than this, whoever else comes.
-LAG_MAX_S = 2.0
-
-
-@contextmanager
-def pair(root: Path) -> Iterator[tuple[rmqstore.Store, tuple[str, int]]]:
-    """A master of ours whose puts wait for a slave that follows it; and where it listens."""
-    serving = HaConfig(listen="127.0.0.1:0", in_sync_replicas=2, slave_timeout_ms=10_000, slaves_max=SLAVES_MAX)
-    with rmqstore.open_store(root / "m", StoreConfig(log_file_size=1 << 20, ha=serving)) as store:
-        assert store.ha_address is not None
-        host, _, port = store.ha_address.rpartition(":")
-        with Replica(root / "r", BareMaster(store.ha_address, 1 << 20)) as replica:
-            thread = threading.Thread(target=replica.run)
-            thread.start()
-            try:
-                while store.put(Message("t", b"first")).status is not PutStatus.PUT_OK:
-                    pass
-                yield store, (host, int(port))
-            finally:
-                replica.stop()
-                thread.join()
-
-
-def slowest_put_s(store: rmqstore.Store, count: int = 20) -> float:
-    """How long the slowest of some puts waited for the slave."""
-    times = []
-    for number in range(count):
-        began_s = time.monotonic()
-        assert store.put(Message("t", b"%d" % number)).status is PutStatus.PUT_OK
-        times.append(time.monotonic() - began_s)
-    return max(times)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def garbage(chance: random.Random) -> bytes:
@@ -82,7 +46,7 @@ def garbage(chance: random.Random) -> bytes:
 def test_ten_thousand_connections_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pair(tmp_path) as (store, place):
         slowest_put_s(store)
-        threads, before, began_kib = threading.active_count(), descriptors(), _peak_kib()
+        threads, before, began_kib = threading.active_count(), descriptors(), peak_kib()
         chance, slowest_s = random.Random(19), 0.0
         for number in range(10_000):
             with socket.socket() as peer, suppress(OSError):
@@ -92,7 +56,7 @@ def test_ten_thousand_connections_leave_nothing_behind(tmp_path: Path, capsys: p
             if number % 1000 == 0:
                 slowest_s = max(slowest_s, slowest_put_s(store, 5))
         slowest_s = max(slowest_s, slowest_put_s(store))
-        grown_kib = _peak_kib() - began_kib
+        grown_kib = peak_kib() - began_kib
         with capsys.disabled():
             sys.stdout.write(
                 f"\n10,000 peers: slowest put {slowest_s * 1000:.0f} ms, {grown_kib} KiB more at the peak\n"
@@ -124,11 +88,11 @@ def test_silent_peers_take_no_slaves_place(tmp_path: Path) -> None:
 def test_a_slave_that_reads_nothing_holds_no_more_than_its_sockets_buffer(tmp_path: Path) -> None:
     with pair(tmp_path) as (store, place), socket.create_connection(place) as deaf:
         deaf.sendall(struct.pack(">q", 1))
-        began_kib = _peak_kib()
+        began_kib = peak_kib()
         for _ in range(40):
             store.put(Message("t", b"x" * 1_000_000))
         assert slowest_put_s(store) < LAG_MAX_S
-        assert _peak_kib() - began_kib < 64 * 1024
+        assert peak_kib() - began_kib < 64 * 1024
 
 
 def test_a_slave_that_is_overtaken_by_retention_ends_alone(tmp_path: Path) -> None:
@@ -252,7 +216,3 @@ def test_a_false_acknowledgement_has_no_put_acknowledged(tmp_path: Path, false: 
                 while liar.recv(4096):  # it is let go
                     pass
         assert store.put(Message("t", b"x")).status is PutStatus.SLAVE_NOT_AVAILABLE
-
-
-def _peak_kib() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
