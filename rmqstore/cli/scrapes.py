@@ -19,8 +19,8 @@ _EXCHANGE_S = 5.0
 _HEAD_SIZE_MAX = 8192
 _READ_SIZE = 1024
 # So many connections are served; one more takes the place of the oldest.  Those that are being let go count as well, up
-# to the second number: after that nobody is taken in.
-_CONNECTIONS_MAX, _THREADS_MAX = 8, 16
+# to the second number: then the next one waits so long for their threads to end, and is let go itself after that.
+_CONNECTIONS_MAX, _THREADS_MAX, _THREADS_S = 8, 16, 2.0
 _OVERDUE_LOOK_S = 0.5
 # Pause when the process has no descriptors left.
 _NO_DESCRIPTORS_S = 0.1
@@ -79,6 +79,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         self._open: dict[socket.socket, float] = {}  # by connection, since when; until its thread is done with it
         self._lock = threading.Lock()
+        self._slots = threading.Semaphore(_THREADS_MAX)
         super().__init__(place, _Answer)
 
     def server_bind(self) -> None:
@@ -99,18 +100,21 @@ class _Server(ThreadingHTTPServer):
         """Has a thread answer, and somebody else go where there are too many."""
         with self._lock:
             open_ones = list(self._open)
-            self._open[request] = time.monotonic()
-        if len(open_ones) >= _THREADS_MAX:
-            self.shutdown_request(request)
-            return
         for oldest in open_ones[: len(open_ones) + 1 - _CONNECTIONS_MAX]:
             _end(oldest)
+        if not self._slots.acquire(timeout=_THREADS_S):
+            super().shutdown_request(request)
+            return
+        with self._lock:
+            self._open[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         """A connection is over."""
         with self._lock:
-            self._open.pop(request, None)
+            is_counted = self._open.pop(request, None) is not None
+        if is_counted:
+            self._slots.release()
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
