@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,11 +17,12 @@ from rmqstore.cli.signals import until_signalled
 from rmqstore.cli.tls_options import ha_tls, ha_tls_options
 from rmqstore.errors import Rejected
 from rmqstore.remoting.client import Access, Refused, Unreachable
+from rmqstore.remoting.cluster import ListedMaster
 from rmqstore.remoting.signing import Credentials
 from rmqstore.replication.checking.obstacles import Prospect, look, together
 from rmqstore.replication.checking.ports import require_broker, require_name_server, require_replication_port
 from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.following.group import ReplicaGroup, chosen_masters, named_broker
+from rmqstore.replication.following.group import Open, ReplicaGroup, chosen_masters, named_broker
 from rmqstore.replication.following.masters import BareMaster, Broker, KnownMaster
 from rmqstore.replication.following.preparation import From
 from rmqstore.replication.following.replica import Replica, realign
@@ -84,13 +86,23 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     consumer group is made. Ctrl-C ends it cleanly; started again, it goes on where it ended.
     """
     access = Access(credentials=_credentials(given), tls=_tls(given))
-    places = _places(target, access, given)
+    places, more = _places(target, access, given)
     if given["check"]:
         _check(places, start)
     elif given["realign"]:
         _realign(places, is_agreed=given["yes"])
     else:
-        _follow(places, start, as_json, given)
+        kept: dict[str, Any] = {}
+        if given["file_reserved_hours"] is not None:
+            kept = {"retention": True, "file_reserved_hours": given["file_reserved_hours"]}
+
+        def opens(places: Mapping[str, _Place]) -> dict[str, Open]:
+            return {
+                name: partial(Replica, place.path, place.master, start=start, settings=kept)
+                for name, place in places.items()
+            }
+
+        _follow(opens(places), None if more is None else lambda: opens(more()), as_json, given)
 
 
 class _Place(NamedTuple):
@@ -100,24 +112,36 @@ class _Place(NamedTuple):
     path: str
 
 
-def _places(target: str, access: Access, given: Mapping[str, Any]) -> dict[str, _Place]:
-    """The masters by name.  Raises UsageError unless they are named in one way."""
+class _Places(NamedTuple):
+    """The masters by name; `more` says those that there are at a later time, where there may be others then."""
+
+    present: dict[str, _Place]
+    more: "Callable[[], dict[str, _Place]] | None" = None
+
+
+def _places(target: str, access: Access, given: Mapping[str, Any]) -> _Places:
+    """Raises UsageError unless the masters are named in one way."""
     if sum(given[name] is not None for name in ("namesrv", "master", "ha")) != 1:
         raise click.UsageError("give --namesrv for a cluster, --master for one broker, or --ha for a store of ours")
     link_tls = _link_tls(given)
     if given["namesrv"] is not None:
         _require_name_servers(given["namesrv"], access)
-        found = chosen_masters(given["namesrv"], given["cluster"], access)
-        return {
-            one.broker_name: _Place(named_broker(one, given["namesrv"], access), str(Path(target, one.broker_name)))
-            for one in found
-        }
+        first = chosen_masters(given["namesrv"], given["cluster"], access)
+
+        def placed(found: Sequence[ListedMaster]) -> dict[str, _Place]:
+            return {
+                one.broker_name: _Place(named_broker(one, given["namesrv"], access), str(Path(target, one.broker_name)))
+                for one in found
+            }
+
+        return _Places(placed(first), lambda: placed(chosen_masters(given["namesrv"], first[0].cluster, access)))
     if given["ha"] is not None:
         require_replication_port(given["ha"], access)
-        return {given["ha"]: _Place(BareMaster(given["ha"], given["log_file_size"], tls=link_tls), target)}
+        bare = BareMaster(given["ha"], given["log_file_size"], tls=link_tls)
+        return _Places({given["ha"]: _Place(bare, target)})
     require_broker(given["master"], access)
     broker = Broker(given["master"], access)
-    return {broker.settings().broker_name: _Place(broker, target)}
+    return _Places({broker.settings().broker_name: _Place(broker, target)})
 
 
 def _require_name_servers(addresses: str, access: Access) -> None:
@@ -130,19 +154,13 @@ def _require_name_servers(addresses: str, access: Access) -> None:
     return None
 
 
-def _follow(places: Mapping[str, _Place], start: From, as_json: bool, given: Mapping[str, Any]) -> None:
-    kept: dict[str, Any] = {}
-    if given["file_reserved_hours"] is not None:
-        kept = {"retention": True, "file_reserved_hours": given["file_reserved_hours"]}
+def _follow(
+    opens: Mapping[str, Open], more: Callable[[], Mapping[str, Open]] | None, as_json: bool, given: Mapping[str, Any]
+) -> None:
     with ExitStack() as opened:
-        show = _shown_to_scrapers(opened, list(places), given)
+        show = _shown_to_scrapers(opened, list(opens), given)
         is_stopping = opened.enter_context(until_signalled())
-        replicas = dict[str, Replica]()
-        for name, place in places.items():
-            if is_stopping():
-                return
-            replicas[name] = opened.enter_context(Replica(place.path, place.master, start=start, settings=kept))
-        group = ReplicaGroup(replicas)
+        group = opened.enter_context(ReplicaGroup(opens, more, is_stopping))
         show(group.states)
         with ProgressScreen(as_json) as screen:
             group.run(screen.show, is_stopping, once=given["once"])

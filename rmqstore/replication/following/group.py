@@ -1,19 +1,23 @@
 """All masters of a cluster, each with a replica in a directory of its own, below one directory."""
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Self
 
-from rmqstore.errors import Rejected
+from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names
 from rmqstore.locks import Bell
 from rmqstore.remoting.client import Access, Unreachable
 from rmqstore.remoting.cluster import ListedMaster, masters
+from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.masters import Broker
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
 
 _LOOK_S = 0.2
+# How often new masters are looked for.
+_NEWS_S = 30.0
 
 
 def chosen_masters(name_servers: str, cluster: str | None, access: Access) -> list[ListedMaster]:
@@ -48,16 +52,100 @@ def named_broker(found: ListedMaster, name_servers: str, access: Access) -> Brok
     return Broker(found.address, access, find=find)
 
 
-class ReplicaGroup:
-    """Replicas that run side by side, each in a thread; made by the caller, who also closes them.
+Open = Callable[[], Replica]
 
-    One that fails for good ends, and the others go on: `failures` has its error by its name.
+
+class _Member:
+    """One replica, from before it can be opened: until then its master does not answer."""
+
+    def __init__(self, name: str, open_: Open) -> None:
+        self.name = name
+        self.replica: Replica | None = None
+        self.thread: threading.Thread | None = None
+        self._open = open_
+        self._waiting = ReplicaState()
+        self._bell, self._is_stopping = Bell(), False
+
+    @property
+    def state(self) -> ReplicaState:
+        return self._waiting if self.replica is None else self.replica.state
+
+    def begin(self) -> None:
+        """Opens it, if its master answers.  Raises as Replica for all else."""
+        try:
+            self.replica = self._open()
+        except Unreachable as silence:
+            self._waiting = ReplicaState(phase="waiting", error=str(silence), last_error=str(silence))
+
+    def run(self, *, once: bool) -> None:
+        """Follows until it is stopped, or, `once`, has caught up.  Raises as Replica."""
+        backoff = Backoff()
+        while self.replica is None and not self._is_stopping:
+            if once:
+                self.replica = self._open()
+            else:
+                self._bell.wait(backoff.wait_s())
+                self.begin()
+        if self.replica is None or self._is_stopping:
+            return
+        goal = self.replica.state.master_end
+
+        def has_caught_up(state: ReplicaState) -> bool:
+            if not once or state.phase != "following":
+                return False
+            return state.is_level if goal is None else state.log_end >= goal
+
+        self.replica.run(has_caught_up)
+        if once:
+            self.replica.finish()
+
+    def stop(self) -> None:
+        """Ends `run` soon."""
+        self._is_stopping = True
+        self._bell.ring()
+        if self.replica is not None:
+            self.replica.stop()
+
+
+class ReplicaGroup:
+    """Replicas that run side by side, each in a thread; it is to be closed.
+
+    `opens` says by name how each is opened: at once, or as soon as its master answers.  `more`, asked now and then,
+    says the same of all that there are then.  One that fails for good ends, and the others go on: `failures` has its
+    error by its name.  No more are opened once it `is_stopping`.  Raises as Replica, where one of `opens` cannot be
+    opened at all; nothing is open then.
     """
 
-    def __init__(self, replicas: dict[str, Replica]) -> None:
-        self.replicas = replicas
+    def __init__(
+        self, opens: Mapping[str, Open], more: Callable[[], Mapping[str, Open]] | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
         self.failures: dict[str, Exception] = {}
-        self._bell = Bell()
+        self._more = more
+        self._members: dict[str, _Member] = {}
+        self._bell, self._news, self._is_over = Bell(), Bell(), False
+        try:
+            for name, open_ in opens.items():
+                if is_stopping():
+                    break
+                self._members[name] = _Member(name, open_)
+                self._members[name].begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all stores; `run` has ended.  Raises as Replica.close, once all are closed."""
+        with ExitStack() as closing:
+            for member in self._members.values():
+                if member.replica is not None:
+                    closing.callback(member.replica.close)
 
     def run(
         self, look: Callable[[dict[str, ReplicaState]], None], is_stopping: Callable[[], bool], *, once: bool = False
@@ -67,41 +155,66 @@ class ReplicaGroup:
         `once`: each ends when it has what its master had at the beginning or, where that cannot be asked, when the
         master says that it has no more, as one does that gets nothing for 5 s.
         """
-        threads = [
-            threading.Thread(target=self._run, args=(name, replica, once), name=f"rmqstore-{name}", daemon=True)
-            for name, replica in self.replicas.items()
-        ]
+        watching = threading.Thread(target=self._watch, name="rmqstore-masters", daemon=True)
         try:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads) and not is_stopping():
+            for member in self._members.values():
+                self._start(member, once=once)
+            if self._more is not None and not once:
+                watching.start()
+            while self._is_running() and not is_stopping():
                 self._bell.wait(_LOOK_S)
                 look(self.states())
         finally:
-            for replica in self.replicas.values():
-                replica.stop()
-            for thread in threads:
-                with suppress(RuntimeError):  # it was not started
-                    thread.join()
+            self._is_over = True
+            self._news.ring()
+            with suppress(RuntimeError):  # it was not started
+                watching.join()
+            for member in self._members.values():
+                member.stop()
+            for member in self._members.values():
+                if member.thread is not None:
+                    member.thread.join()
             look(self.states())
 
     def states(self) -> dict[str, ReplicaState]:
         """How they are, by name."""
-        return {name: replica.state for name, replica in self.replicas.items()}
+        return {name: member.state for name, member in list(self._members.items())}
 
-    def _run(self, name: str, replica: Replica, once: bool) -> None:
-        goal = replica.state.master_end
+    def _is_running(self) -> bool:
+        return any(member.thread is not None and member.thread.is_alive() for member in list(self._members.values()))
 
-        def has_caught_up(state: ReplicaState) -> bool:
-            if not once or state.phase != "following":
-                return False
-            return state.is_level if goal is None else state.log_end >= goal
+    def _start(self, member: _Member, *, once: bool = False) -> None:
+        def run() -> None:
+            try:
+                member.run(once=once)
+            except Exception as failure:  # noqa: BLE001  the others go on, and the caller is told
+                self.failures[member.name] = failure
+            finally:
+                self._bell.ring()
 
+        thread = threading.Thread(target=run, name=f"rmqstore-{member.name}", daemon=True)
+        thread.start()
+        member.thread = thread
+
+    def _watch(self) -> None:
+        """Takes masters in that are new."""
+        assert self._more is not None
+        while not self._is_over:
+            self._news.wait(_NEWS_S)
+            if self._is_over:
+                return
+            with suppress(NotNow, Rejected):  # whoever is asked is away, or knows none at the moment
+                for name, open_ in self._more().items():
+                    self._take_in(name, open_)
+
+    def _take_in(self, name: str, open_: Open) -> None:
+        if name in self._members or name in self.failures or self._is_over:
+            return
+        member = _Member(name, open_)
         try:
-            replica.run(has_caught_up)
-            if once:
-                replica.finish()
-        except Exception as failure:  # noqa: BLE001  the others go on, and the caller is told
+            member.begin()
+        except Exception as failure:  # noqa: BLE001  as of those that run
             self.failures[name] = failure
-        finally:
-            self._bell.ring()
+            return
+        self._members[name] = member
+        self._start(member)
