@@ -199,7 +199,7 @@ class ReplicaGroup:
     def _watch(self) -> None:
         """Takes masters in that are new."""
         assert self._more is not None
-        while not self._is_over:
+        while True:
             self._news.wait(_NEWS_S)
             if self._is_over:
                 return
