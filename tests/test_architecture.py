@@ -291,7 +291,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.log.retention",
         "rmqstore.stats",
     },
-    "rmqstore.remoting": {"rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
+    "rmqstore.remoting": {"rmqstore.arguments", "rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.replication": set(),
     "rmqstore.replication.tls": {"rmqstore.config", "rmqstore.errors", "rmqstore.files"},
     "rmqstore.replication.link": set(),
@@ -380,6 +380,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.store",
     },
     "rmqstore.replication.following": {
+        "rmqstore.arguments",
         "rmqstore.broker",
         "rmqstore.clock",
         "rmqstore.config",

@@ -4,62 +4,18 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from rmqstore.errors import Rejected
 from rmqstore.remoting import cluster
 from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.command import BadFrame, Command, CommandReader
+from rmqstore.remoting.command import Command
 from rmqstore.remoting.signing import Credentials
+from tests.remoting.peers import Answer, peer, saying
 
 QUICK = Access(timeout_s=0.3)
-Answer = Callable[[socket.socket, Command], None]
-
-
-@contextmanager
-def peer(answer: Answer) -> Iterator[str]:
-    """A peer on loopback that handles each request by `answer`; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    open_ones: list[socket.socket] = []
-
-    def serve(connection: socket.socket) -> None:
-        reader = CommandReader()
-        try:
-            while data := connection.recv(4096):
-                for command in reader.read(data):
-                    answer(connection, command)
-        except (OSError, BadFrame):
-            connection.close()
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            open_ones.append(connection)
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield "{}:{}".format(*listening.getsockname())
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        for connection in open_ones:
-            connection.close()
-        thread.join()
-
-
-def saying(body: bytes = b"", code: int = 0, remark: str = "") -> Answer:
-    def answer(connection: socket.socket, command: Command) -> None:
-        connection.sendall(Command(code, command.opaque, {}, body, remark, is_answer=True).encode())
-
-    return answer
 
 
 def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.directory.store_root import require_room
 from rmqstore.errors import NotNow, Rejected, StoreError
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
@@ -59,10 +60,12 @@ class Preparation:
             if self._start == "latest":
                 raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
             return 0
-        if self._start == "latest":
-            end = self._present.log_end
-            return max(self._present.log_start, end - end % self._broker.log_file_size)
-        return self._present.log_start
+        start, end, size = self._present.log_start, self._present.log_end, self._broker.log_file_size
+        if start % size or not start <= end <= I64_MAX - size:
+            raise Rejected(
+                f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"
+            )
+        return end - end % size if self._start == "latest" else start
 
     def _require_file_size(self, fs: FileSystem, log: str) -> None:
         sizes = {entry.size for entry in fs.entries(log) if entry.size} if fs.exists(log) else set[int]()
