@@ -143,12 +143,10 @@ def drips(begin: Callable[[WireOfMaster, int, bytes], bytes]) -> Attack:
 
     def attack(wire: WireOfMaster, log: bytes, scene: Scene) -> Answer:
         def answer(connection: socket.socket) -> None:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             asked = wire.asked(connection)
             for byte in begin(wire, asked, log):
                 connection.sendall(bytes([byte]))
                 scene.clock.advance(1000)
-                time.sleep(0.002)  # so that it comes alone
             stay(connection)
 
         return answer
@@ -312,7 +310,6 @@ def test_a_handshake_that_no_controlled_master_sends_is_waited_out(
 
     def answer(connection: socket.socket) -> None:
         connection.sendall(handshake)
-        time.sleep(0.01)
         clock.advance(20_000)
         stay(connection)
 
