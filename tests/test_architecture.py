@@ -301,7 +301,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.log.retention",
         "rmqstore.stats",
     },
-    "rmqstore.remoting": {"rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
+    "rmqstore.remoting": {"rmqstore.arguments", "rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.replication": set(),
     "rmqstore.replication.tls": {"rmqstore.config", "rmqstore.errors", "rmqstore.files"},
     "rmqstore.replication.link": set(),
@@ -390,6 +390,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.store",
     },
     "rmqstore.replication.following": {
+        "rmqstore.arguments",
         "rmqstore.broker",
         "rmqstore.clock",
         "rmqstore.config",

@@ -76,6 +76,14 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def connected_to(place: tuple[str, int], timeout_s: float) -> socket.socket:
+    """A connection to that host and port.  Raises OSError, also for what is no host's name."""
+    try:
+        return socket.create_connection(place, timeout_s)
+    except ValueError:  # Python encodes the name, and refuses labels that are empty or too long
+        raise OSError(f"{place[0]!r} is no name of a host") from None
+
+
 class RemotingClient:
     """Questions to one peer, one after the other; one thread.  Connects when the first is asked, and again after a
     failure."""
@@ -159,7 +167,7 @@ class RemotingClient:
 
     def _connected(self, deadline_s: float) -> socket.socket:
         if self._socket is None:
-            connection = socket.create_connection(self._place, self._left(deadline_s))
+            connection = connected_to(self._place, self._left(deadline_s))
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._access.tls is not None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rmqstore.arguments import I32_MAX
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import broker_json
 from rmqstore.remoting.client import UNSIGNED, Access, Refused, RemotingClient, Unreachable, host_and_port
@@ -66,11 +67,14 @@ def settings(client: RemotingClient, *, is_stranger: bool = False) -> BrokerSett
     answer = client.ask_stranger(GET_BROKER_CONFIG) if is_stranger else client.ask(GET_BROKER_CONFIG)
     body = answer.body.decode("utf-8", "replace")
     found = {name: value.strip() for name, value in _PROPERTY.findall(body)}
+    file_size = _number(client.address, found, "mappedFileSizeCommitLog", 1024**3)
+    if file_size > I32_MAX:  # an int in Java
+        raise Unreachable(client.address, f"mappedFileSizeCommitLog is {file_size}, and at most {I32_MAX}")
     return BrokerSettings(
         broker_name=found.get("brokerName", ""),
         cluster=found.get("brokerClusterName", ""),
         ha_address=f"{found.get('brokerIP2') or host_and_port(client.address)[0]}:{found.get('haListenPort', '10912')}",
-        log_file_size=_number(client.address, found, "mappedFileSizeCommitLog", 1024**3),
+        log_file_size=file_size,
         is_controlled=found.get("enableControllerMode") == "true",
         settings=found,
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rmqstore.clock import Clock
 from rmqstore.config import HaTls
 from rmqstore.errors import Rejected
-from rmqstore.remoting.client import host_and_port
+from rmqstore.remoting.client import connected_to, host_and_port
 from rmqstore.replication.following.session import ConnectionLost, SlaveSession
 from rmqstore.replication.tls import reason_of, slave_side
 
@@ -36,9 +36,11 @@ class LinkTls(NamedTuple):
 def connected(address: str, tls: LinkTls | None = None) -> socket.socket:
     """A connection to the replication port of a master.  Raises ConnectionLost."""
     try:
-        connection = socket.create_connection(host_and_port(address), _CONNECT_S)
+        connection = connected_to(host_and_port(address), _CONNECT_S)
     except OSError as error:
         raise ConnectionLost(f"{address}: {reason_of(error)}") from None
+    except Rejected as error:  # a broker's own words, and it may be set right
+        raise ConnectionLost(str(error)) from None
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:

@@ -8,7 +8,7 @@ from typing import Self
 from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names
 from rmqstore.locks import Bell
-from rmqstore.remoting.client import Access, Unreachable
+from rmqstore.remoting.client import Access, Unreachable, host_and_port
 from rmqstore.remoting.cluster import ListedMaster, masters
 from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.masters import Broker
@@ -46,6 +46,10 @@ def named_broker(found: ListedMaster, name_servers: str, access: Access) -> Brok
     def find() -> str:
         for master in masters(name_servers, access):
             if master[:2] == found[:2]:
+                try:
+                    host_and_port(master.address)
+                except Rejected as wrong:  # it may be set right
+                    raise Unreachable(name_servers, f"the address of {found.broker_name!r}: {wrong}") from None
                 return master.address
         raise Unreachable(name_servers, f"it lists no master {found.broker_name!r} at the moment")
 

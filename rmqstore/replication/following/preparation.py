@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
@@ -64,10 +65,12 @@ class Preparation:
             if self._start == "latest":
                 raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
             return 0
-        if self._start == "latest":
-            end = self._present.log_end
-            return max(self._present.log_start, end - end % self._broker.log_file_size)
-        return self._present.log_start
+        start, end, size = self._present.log_start, self._present.log_end, self._broker.log_file_size
+        if start % size or not start <= end <= I64_MAX - size:
+            raise Rejected(
+                f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"
+            )
+        return end - end % size if self._start == "latest" else start
 
     def require_file_size(self, fs: FileSystem, log: str) -> None:
         """Raises Rejected where a file of `log` has another size than the master's."""

@@ -56,12 +56,20 @@ class Replica:
         self._tables_s: float | None = None  # when the tables were taken over
         self._bell, self._is_stopping = Bell(), False
         self._backoff = Backoff()
+        try:
+            self._open(path, start, settings or {}, fs or RealFileSystem())
+        except BaseException:
+            master.close()
+            raise
+
+    def _open(self, path: StorePath, start: From, settings: Mapping[str, Any], fs: FileSystem) -> None:
+        master = self._master
         self._broker = master.settings()
         present = master.present()
         prepare = Preparation(self._broker, present, start)
         attached = Attached(follows=f"{self._broker.broker_name} ({master.address})", prepare=prepare)
-        config = _config(self._broker, settings or {})
-        self._engine = Engine(path, config, clock, fs or RealFileSystem(), attached)
+        config = _config(self._broker, settings)
+        self._engine = Engine(path, config, self._clock, fs, attached)
         self._tables = Tables(self._engine, master)
         self._follower = Follower(self._engine, self._tables.fetch_topics)
         self._worker = Worker("tables", self._ask, self._asking_failed)

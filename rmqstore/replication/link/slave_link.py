@@ -9,6 +9,8 @@ from rmqstore.replication.link.wire import Block, PeerError, Send, UsualWire, Wi
 # The high byte of the first record's size, which no record is large enough to have: Java's masters take a report of 0
 # for "the newest file only", so whoever wants the whole log asks for byte 1.
 _BYTE_ZERO = b"\0"
+# A master is heard by a whole block, or by so much of one: one that lets single bytes drip in is as good as silent.
+_HEARD_SIZE = 4096
 
 
 class Append(NamedTuple):
@@ -89,6 +91,7 @@ class SlaveLink:
         self._reported = own.request
         self._wire = wire or UsualWire()
         self._heard_s = self._sent_s = now_s
+        self._unheard_size = 0
 
     @property
     def _is_over(self) -> bool:
@@ -107,9 +110,12 @@ class SlaveLink:
         """Bytes from the master."""
         if self.phase is Phase.OVER:
             return
-        self._heard_s = now_s
+        self._unheard_size += len(data)
+        if self._unheard_size >= _HEARD_SIZE:
+            self._heard_s, self._unheard_size = now_s, 0
         try:
             for found in self._wire.read(data):
+                self._heard_s, self._unheard_size = now_s, 0
                 if isinstance(found, Send):
                     yield found
                     continue
@@ -179,9 +185,9 @@ class SlaveLink:
 
     def _why_silent(self) -> str:
         if self.phase is Phase.FOLLOWING and self.master_end is not None:
-            return f"nothing came from the master for {self._timing.silence_s:g} s"
+            return f"nothing that is a block came from the master for {self._timing.silence_s:g} s"
         return (
-            f"the master sent nothing for {self._timing.silence_s:g} s: its log ends before offset {self._reported}, "
+            f"the master sent no block for {self._timing.silence_s:g} s: its log ends before offset {self._reported}, "
             f"or begins after it, or it is no master"
         )
 

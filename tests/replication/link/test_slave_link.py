@@ -147,7 +147,7 @@ def test_a_master_that_falls_silent_is_left() -> None:
     link, _ = begun(OwnEnd(100))
     received(link, block(100, b"abc"), 1.0)
     assert [type(one) for one in link.tick(20.9)] == [Send]
-    assert link.tick(21.0) == [Drop("nothing came from the master for 20 s")]
+    assert link.tick(21.0) == [Drop("nothing that is a block came from the master for 20 s")]
     assert link.tick(60.0) == []
 
 
@@ -164,3 +164,16 @@ def test_it_wakes_for_its_heartbeat_and_for_silence() -> None:
     for now_s in (5.0, 10.0, 15.0):
         link.tick(now_s)
     assert link.wakes_at_s == 20.0
+
+
+def test_single_bytes_that_drip_in_are_silence_and_a_large_block_that_comes_slowly_is_not() -> None:
+    link, _ = begun(OwnEnd(100))
+    data = block(100, bytes(1_000_100))
+    for second in range(200):
+        received(link, data[5000 * second : 5000 * (second + 1)], float(second))
+        assert not any(isinstance(one, Drop) for one in link.tick(float(second)))
+    for second in range(200, 219):
+        received(link, b"\0", float(second))
+        assert not any(isinstance(one, Drop) for one in link.tick(float(second)))
+    received(link, b"\0", 219.5)
+    assert isinstance(link.tick(220.0)[0], Drop)
