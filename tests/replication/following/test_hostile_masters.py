@@ -309,6 +309,7 @@ def test_a_handshake_that_no_controlled_master_sends_is_waited_out(
     wire, clock, log = Controlled(), ManualClock(), logs[0]
 
     def answer(connection: socket.socket) -> None:
+        whole(connection, 16)  # the slave's: its time has begun
         connection.sendall(handshake)
         clock.advance(20_000)
         stay(connection)
