@@ -17,7 +17,9 @@ PROJECT = Path(spark_source.__file__).parents[1]
 # What older versions of PySpark have not: filters (before 4.1), read limits (before 4.2).  CI runs the newest.
 collect_ignore = [] if hasattr(datasource, "EqualTo") else ["test_filters.py", "test_pushdown.py"]
 collect_ignore += (
-    [] if find_spec("pyspark.sql.streaming.datasource") else ["test_stream_reader.py", "test_turned_back.py"]
+    []
+    if find_spec("pyspark.sql.streaming.datasource")
+    else [f"stream/test_{name}.py" for name in ("reader", "turned_back", "same_logs", "stores_in")]
 )
 
 # Written by a real broker: several topics of several queues, compressed bodies, retries, delays, transactions.
