@@ -12,6 +12,7 @@ from rmqstore.remoting.client import UNSIGNED, Access, Refused, RemotingClient, 
 # Java: RequestCode.
 GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GET_BROKER_CLUSTER_INFO = 26, 28, 106
 GET_ALL_TOPIC_CONFIG, GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, GET_ALL_SUBSCRIPTION_GROUP = 21, 43, 45, 201
+_EXCHANGE_BROKER_HA_INFO = 906
 _MASTER_ID = "0"
 _PROPERTY = re.compile(r"^([A-Za-z]\w*)=(.*)$", re.MULTILINE)
 
@@ -98,6 +99,11 @@ def runtime(client: RemotingClient) -> Runtime:
         _number(client.address, texts, "commitLogMaxOffset"),
         texts.get("brokerVersionDesc", ""),
     )
+
+
+def attach_slave(client: RemotingClient, ha_address: str) -> None:
+    """Tells a slave of release 5 at which replication port it gets its log.  Raises Unreachable, Refused."""
+    client.ask(_EXCHANGE_BROKER_HA_INFO, {"masterHaAddress": ha_address, "masterAddress": ""})
 
 
 def table(client: RemotingClient, code: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.config import HaConfig
 from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.cluster import attach_slave
 from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, broker_alone, until
 from tests.conformance.replicas import (
     SMALL,
@@ -26,7 +27,6 @@ from tests.conformance.replicas import (
     send,
 )
 
-_EXCHANGE_HA_INFO = 906
 _SLAVE = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true"}
 _QUEUE_COUNT = 4
 
@@ -46,7 +46,7 @@ def slave(work: Path, store: Path, cluster: Cluster, master_ha: str, name_server
 def follow(running: Broker, master_ha: str) -> None:
     """Tells a slave of 5 where its master is."""
     with RemotingClient(running.address) as client:
-        client.ask(_EXCHANGE_HA_INFO, {"masterHaAddress": master_ha, "masterAddress": ""})
+        attach_slave(client, master_ha)
 
 
 def test_a_sync_master_takes_our_acknowledgements(cluster: Cluster, tmp_path: Path) -> None:
