@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -190,6 +191,8 @@ class Broker(Child):
             "haListenPort": port + 1, "storePathRootDir": store, "storePathCommitLog": store / "commitlog",
             "autoCreateTopicEnable": "true", "autoCreateSubscriptionGroup": "true", "flushDiskType": "ASYNC_FLUSH",
             "brokerRole": "ASYNC_MASTER",
+            # A machine that is busy with other things is no reason to refuse messages.
+            "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": 60_000,
         } | dict(settings)  # fmt: skip
         self.conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         main = "org.apache.rocketmq.broker.BrokerStartup"
@@ -242,17 +245,25 @@ def name_server(
 ) -> Iterator[str]:
     """A name server; its address."""
     work.mkdir(parents=True, exist_ok=True)
-    port = port or free_port(0)
     conf = work / "name-server.conf"
-    lines = {"listenPort": port, "bindAddress": "127.0.0.1"} | dict(settings or {})
-    conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    child = Child(work, "namesrv", rocketmq.told("-Xmx128m"), main, "-c", str(conf))
+    for _ in range(_PORT_TRIES):
+        chosen = port or free_port(0)
+        lines = {"listenPort": chosen, "bindAddress": "127.0.0.1"} | dict(settings or {})
+        conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        child = Child(work, "namesrv", rocketmq.told("-Xmx128m"), main, "-c", str(conf))
+        if until("the name server", partial(_listens_or_ended, chosen, child)) and child.is_running:
+            break
+        child.end()  # another process took its port in the meantime
     try:
-        until("the name server", lambda: _is_listening(port), [child])
-        yield f"127.0.0.1:{port}"
+        assert child.is_running, child.last_words()
+        yield f"127.0.0.1:{chosen}"
     finally:
         child.end()
+
+
+def _listens_or_ended(port: int, child: Child) -> bool:
+    return not child.is_running or _is_listening(port)
 
 
 @contextmanager
