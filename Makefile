@@ -12,7 +12,8 @@ STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/b
     tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
     tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
     tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
-    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication
+    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication \
+    tests/remoting/test_hostile_answers.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
