@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import click
+from click.core import ParameterSource
 
 from rmqstore.cli.output import byte_size, counted, debug_option, one_line, printable, wrapped
 from rmqstore.cli.replica_metrics import CONTENT_TYPE, metrics_text
@@ -85,6 +86,7 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     Each is a store that Spark reads and streams from, a moment behind its master. The brokers are not changed, and no
     consumer group is made. Ctrl-C ends it cleanly; started again, it goes on where it ended.
     """
+    _require_effect(given)
     access = Access(credentials=_credentials(given), tls=_tls(given))
     places, more = _places(target, access, given)
     if given["check"]:
@@ -103,6 +105,26 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
             }
 
         _follow(opens(places), None if more is None else lambda: opens(more()), as_json, given)
+
+
+# Options that have no effect without another one, or beside it.
+_BELONGS = (("yes", "realign"), ("open_to_network", "metrics"), ("cluster", "namesrv"))
+_NOT_WITH_HA = ("tls", "tls_ca", "tls_insecure", "access_key", "secret_key")
+
+
+def _require_effect(given: Mapping[str, Any]) -> None:
+    """Raises UsageError for an option that would do nothing: whoever gave it thinks that it does."""
+    for name, owner in _BELONGS:
+        if given[name] and not given[owner]:
+            raise click.UsageError(f"{_option(name)} belongs to {_option(owner)}")
+    for name in _NOT_WITH_HA:
+        source = click.get_current_context().get_parameter_source(name)
+        if given["ha"] is not None and source is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{_option(name)} is for brokers: with --ha there is --ha-cert, for TLS")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 class _Place(NamedTuple):

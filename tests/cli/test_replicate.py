@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from click.testing import CliRunner
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
+from rmqstore.cli import main
 from rmqstore.config import HaConfig
 from tests.cli.conftest import Run
 from tests.remoting.peers import peer, saying
@@ -289,4 +291,20 @@ def test_a_check_names_each_master_that_does_not_answer(tmp_path: Path, run: Run
     for name in table:
         assert f"{name}: a master that does not answer at 127.0.0.1:1 -> {tmp_path}/r/{name}" in said
     assert said.count("the listen port does not answer: 127.0.0.1:1: Connection refused") == 2
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--namesrv", "h:1", "--yes"], "--yes belongs to --realign"),
+        (["--namesrv", "h:1", "--open-to-network"], "--open-to-network belongs to --metrics"),
+        (["--master", "h:1", "--cluster", "c"], "--cluster belongs to --namesrv"),
+        (["--ha", "h:1", "--tls"], "--tls is for brokers: with --ha there is --ha-cert"),
+    ],
+)
+def test_an_option_without_effect_is_refused(tmp_path: Path, options: list[str], words: str) -> None:
+    found = CliRunner().invoke(main, ["replicate", "--to", str(tmp_path / "r"), *options])
+    assert found.exit_code == 2
+    assert words in " ".join(found.output.split())
     assert not (tmp_path / "r").exists()

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from rmqstore.directory.listing import stored_files
 from rmqstore.directory.store_root import require_room
 from rmqstore.errors import NotNow, StoreError, next_step
-from rmqstore.files.disk import StoredFile
+from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.reading import StorePath, canonical_path, is_locked, is_writable
+from rmqstore.formats.message import BLANK
 from rmqstore.formats.names import LOCK_FILE, LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.following.connection import LinkTls, connected
@@ -39,7 +40,7 @@ def look(
     fs, root = RealFileSystem(), canonical_path(path)
     files: tuple[StoredFile, ...] = ()
     with suppress(StoreError, OSError):  # told below
-        files = stored_files(fs, join(root, LOG_ROOM))
+        files = _begun(fs, stored_files(fs, join(root, LOG_ROOM)))
     prepare = Preparation(broker, present, start)
     found = [
         *_of_the_link(broker, tls),
@@ -112,6 +113,13 @@ def _of_the_logs(files: tuple[StoredFile, ...], present: Runtime | None) -> Iter
             f"the master's log ends at {present.log_end}, and the replica's has {files[-1].start} and more: the master "
             "lost its end, or is another one; `rmqstore replicate --realign` says what it would cut"
         )
+
+
+def _begun(fs: FileSystem, files: tuple[StoredFile, ...]) -> tuple[StoredFile, ...]:
+    """Without those at the end that were only made in advance."""
+    while files and not any(read_part(fs, files[-1].path, 0, BLANK.size)):
+        files = files[:-1]
+    return files
 
 
 def _existing(fs: FileSystem, path: str) -> str:

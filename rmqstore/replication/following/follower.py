@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rmqstore.engine import Engine
 from rmqstore.errors import NotNow, Rejected
-from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
+from rmqstore.log.put.block import BlockPart, begun_again, block_parts, wanted_size
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.
@@ -26,7 +26,8 @@ class ForeignRecord(Rejected):
         self.offset, self.reason = offset, reason
 
     def _line(self) -> str:
-        return f"the master's log at offset {self.offset}: {self.reason}; look at it there with `rmqstore verify`"
+        hint = " (with --ha, --log-file-size must be the master's)" if "does not end its file" in self.reason else ""
+        return f"the master's log at offset {self.offset}: {self.reason}{hint}; look at it there with `rmqstore verify`"
 
 
 class HistoryGone(Rejected):
@@ -41,6 +42,22 @@ class HistoryGone(Rejected):
             f"the master's log begins at offset {self.master_start} by now, and ours ends at {self.own_end}: what both "
             "had is deleted there, and what came after it perhaps too; keep this replica for what it has, and begin "
             "another one in a directory of its own"
+        )
+
+
+class TopicMadeAgain(Rejected):
+    """The master deleted a topic and made it again, so that its queues begin with 0 again: the new messages would be
+    taken for the old ones of the same numbers."""
+
+    def __init__(self, offset: int, topic: str, queue_id: int) -> None:
+        super().__init__(offset, topic, queue_id)
+        self.offset, self.topic, self.queue_id = offset, topic, queue_id
+
+    def _line(self) -> str:
+        return (
+            f"the master's log at offset {self.offset}: the topic {self.topic!r} was deleted there and made again, its "
+            f"queue {self.queue_id} begins with 0 again; keep this replica for what it has, and begin another one with "
+            "--from latest, or with --from earliest once the master has deleted its files before that offset"
         )
 
 
@@ -112,6 +129,7 @@ class Follower:
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
+        self._require_no_topic_made_again(parts)
         end = self._log.append_block(offset, data, parts)
         self._count(parts)
         rest = data[end - offset :]
@@ -121,6 +139,13 @@ class Follower:
             if part.records is not None:
                 self._engine.parsed.add(part.records)
         self._engine.appended()
+
+    def _require_no_topic_made_again(self, parts: Sequence[BlockPart]) -> None:
+        """The queues here know the numbers of its old messages already, and would take the new ones for those."""
+        again = begun_again(parts, self._engine.parts.queues.kinds, self._log.next_offsets)
+        if again is not None:
+            topic, queue_id = again.key
+            raise TopicMadeAgain(again.offset, topic, queue_id)
 
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""

@@ -18,6 +18,8 @@ from rmqstore.replication.following.state import ReplicaState
 _LOOK_S = 0.2
 # How often new masters are looked for.
 _NEWS_S = 30.0
+# Connections that may fail before one that is to catch up once gives up.
+_TRIES_ONCE = 3
 
 
 def chosen_masters(name_servers: str, cluster: str | None, access: Access) -> list[ListedMaster]:
@@ -95,12 +97,14 @@ class _Member:
         goal = self.replica.state.master_end
 
         def has_caught_up(state: ReplicaState) -> bool:
+            if once and state.phase == "waiting" and state.traffic.failures >= _TRIES_ONCE:
+                raise NotNow(state.error)
             if not once or state.phase != "following":
                 return False
             return state.is_level if goal is None else state.log_end >= goal
 
         self.replica.run(has_caught_up)
-        if once:
+        if once and not self._is_stopping:
             self.replica.finish()
 
     def stop(self) -> None:

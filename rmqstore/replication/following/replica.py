@@ -118,10 +118,13 @@ class Replica:
         """Follows the master, over as many connections as it takes, until `stop` or `until` say that it is enough; in
         the caller's thread, once.
 
-        Raises LogsDiverged, HistoryGone, ForeignRecord, DurabilityLost: nothing that a new connection mends.
+        Raises LogsDiverged, HistoryGone, ForeignRecord, TopicMadeAgain, DurabilityLost: nothing that a new connection
+        mends.
         """
 
         def is_over() -> bool:
+            if self._engine.reasons:  # queues and index are not written any more
+                raise DurabilityLost("; ".join(self._engine.reasons))
             return self._is_stopping or until(self.state)
 
         self._worker.start()
@@ -190,8 +193,9 @@ class Replica:
             def looked() -> bool:
                 link = session.link
                 traffic = replace(before, received_size=before.received_size + session.received_size)
-                if link.phase is Phase.FOLLOWING:
+                if link.master_end is not None:  # it has sent something that fits
                     self._backoff.again()
+                if link.phase is Phase.FOLLOWING:
                     self._saw(
                         phase="following", master_end=link.master_end, error="", traffic=traffic, is_level=link.is_level
                     )

@@ -35,6 +35,9 @@ class _Source:
         self.number = number
         self._runs = runs
         self.entries: npt.NDArray[np.void] | None = None
+        # What they are ordered by: their offsets in the log, none before one that came earlier in the queue, as damage,
+        # or a topic that was deleted while it was read, may have it.
+        self.places = np.zeros(0, np.int64)
         self.holes: list[EntryRun] = []
         self.fill()
 
@@ -46,18 +49,18 @@ class _Source:
                 self.holes.append(run)
             if len(run.entries):
                 self.entries = run.entries
+                self.places = np.maximum.accumulate(run.entries["physical_offset"].astype(np.int64))
                 return
 
     def last_offset(self) -> int:
-        assert self.entries is not None
-        return int(self.entries["physical_offset"][-1])
+        return int(self.places[-1])
 
-    def take_until(self, offset: int) -> npt.NDArray[np.void]:
-        """The entries up to an offset of the log, which leave the block."""
+    def take_until(self, offset: int) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
+        """The entries up to an offset of the log, which leave the block, and their places."""
         assert self.entries is not None
-        count = int(np.searchsorted(self.entries["physical_offset"], offset, side="right"))
-        taken = self.entries[:count]
-        self.entries = self.entries[count:]
+        count = int(np.searchsorted(self.places, offset, side="right"))
+        taken = self.entries[:count], self.places[:count]
+        self.entries, self.places = self.entries[count:], self.places[count:]
         if not len(self.entries):
             self.fill()
         return taken
@@ -81,9 +84,8 @@ def interleaved(reader: EntryReader, spans: Sequence[Span]) -> Iterator[MergedRu
                 yield MergedRun(np.zeros(0, FOUND_ENTRY), np.zeros(0, np.int64), holes)
             return
         horizon = min(source.last_offset() for source in active)
-        parts = [(source.number, source.take_until(horizon)) for source in active]
-        numbers = np.repeat([number for number, _ in parts], [len(part) for _, part in parts])
-        offsets = np.concatenate([part["physical_offset"] for _, part in parts])
-        order = np.argsort(offsets, kind="stable")
-        entries = np.concatenate([part.view(_OPAQUE) for _, part in parts]).view(FOUND_ENTRY)
+        parts = [(source.number, *source.take_until(horizon)) for source in active]
+        numbers = np.repeat([number for number, _, _ in parts], [len(part) for _, part, _ in parts])
+        order = np.argsort(np.concatenate([places for _, _, places in parts]), kind="stable")
+        entries = np.concatenate([part.view(_OPAQUE) for _, part, _ in parts]).view(FOUND_ENTRY)
         yield MergedRun(take_rows(entries, order), numbers[order].astype(np.int64), holes)

@@ -48,7 +48,7 @@ def replica(path: Path, ends_at: int = 1, file_size: int = FILE_SIZE) -> None:
     """A replica of broker-a, with files up to the one that ends there."""
     (path / "commitlog").mkdir(parents=True)
     for number in range(ends_at):
-        (path / "commitlog" / f"{number * file_size:020}").write_bytes(bytes(file_size))
+        (path / "commitlog" / f"{number * file_size:020}").write_bytes(b"r" * file_size)
     write_origin(RealFileSystem(), str(path), Origin("c", "broker-a", 0))
 
 
@@ -145,6 +145,12 @@ def test_a_master_that_has_less_than_the_replica(tmp_path: Path, ha_address: str
     replica(tmp_path / "r", ends_at=3)
     (seen,) = found(tmp_path / "r", ha_address, Runtime(0, FILE_SIZE, ""))
     assert "the master lost its end, or is another one" in seen
+
+
+def test_a_file_that_was_only_made_in_advance_is_no_part_of_the_log(tmp_path: Path, ha_address: str) -> None:
+    replica(tmp_path / "r", ends_at=1)
+    (tmp_path / "r" / "commitlog" / f"{FILE_SIZE:020}").write_bytes(bytes(FILE_SIZE))
+    assert found(tmp_path / "r", ha_address, Runtime(0, FILE_SIZE - 5, "")) == []
 
 
 def test_a_store_that_another_process_has_open(tmp_path: Path, ha_address: str) -> None:

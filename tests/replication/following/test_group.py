@@ -169,3 +169,12 @@ def test_one_that_waits_is_stopped_at_once(places: list[Place]) -> None:
         run_until(running, lambda states: states["a"].phase == "waiting")
         assert time.monotonic() - began_s < 20
     assert not first.path.exists()
+
+
+def test_once_a_master_that_cannot_be_followed_is_given_up(places: list[Place]) -> None:
+    first, *_ = places
+    first.master.is_here = True
+    first.store.close()
+    with ReplicaGroup({"a": first.opens}) as running:
+        running.run(lambda _: None, lambda: False, once=True)
+        assert "Connection refused" in str(running.failures["a"])

@@ -18,6 +18,7 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import HaConfig
+from rmqstore.errors import DurabilityLost
 from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following import backoff
 from rmqstore.replication.following.follower import HistoryGone
@@ -25,6 +26,7 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
 from tests.crash.disks import MemoryDisk
+from tests.engine_of import engine_of
 
 FILE_SIZE = 16_384
 PROJECT = Path(__file__).parents[3]
@@ -188,3 +190,15 @@ def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Pa
         ours, theirs = (open_snapshot(tmp_path / name).scan().read_all() for name in ("r", "m"))
         assert ours.equals(theirs)
         assert log_of(tmp_path / "r")[:end] == log_of(tmp_path / "m")[:end]
+
+
+def test_a_replica_whose_queues_are_not_written_any_more_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as store:
+        end = put(store, 10)
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+            engine_of(replica).reasons.append("the worker 'dispatch' ended: no reason")
+            with pytest.raises(DurabilityLost, match="'dispatch' ended"):
+                replica.run()
+            assert replica.state.phase == "failed"
+            engine_of(replica).reasons.clear()
