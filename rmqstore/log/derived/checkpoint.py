@@ -51,7 +51,11 @@ class CheckpointFile:
     def _write(self) -> None:
         """All fields stand in the first sector of the disk, which is written whole or not at all."""
         if self._file is None:
-            file = self._fs.create(self.path, FILE_SIZE)
+            # An interrupt may have come just after it was made.
+            is_there = self._fs.exists(self.path)
+            file = self._fs.open(self.path) if is_there else self._fs.create(self.path, FILE_SIZE)
+            if is_there and file.size() != FILE_SIZE:
+                file.truncate(FILE_SIZE)
             self._fs.sync_directory(directory_of(self.path))
             self._file = file
         self._file.write(0, encode_checkpoint(self._values))

@@ -3,12 +3,15 @@
 import errno
 import random
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint
 from rmqstore.log.derived.checkpoint import CheckpointFile
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.store.interrupting import Interrupt
 
 PATH = "/store/checkpoint"
 
@@ -87,3 +90,20 @@ def test_a_failed_sync_is_never_tried_again() -> None:
         with pytest.raises(OSError, match="Input/output"):
             file.flush()
     assert failing.operations == 2
+
+
+def test_an_interrupt_at_any_line_of_the_first_flush_is_made_good_by_the_next(tmp_path: Path) -> None:
+    at, fs = 0, RealFileSystem()
+    while True:
+        at += 1
+        path = str(tmp_path / str(at))
+        file = CheckpointFile(fs, path)
+        file.update(physic_timestamp_ms=5)
+        interrupt = Interrupt(at, is_real=True)
+        interrupt.call(file.flush)
+        file.flush()
+        assert Path(path).stat().st_size == FILE_SIZE, interrupt.place
+        assert CheckpointFile(fs, path).values == Checkpoint(5), interrupt.place
+        if interrupt.place is None:
+            break
+    assert at > 20
