@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO, Any
@@ -108,7 +108,8 @@ def test_signals_again_and_again_leave_no_traceback(master: rmqstore.Store, tmp_
             line_of(child.stderr, "following")
             while child.poll() is None:
                 child.send_signal(signal.SIGINT)
-                time.sleep(attempt * 0.01)
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(attempt * 0.01)
             said, errors = child.communicate(timeout=DEADLINE_S)
         assert child.returncode in (0, -signal.SIGINT)
         assert errors == ""

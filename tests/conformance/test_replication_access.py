@@ -120,15 +120,15 @@ def test_a_cluster_that_takes_tls_only_is_replicated_by_who_trusts_it(
             until("its first answer", lambda: registered(running.address, tls), [running])
             client = BrokerClient(tmp_path, address, running)
             send(client, 300, "a")
-            require_replicated(address, running, tmp_path, certificates)
+            assert replicated_rows(address, running, tmp_path, certificates) == [300, 300]
         finally:
             if client is not None:
                 client.end()
             running.end()
 
 
-def require_replicated(name_server: str, running: Broker, work: Path, certificates: Certificates) -> None:
-    """By its name server, and by its own address."""
+def replicated_rows(name_server: str, running: Broker, work: Path, certificates: Certificates) -> list[int]:
+    """The rows of its replicas, by its name server and by its own address; by nobody who does not trust it."""
     named, alone = work / "replicas" / BROKER_NAME, work / "replica"
     by_name = ["--namesrv", name_server, "--to", str(named.parent)]
     by_address = ["--master", running.address, "--to", str(alone)]
@@ -145,6 +145,6 @@ def require_replicated(name_server: str, running: Broker, work: Path, certificat
     for given, replica in ((by_name, named), (by_address, alone)):
         status, said = run("replicate", "--once", *given, "--tls", "--tls-ca", str(certificates.authority))
         assert status == 0, said
-        assert row_count(replica) == 300
         size = 1 << 20
         assert log_of(replica, size) == log_of(work / "store", size)
+    return [row_count(named), row_count(alone)]

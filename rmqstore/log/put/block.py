@@ -71,9 +71,12 @@ def begun_again(
     """The first queue of the parts that begins again though `next_offsets`, or the parts, have messages of it."""
     begun = set[QueueKey]()
     for records in (part.records for part in parts if part.records is not None):
-        plain, _ = rows_by_kind(records, kinds.is_batch_topic)
+        plain, of_batches = rows_by_kind(records, kinds.is_batch_topic)
+        firsts = plain[records.queue_offsets[plain] == 0]
+        if len(of_batches):
+            firsts = np.sort(np.concatenate((firsts, of_batches[records.numbers.bases[of_batches] == 0])))
         topics, topic_numbers = records.topics
-        for row in plain[records.queue_offsets[plain] == 0].tolist():  # few: one for each queue
+        for row in firsts.tolist():  # few: one for each queue
             key = topics[topic_numbers[row]], int(records.queue_ids[row])
             if key in begun or next_offsets.get(key, 0) > 0:
                 return BegunAgain(key, int(records.offsets[row]))

@@ -11,8 +11,9 @@ from rmqstore.clock import ManualClock
 from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
-from rmqstore.log.put.block import block_parts
+from rmqstore.log.put.block import begun_again, block_parts
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile
 from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import MemoryDisk
@@ -290,3 +291,18 @@ def test_a_blank_whose_size_does_not_end_its_file_is_refused_even_if_cut(master:
     struct.pack_into(">i", data, place, 4 * FILE_SIZE)
     with pytest.raises(Rejected, match="does not end its file"):
         bring_cut(copy, 0, bytes(data[: place + 8]))
+
+
+@pytest.mark.parametrize("key", [("plain", 0), ("batches", 0), ("light", 0)])
+def test_a_queue_that_begins_again_is_found_whatever_its_kind(master: KindsStore, key: QueueKey) -> None:
+    """Also where its first beginning is in the same block; transactions that are in no queue say 0 as well."""
+    log = master.log.read(0, master.log.marks.appended)
+    parts = block_parts(0, log, FILE_SIZE, KINDS)
+    assert begun_again(parts, KINDS, {}) is None
+    assert begun_again(parts, KINDS, {key: 0}) is None
+    found = begun_again(parts, KINDS, {key: 3})
+    assert found is not None
+    assert found.key == key
+    again = begun_again([*parts, *parts], KINDS, {})
+    assert again is not None
+    assert again.offset == 0

@@ -117,6 +117,8 @@ def test_the_host_name_may_be_another_than_the_one_that_is_connected_to(tmp_path
     slave = LinkTls(files("slave"), "master.example")
     with master_with(tmp_path, files("elsewhere")) as store, slave_of(store, tmp_path, slave) as replica:
         catch_up(replica, store)
+        end = engine_of(store).log.marks.appended
+        assert log_of(tmp_path / "r", end) == log_of(tmp_path / "m", end)
 
 
 def test_a_certificate_that_was_renewed_is_used_for_the_next_connection(tmp_path: Path) -> None:
