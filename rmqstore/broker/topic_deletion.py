@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.topics import Topics
+from rmqstore.directory.deleted_queues import HeldPlaces, held_places, of_before
+from rmqstore.directory.queue_files import BATCH, SIMPLE
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
@@ -13,6 +15,9 @@ from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.log.derived.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.put.appender import Appender
+
+# Of a queue whose messages have all expired.
+_NOWHERE = HeldPlaces(-1, -1)
 
 
 class TopicDeletion:
@@ -43,8 +48,7 @@ class TopicDeletion:
         if names.is_bookkeeping_topic(topic):
             raise Rejected(f"{topic} holds what the store itself goes by: it cannot be deleted, nor in RocketMQ")
         with self._lock:
-            if self._is_closed:
-                raise StoreClosed(f"{self._root} is closed")
+            self._require_open()
             if not self._is_there(topic):
                 return False
             under_way = threading.Lock()
@@ -53,6 +57,10 @@ class TopicDeletion:
                 self._delete(topic)
         return True
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosed(f"{self._root} is closed")
+
     def _delete(self, topic: str) -> None:
         self._sync()  # the note speaks of what is on the disk
         failures: list[OSError] = []
@@ -60,6 +68,39 @@ class TopicDeletion:
         if failures and not self._noted.get(topic, DeletedTopic(0)).is_pending:
             raise failures[0]
         self._complete(topic, failures)
+
+    def begin_again(self, topic: str, queue_id: int) -> None:
+        """Removes what is in the queues of a topic that another store, which this one follows, has deleted and made
+        again: of `queue_id` the next message comes with queue offset 0.
+
+        All that the log holds is dispatched, and nobody else appends.  Queues stay of which all may have come since
+        the topic was made again; the tables stay as they are.  Raises OSError: a repetition, or the next opening,
+        completes it.
+        """
+        with self._lock:
+            self._require_open()
+            self._sync()
+            held = _held_places(self._queues, topic)
+            noted = self._noted.get(topic)
+            if noted is None or not noted.is_pending:
+                noted = DeletedTopic(self._end_of_before({queue_id: _NOWHERE} | held, queue_id), is_pending=True)
+                self._note(topic, noted)
+            end = noted.log_end
+            stay = [each for each, places in held.items() if places.last >= end]
+
+            def forgotten() -> int:
+                self._appender.forget_topic(topic, stay=stay)
+                return end
+
+            self._queues.remove_topic(topic, forgotten, stay)
+            self._note(topic, replace(noted, is_pending=False))
+
+    def _end_of_before(self, held: Mapping[int, HeldPlaces], queue_id: int) -> int:
+        """Where in the log the messages begin that a topic has since it was made again; the log's end if there are
+        none yet."""
+        goes = of_before(list(held.values()), list(held).index(queue_id))
+        firsts = [places.first for places, is_gone in zip(held.values(), goes, strict=True) if not is_gone]
+        return min([self._appender.log_end, *firsts])
 
     def finish(self) -> None:
         """Ends the deletions that a crash or a failing disk interrupted.  Raises OSError."""
@@ -96,3 +137,15 @@ class TopicDeletion:
             step()
         except OSError as failure:
             failures.append(failure)
+
+
+def _held_places(queues: QueueTable, topic: str) -> dict[int, HeldPlaces]:
+    """By queue id, of the queues of a topic that have messages."""
+    found = {}
+    for queue in queues.queues():
+        if queue.topic == topic:
+            found[queue.queue_id] = held_places(queue, SIMPLE, queue.min_offset, queue.max_offset)
+    for batch_queue in queues.batches.queues():
+        if batch_queue.topic == topic:
+            found[batch_queue.queue_id] = held_places(batch_queue, BATCH, *batch_queue.slots)
+    return {queue_id: places for queue_id, places in found.items() if places is not None}

@@ -1,12 +1,10 @@
 """Queues of topics that were deleted: what the log and old files still hold of them is in no queue."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
-from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats.deleted_topics import DeletedTopics, honoured
 
 
@@ -36,6 +34,19 @@ def held_places(slots: Slots, kind: str, first: int, end: int) -> HeldPlaces | N
     return HeldPlaces(low if holds_message(kind, entries[0])[0] else high, high)
 
 
+def of_before(held: Sequence[HeldPlaces], sure: int) -> list[bool]:
+    """Which queues of a topic that was deleted and made again are as they were before that, if `held[sure]` is.
+
+    All of them went at once: what has a message in front of the last one of such a queue is one.
+    """
+    reach = held[sure].last
+    found = [False] * len(held)
+    for row in sorted(range(len(held)), key=lambda row: held[row].first):
+        if held[row].first <= reach:
+            found[row], reach = True, max(reach, held[row].last)
+    return found
+
+
 def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Honoured:
     """The note of deleted topics applied to these queues, given by topic and places."""
     queues = list(held)
@@ -48,9 +59,8 @@ def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Hono
     return Honoured(before, leaving)
 
 
-def deleted_before(disk: ReadableDisk, root: str, queues: Iterable[QueueFiles]) -> dict[str, int]:
+def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles]) -> dict[str, int]:
     """By topic, before which offset of the log it has no messages, as a reader of these queues has it."""
-    noted = deleted_topics(disk, root)
     if not noted:
         return {}
     held = [(queue.topic, places) for queue in queues if queue.topic in noted and (places := _places(queue))]

@@ -19,7 +19,7 @@ from tests.crash.workload import (
 ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 
 
-def choices(rounds: int = 3 * ROUNDS) -> list[Choice]:
+def choices(rounds: int = ROUNDS) -> list[Choice]:
     return ["lost", "kept", "killed", *(random.Random(seed) for seed in range(rounds))]
 
 
@@ -28,7 +28,7 @@ def taken_all(config: StoreConfig, choice: Choice) -> bool:
     return choice == "killed" and not config.pool_buffers
 
 
-def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> Moments:
+def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS) -> Moments:
     """What crashes at every operation of the workload leave."""
     moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger)
     load = Workload(moments, config, clock_step_ms)
@@ -38,7 +38,7 @@ def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 *
     return moments
 
 
-def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 3 * ROUNDS) -> int:
+def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS) -> int:
     """Checks what a crash at any operation of the workload leaves, every third of them thoroughly.  Raises what is
     wrong; returns how many crashes that were."""
     taken = moments_of(config, clock_step_ms, rounds).taken

@@ -63,8 +63,8 @@ class Pair:
     def run(self) -> None:
         """Some steps, then peace; checks after each what must hold.  Raises Violation."""
         actions: list[tuple[int, Callable[[], None]]] = [
-            (8, self.put), (3, self.flush_master), (8, self.connect), (30, self.carry), (16, self.serve),
-            (1, self.cut), (2, self.crash_master), (1, self.crash_slave), (2, self.pass_time), (2, self.dispatch),
+            (8, self.put), (3, self.flush_master), (8, self.connect), (30, self.carry), (16, self.serve), (1, self.cut),
+            (2, self.crash_master), (1, self.crash_slave), (2, self.pass_time), (2, self.dispatch), (1, self.delete),
         ]  # fmt: skip
         weights = [weight for weight, _ in actions]
         for _ in range(_STEPS):
@@ -76,7 +76,8 @@ class Pair:
     def settle(self) -> None:
         """Nothing goes wrong any more: the slave must come to have all that the master has."""
         self.say("peace")
-        self.put()
+        for _ in range(6):  # in every queue: those of a topic that was deleted begin again
+            self.put()
         self.flush_master()
         for _ in range(_PATIENCE):
             if self.slave.log.marks.flushed == self.master.log.marks.appended:
@@ -114,6 +115,11 @@ class Pair:
         result = self.master.put(Message(f"T{self.count % 2}", body, queue_id=self.count % 3))
         self.put_ends.append((result.physical_offset + result.size, body))
         self.say(f"put {self.count} at {result.physical_offset}, {result.size} bytes")
+
+    def delete(self) -> None:
+        """A topic goes, and is made again by the next put."""
+        topic = f"T{self.chance.randrange(2)}"
+        self.say(f"deletes {topic}: {self.master.features.deletion.delete(topic)}")
 
     def flush_master(self) -> None:
         self.master.log.sync_to(self.master.log.marks.appended, 1)

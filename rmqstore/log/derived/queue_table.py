@@ -1,7 +1,7 @@
 """All consume queues of a store, and the dispatcher that fills them."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -169,8 +169,9 @@ class QueueTable:
                 with self._lock:
                     self._dirty.add(queue)
 
-    def remove_topic(self, topic: str, log_end: int | Callable[[], int]) -> int:
-        """Removes the queues of a topic with their files, durably, and returns how many there were.
+    def remove_topic(self, topic: str, log_end: int | Callable[[], int], stay: Collection[int] = ()) -> int:
+        """Removes the queues of a topic with their files, but those that `stay`, durably, and returns how many there
+        were.
 
         Any thread, also while records of the topic are dispatched: those before `log_end` of the log, where it ended
         when the topic's next queue offsets were forgotten, make no queue again.  A callable tells it while nothing is
@@ -181,7 +182,8 @@ class QueueTable:
         with self._writing:
             end = log_end() if callable(log_end) else log_end
             leaving = self._leaving.setdefault(topic, [])
-            leaving += [queue for queue in self.queues() if queue.topic == topic]
+            goes = [queue for queue in self.queues() if queue.topic == topic and queue.queue_id not in stay]
+            leaving += goes
             for queue in leaving:
                 self._queues.pop((topic, queue.queue_id), None)
             self._removed[topic] = _EVERYTHING
@@ -189,7 +191,7 @@ class QueueTable:
             while leaving:
                 leaving[-1].remove_all()
                 self._remove(leaving.pop())
-            whole = [queue for queue in self.batches.queues() if queue.topic == topic]
+            whole = [queue for queue in self.batches.queues() if queue.topic == topic and queue.queue_id not in stay]
             for batch_queue in whole:
                 self.batches.remove(batch_queue)
             del self._leaving[topic]

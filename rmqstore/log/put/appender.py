@@ -19,7 +19,7 @@ bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place
 rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.clock import Clock
@@ -264,13 +264,20 @@ class Appender:
             raise
         return PutResult(refused or PutStatus.PUT_OK, message_count=done - first)
 
-    def forget_topic(self, topic: str, note: Callable[[int], None] = lambda _: None) -> int:
-        """The queues of a topic begin again at 0; where the log ends at that moment, which `note` is told first:
-        nothing changes if it raises.
+    @property
+    def log_end(self) -> int:
+        """Where the log ends; any thread."""
+        return self._log.marks.appended
+
+    def forget_topic(
+        self, topic: str, note: Callable[[int], None] = lambda _: None, stay: Collection[int] = ()
+    ) -> int:  # fmt: skip
+        """The queues of a topic but those that `stay` begin again at 0; where the log ends at that moment, which `note`
+        is told first: nothing changes if it raises.
         """
         with self._log.lock:
             note(self._log.marks.appended)
-            self._log.forget_topic(topic)
+            self._log.forget_topic(topic, stay)
             self.recent.forget()  # old and new numbers of the topic must not come in one run
             return self._log.marks.appended
 

@@ -1,6 +1,6 @@
 """Ready-made bytes of another store's log, looked at before they are appended as they are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,32 +56,6 @@ def block_parts(
         else:
             parts.append(_records_part(standing, file_size, kinds))
     return parts
-
-
-class BegunAgain(NamedTuple):
-    """A queue that has messages, and begins with number 0 again at `offset` of the log: its topic was deleted there."""
-
-    key: QueueKey
-    offset: int
-
-
-def begun_again(
-    parts: Sequence[BlockPart], kinds: QueueKinds, next_offsets: Mapping[QueueKey, int]
-) -> BegunAgain | None:
-    """The first queue of the parts that begins again though `next_offsets`, or the parts, have messages of it."""
-    begun = set[QueueKey]()
-    for records in (part.records for part in parts if part.records is not None):
-        plain, of_batches = rows_by_kind(records, kinds.is_batch_topic)
-        firsts = plain[records.queue_offsets[plain] == 0]
-        if len(of_batches):
-            firsts = np.sort(np.concatenate((firsts, of_batches[records.numbers.bases[of_batches] == 0])))
-        topics, topic_numbers = records.topics
-        for row in firsts.tolist():  # few: one for each queue
-            key = topics[topic_numbers[row]], int(records.queue_ids[row])
-            if key in begun or next_offsets.get(key, 0) > 0:
-                return BegunAgain(key, int(records.offsets[row]))
-            begun.add(key)
-    return None
 
 
 def wanted_size(rest: bytes) -> int:

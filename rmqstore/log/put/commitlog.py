@@ -6,7 +6,7 @@ for the store, the queue offsets and the order of store timestamps.
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.file_sequence import FileSequence
@@ -163,16 +163,17 @@ class CommitLog:
             raise
         return parts[-1].end if parts else offset
 
-    def forget_topic(self, topic: str) -> None:
-        """Has the queues of a topic begin again at 0, all of them whatever interrupts it; under the lock."""
+    def forget_topic(self, topic: str, stay: Collection[int] = ()) -> None:
+        """Has the queues of a topic but those that `stay` begin again at 0, all of them whatever interrupts it; under
+        the lock."""
         try:
-            self._forget_topic(topic)
+            self._forget_topic(topic, stay)
         except BaseException:
-            self._forget_topic(topic)
+            self._forget_topic(topic, stay)
             raise
 
-    def _forget_topic(self, topic: str) -> None:
-        for key in [key for key in self.next_offsets if key[0] == topic]:
+    def _forget_topic(self, topic: str, stay: Collection[int]) -> None:
+        for key in [key for key in self.next_offsets if key[0] == topic and key[1] not in stay]:
             del self.next_offsets[key]
 
     def _append_again(

@@ -3,14 +3,18 @@
 from collections.abc import Callable, Sequence
 
 from rmqstore.engine import Engine
-from rmqstore.errors import NotNow, Rejected
-from rmqstore.log.put.block import BlockPart, begun_again, block_parts, wanted_size
+from rmqstore.errors import DurabilityLost, NotNow, Rejected
+from rmqstore.formats.names import QueueKey
+from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
+from rmqstore.records.begun_again import BegunAgain, begun_again
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.
 COMPARED_SIZE = 64 * 1024
 # Bytes that wait for the rest of their record; no message comes near it, in RocketMQ 4 MiB are the most by default.
 PENDING_SIZE_MAX = 64 * 1024 * 1024
+# How long the queues may take to come up with the log, where a topic is made again.
+_FLUSH_S = 60.0
 # The average size of a record is that of about so many bytes, the newer ones more than the older ones.
 _AVERAGED_SIZE = 16 * 1024 * 1024
 
@@ -45,22 +49,6 @@ class HistoryGone(Rejected):
         )
 
 
-class TopicMadeAgain(Rejected):
-    """The master deleted a topic and made it again, so that its queues begin with 0 again: the new messages would be
-    taken for the old ones of the same numbers."""
-
-    def __init__(self, offset: int, topic: str, queue_id: int) -> None:
-        super().__init__(offset, topic, queue_id)
-        self.offset, self.topic, self.queue_id = offset, topic, queue_id
-
-    def _line(self) -> str:
-        return (
-            f"the master's log at offset {self.offset}: the topic {self.topic!r} was deleted there and made again, its "
-            f"queue {self.queue_id} begins with 0 again; keep this replica for what it has, and begin another one with "
-            "--from latest, or with --from earliest once the master has deleted its files before that offset"
-        )
-
-
 class Follower:
     """The log of `engine`, which nobody else appends to; one thread.
 
@@ -74,6 +62,7 @@ class Follower:
         self._log = engine.log
         self._learn = learn
         self._unlisted: set[str] = set()  # topics that the master does not know either
+        self._beginning: QueueKey | None = None  # the queue whose topic is just being taken out of the queues
         self._keep(self.end, b"")
         self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
         self._counted = (0.0, 0.0)  # records, and their bytes
@@ -126,26 +115,58 @@ class Follower:
         # An interrupt may have come just after they were appended: what the log has by now is not appended again.
         offset, data = self.end, b"".join(self._pending)[self.end - self._begin :]
         self._keep(offset, data)
+        if self._beginning is not None:
+            self._let_begin_again(self._beginning)  # an interrupt came meanwhile
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
-        self._require_no_topic_made_again(parts)
-        end = self._log.append_block(offset, data, parts)
-        self._count(parts)
+        while (again := self._begun_again(parts)) is not None:
+            size = again.offset - offset
+            if size:
+                self._append_parts(offset, data[:size], self._parts(offset, data[:size]))
+            self._let_begin_again(again.key)
+            offset, data = again.offset, data[size:]
+            self._keep(offset, data)
+            parts = self._parts(offset, data)
+        end = self._append_parts(offset, data, parts)
         rest = data[end - offset :]
         self._keep(end, rest)
         self._needed = wanted_size(rest)
+
+    def _append_parts(self, offset: int, data: bytes, parts: Sequence[BlockPart]) -> int:
+        """Where the log ends then."""
+        end = self._log.append_block(offset, data, parts)
+        self._count(parts)
         for part in parts:
             if part.records is not None:
                 self._engine.parsed.add(part.records)
         self._engine.appended()
+        return end
 
-    def _require_no_topic_made_again(self, parts: Sequence[BlockPart]) -> None:
-        """The queues here know the numbers of its old messages already, and would take the new ones for those."""
-        again = begun_again(parts, self._engine.parts.queues.kinds, self._log.next_offsets)
-        if again is not None:
+    def _begun_again(self, parts: Sequence[BlockPart]) -> BegunAgain | None:
+        """The first queue that begins again, before which nothing does.  Raises ForeignRecord."""
+        batches = [part.records for part in parts if part.records is not None]
+        again = begun_again(batches, self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        if again is not None and again.is_doubted:
             topic, queue_id = again.key
-            raise TopicMadeAgain(again.offset, topic, queue_id)
+            reason = f"the record says that the queue {queue_id} of {topic!r} begins with it, and the next one does not"
+            raise ForeignRecord(again.offset, reason)
+        return again
+
+    def _let_begin_again(self, key: QueueKey) -> None:
+        """Takes the old messages of the topic out of the queues, which would take the new ones for those.
+
+        Raises DurabilityLost, NotNow where the queues do not come up with the log in time.
+        """
+        self._beginning = key
+        self._engine.flush(_FLUSH_S)
+        try:
+            self._engine.features.deletion.begin_again(*key)
+        except OSError as error:
+            raise DurabilityLost(
+                f"a topic that was deleted could not be removed ({error.strerror or error})"
+            ) from error
+        self._beginning = None
 
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""

@@ -118,8 +118,7 @@ class Replica:
         """Follows the master, over as many connections as it takes, until `stop` or `until` say that it is enough; in
         the caller's thread, once.
 
-        Raises LogsDiverged, HistoryGone, ForeignRecord, TopicMadeAgain, DurabilityLost: nothing that a new connection
-        mends.
+        Raises LogsDiverged, HistoryGone, ForeignRecord, DurabilityLost: nothing that a new connection mends.
         """
 
         def is_over() -> bool:
@@ -132,11 +131,16 @@ class Replica:
         try:
             while not is_over():
                 try:
+                    begin = self._follower.end
                     self._follow(is_over)
                 except DurabilityLost:
                     raise
                 except NotNow as error:
                     self._failed("waiting", error)
+                    if (
+                        self._follower.end > begin
+                    ):  # what ended so soon after it began has brought something all the same
+                        self._backoff.again()
                     self._bell.wait(self._backoff.wait_s())
         except Exception as error:
             end = "failed"

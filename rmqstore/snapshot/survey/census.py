@@ -6,6 +6,7 @@ queue files has all of them there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +38,24 @@ class Gap:
     byte_count: int = 0
 
 
+class FirstFound(NamedTuple):
+    """The first record of a queue without an entry: its queue offset, and its place in the log."""
+
+    queue_offset: int
+    place: int
+
+
 @dataclass(slots=True)
 class Census:
     """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
 
-    `held` is the queue offset after the last record that its queue's entry points at, by queue; `first_found` that of
-    the first record without an entry, whether it can be true or not.
+    `held` is the queue offset after the last record that its queue's entry points at, by queue; `first_found` the first
+    record without an entry, whether what it says can be true or not.
     """
 
     gaps: dict[QueueKey, Gap] = field(default_factory=dict)
     held: dict[QueueKey, int] = field(default_factory=dict)
-    first_found: dict[QueueKey, int] = field(default_factory=dict)
+    first_found: dict[QueueKey, FirstFound] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
 
     def add(
@@ -90,7 +98,7 @@ class Census:
         """Queue offsets of undispatched records rise along the log, without a jump above what is known of the queue."""
         low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]
         places = stretch.offsets[run.rows[rows]]
-        self.first_found.setdefault(run.key, int(low[0]))
+        self.first_found.setdefault(run.key, FirstFound(int(low[0]), int(places[0])))
         gap = self.gaps.get(run.key)
         ceiling = 2**63 - 1 if gap_ok else end or 0
         if gap is None and end is None:

@@ -102,6 +102,11 @@ class StoreExtent:
         return self.lock_held or self.abort_present
 
     @property
+    def was_killed(self) -> bool:
+        """Whether the last stop was not clean, and nobody has the store open."""
+        return self.abort_present and not self.lock_held
+
+    @property
     def log_start(self) -> int:
         """The first offset of the commitlog; 0 without files."""
         return self.log_files[0].start if self.log_files else 0

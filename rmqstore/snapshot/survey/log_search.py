@@ -33,7 +33,7 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.records.gather import binary_array
 from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.records.stretch import Stretch
-from rmqstore.snapshot.survey.census import Census
+from rmqstore.snapshot.survey.census import Census, FirstFound
 from rmqstore.snapshot.survey.extents import Damage
 from rmqstore.snapshot.survey.queue_entries import QueueEntries, in_order
 from rmqstore.snapshot.survey.torn_end import LastWords, end_entries, was_stored
@@ -135,14 +135,14 @@ def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
     return Found(min(walk_from, end.log_end), known_end, end)
 
 
-def _start_of_lags(view: LogView, start: int, entries: QueueEntries, first_found: Mapping[QueueKey, int]) -> int:
+def _start_of_lags(view: LogView, start: int, entries: QueueEntries, first_found: Mapping[QueueKey, FirstFound]) -> int:
     """Where the search has to begin for queues whose entries end before the first message that was found of them: at
     the file of the last entry, for what follows it may be there.  `start` where none does.
 
     RocketMQ's recovery does not look there: it gives such messages the queue offsets that are free.
     """
     earliest = start
-    for key, low in first_found.items() if start > view.start else ():
+    for key, (low, _) in first_found.items() if start > view.start else ():
         queue, end = entries.queues.get(key), entries.ends.get(key, 0)
         reached = batch_end(queue, end, view) if queue is not None and queue.kind == BATCH else end
         if low > reached:
@@ -212,18 +212,10 @@ def _count(
 
 def _leave_out_claimed(census: Census, entries: QueueEntries, known_end: int) -> None:
     """A record that stands alone in its queue, and that an entry of another queue points at, is that queue's: what it
-    says of its own queue is damaged.  Entries of light queues point at records of others, and tell nothing.
+    says of its own queue is damaged.
     """
     lone = census.lone_records(known_end)
-    if not lone:
-        return
-    places = np.array(sorted(lone), np.int64)
-    claimed = np.zeros(len(places), bool)
-    for block in entries.pointing_from(int(places[0])):
-        if not block.is_light:
-            at = np.minimum(places.searchsorted(block.offsets), len(places) - 1)
-            claimed[at[places[at] == block.offsets]] = True
-    for place in places[claimed].tolist():
+    for place in sorted(entries.pointing_at(lone)):
         key = lone[place]
         kind = entries.queues[key].kind if key in entries.queues else census.gaps[key].kind
         if kind != BATCH:  # there the record's own numbers tell, it has them twice

@@ -4,7 +4,7 @@ Small queues, which a store may have by the hundred thousand, are read once and 
 others file by file, as far as somebody asks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -162,6 +162,18 @@ class QueueEntries:
             for entries in _entries_from(queue, offset, self.ends[key]):
                 places = entries["physical_offset"].astype(np.int64)
                 yield EntryBlock(places, entries["size"].astype(np.int32), is_light_queue(queue.topic), is_joined=False)
+
+    def pointing_at(self, places: Collection[int]) -> set[int]:
+        """Those of the places of the log that an entry points at; entries of light queues, which point at records of
+        others, are not asked.
+        """
+        wanted = np.array(sorted(places), np.int64)
+        found = np.zeros(len(wanted), bool)
+        for block in self.pointing_from(int(wanted[0])) if len(wanted) else ():
+            if not block.is_light:
+                at = np.minimum(wanted.searchsorted(block.offsets), len(wanted) - 1)
+                found[at[wanted[at] == block.offsets]] = True
+        return set(wanted[found].tolist())
 
     def reach(self) -> int | None:
         """The highest offset of the log that the last entry of a queue says that its record ends before; None where

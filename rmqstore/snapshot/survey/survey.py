@@ -5,12 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
+from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
 from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
+from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
@@ -21,6 +23,7 @@ from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 from rmqstore.snapshot.survey.topic_search import queues_of_topics, search_topics
 from rmqstore.snapshot.survey.torn_end import LastWords
+from rmqstore.snapshot.survey.unnoted_deletions import topics_gone, topics_made_again
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
 _CHECKED_SIZE = 16 * 1024 * 1024
@@ -108,21 +111,21 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
         access=access,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    was_killed = before.is_abort_there and not before.is_locked
-    own = queues_of_topics(disk, root, topics) if topics and not rocksdb and not was_killed else None
+    own = queues_of_topics(disk, root, topics) if topics and not rocksdb and not whole.was_killed else None
     if own is not None:
-        found = _look_at(replace(whole, is_partial=True), own, mapped)
+        found = _look_at(replace(whole, is_partial=True), own, mapped, {})
         if found.queues:
             return found
-    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped)
+    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped, deleted_topics(disk, root))
 
 
-def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> StoreExtent:
+def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics) -> StoreExtent:
     """The store, whose log is looked at up to `log_end` and mapped below `mapped`, with these queues, all that it has;
-    if it `is_partial` those that are wanted: then with no queues where these are not enough.
+    if it `is_partial` those that are wanted: then with no queues where these are not enough.  `noted` are the topics
+    that were deleted.
     """
     root, is_clean = store.path, not store.is_live
-    deleted = deleted_before(store.disk, root, listed)
+    deleted = deleted_before(noted, listed)
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
     words = LastWords(is_clean, store.checkpoint)
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
@@ -137,6 +140,11 @@ def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int) -> S
                 start = view.start  # no queue knows the oldest messages: the files that did are lost
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
+        unnoted = topics_made_again(found.census, entries, view)
+        if not store.was_killed:
+            unnoted |= topics_gone(store.disk, root, found.census, searched.known_end)
+        if not unnoted.keys() <= noted.keys():
+            return _look_at(store, listed, mapped, {**unnoted, **noted})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     return replace(
         store,

@@ -13,8 +13,9 @@ from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
-from rmqstore.log.put.block import begun_again, block_parts
+from rmqstore.log.put.block import block_parts
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile
+from rmqstore.records.begun_again import begun_again
 from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
@@ -297,12 +298,12 @@ def test_a_blank_whose_size_does_not_end_its_file_is_refused_even_if_cut(master:
 def test_a_queue_that_begins_again_is_found_whatever_its_kind(master: KindsStore, key: QueueKey) -> None:
     """Also where its first beginning is in the same block; transactions that are in no queue say 0 as well."""
     log = master.log.read(0, master.log.marks.appended)
-    parts = block_parts(0, log, FILE_SIZE, KINDS)
-    assert begun_again(parts, KINDS, {}) is None
-    assert begun_again(parts, KINDS, {key: 0}) is None
-    found = begun_again(parts, KINDS, {key: 3})
+    batches = [part.records for part in block_parts(0, log, FILE_SIZE, KINDS) if part.records is not None]
+    assert begun_again(batches, KINDS.is_batch_topic, {}) is None
+    assert begun_again(batches, KINDS.is_batch_topic, {key: 0}) is None
+    found = begun_again(batches, KINDS.is_batch_topic, {key: 3})
     assert found is not None
-    assert found.key == key
-    again = begun_again([*parts, *parts], KINDS, {})
+    assert (found.key, found.is_doubted) == (key, False)
+    again = begun_again([*batches, *batches], KINDS.is_batch_topic, {})
     assert again is not None
     assert again.offset == 0

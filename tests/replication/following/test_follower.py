@@ -4,14 +4,12 @@ import random
 
 import pytest
 
-import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
 from rmqstore.engine import Attached, Engine
 from rmqstore.replication.following import follower as module
-from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord, TopicMadeAgain
+from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt
 
 CONFIG = StoreConfig(
@@ -109,27 +107,3 @@ def test_an_interrupt_at_any_line_neither_doubles_nor_loses_a_record() -> None:
         if interrupt.place is None:
             break
     assert at > 100
-
-
-@pytest.mark.parametrize("portion", [200, 1 << 20])
-def test_a_topic_that_was_deleted_and_made_again_is_told_before_it_hides_messages(portion: int) -> None:
-    """Whether its old messages were fetched a while ago or come in the same portion."""
-    with rmqstore.open_store("/m", CONFIG, filesystem=MemoryDisk(), clock=ManualClock(), workers=False) as master:
-        for number in range(9):
-            master.put(Message("t", b"old", queue_id=number % 3))
-        master.put(Message("other", b"x"))
-        master.flush()
-        master.delete_topic("t")
-        again = master.put(Message("t", b"new", queue_id=1)).physical_offset
-        log = engine_of(master).log.read(0, engine_of(master).log.marks.appended)
-    follower = Follower(opened("the master"), lambda: None)
-    with pytest.raises(TopicMadeAgain) as told:
-        fed(follower, log, portion)
-    assert (told.value.offset, told.value.topic, told.value.queue_id) == (again, "t", 1)
-    assert follower.end <= again
-
-
-def fed(follower: Follower, log: bytes, portion: int) -> None:
-    for begin in range(0, len(log), portion):
-        follower.take(log[begin : begin + portion])
-        follower.append()

@@ -17,6 +17,7 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.clock import ManualClock
 from rmqstore.errors import StoreError
+from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.follower import ForeignRecord
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
@@ -354,7 +355,7 @@ def test_very_many_tiny_blocks_are_a_log_all_the_same(
 
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 def test_a_master_that_closes_again_and_again_is_followed_by_many_connections(
-    wire: WireOfMaster, logs: tuple[bytes, bytes], tmp_path: Path
+    wire: WireOfMaster, logs: tuple[bytes, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = logs[0][:330_000]
 
@@ -365,9 +366,19 @@ def test_a_master_that_closes_again_and_again_is_followed_by_many_connections(
             connection.sendall(wire.header(begin, end - begin) + log[begin:end])
             begin = end
 
+    waits: list[float] = []
+
+    def no_wait(backoff: Backoff) -> float:
+        waits.append(wait_s(backoff))
+        return 0
+
+    wait_s = Backoff.wait_s
+    monkeypatch.setattr(Backoff, "wait_s", no_wait)
     with port_of(answer) as port:
         followed(port, wire, tmp_path / "r", ManualClock(), 320_000)
     assert log_of(tmp_path / "r")[:320_000] == log[:320_000]
+    assert 3 <= len(waits) < 10
+    assert max(waits) <= 0.5  # each connection has brought something
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])

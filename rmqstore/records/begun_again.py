@@ -1,0 +1,70 @@
+"""Queues that begin with number 0 again in another store's log: their topic was deleted there, and made again."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import QueueKey
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.inner_batches import Rows, rows_by_kind
+
+
+class BegunAgain(NamedTuple):
+    """A queue that has messages, and begins with number 0 again at `offset` of the log.
+
+    `is_doubted`: its next record, which has come as well, does not go on from there.
+    """
+
+    key: QueueKey
+    offset: int
+    is_doubted: bool
+
+
+class _Numbered(NamedTuple):
+    """The records of a batch, and those of their rows that belong to queues, with the numbers [low, high) of each."""
+
+    records: RecordBatch
+    rows: Rows
+    low: Ints
+    high: Ints
+
+
+def begun_again(
+    batches: Iterable[RecordBatch], is_batch_topic: Callable[[str], bool], next_offsets: Mapping[QueueKey, int]
+) -> BegunAgain | None:
+    """The first queue of the batches that begins again though `next_offsets`, or the batches, have messages of it."""
+    begun = set[QueueKey]()
+    numbered = [_numbered(records, is_batch_topic) for records in batches]
+    for number, (records, rows, low, high) in enumerate(numbered):
+        topics, topic_numbers = records.topics
+        for at in np.flatnonzero(low == 0).tolist():  # few: one for each queue
+            row = int(rows[at])
+            key = topics[topic_numbers[row]], int(records.queue_ids[row])
+            if key in begun or next_offsets.get(key, 0) > 0:
+                rest = _Numbered(records, rows[at + 1 :], low[at + 1 :], high[at + 1 :])
+                following = (_first_number(key, each) for each in (rest, *numbered[number + 1 :]))
+                found = next((each for each in following if each is not None), int(high[at]))
+                return BegunAgain(key, int(records.offsets[row]), found not in (0, int(high[at])))
+            begun.add(key)
+    return None
+
+
+def _numbered(records: RecordBatch, is_batch_topic: Callable[[str], bool]) -> _Numbered:
+    plain, of_batches = rows_by_kind(records, is_batch_topic)
+    rows = np.sort(np.concatenate((plain, of_batches)))
+    is_batch = np.isin(rows, of_batches)
+    bases, counts = records.numbers.bases, records.numbers.counts
+    low = np.where(is_batch, bases[rows], records.queue_offsets[rows])
+    return _Numbered(records, rows, low, low + np.where(is_batch, counts[rows], 1))
+
+
+def _first_number(key: QueueKey, numbered: _Numbered) -> int | None:
+    """The number of the first record of a queue; None where there is none."""
+    records, rows, low, _ = numbered
+    topics, topic_numbers = records.topics
+    if key[0] not in topics:
+        return None
+    own = (topic_numbers[rows] == topics.index(key[0])) & (records.queue_ids[rows] == key[1])
+    return int(low[own][0]) if own.any() else None

@@ -1,0 +1,168 @@
+"""Topics that were deleted without a note, as RocketMQ deletes them: readers show what its queues have, and no more.
+
+The stores are this engine's, whose note is removed before they are read.
+"""
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqstore import Corrupt, Message, StoreConfig, UnknownTopic, open_snapshot, open_store
+from rmqstore.store import Store
+
+CONFIG = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=3000, preallocate=False)
+MODES = ["auto", "queue", "commitlog"]
+
+
+@contextmanager
+def left(store: Store, root: Path, state: str) -> Iterator[None]:
+    """The store as nobody notes a deletion: open for writing, closed, or killed."""
+    store.flush()
+    if state == "closed":
+        store.close()
+    (root / "config" / "deletedTopics.json").unlink(missing_ok=True)
+    if state == "killed":
+        copy = root.with_name("copy")
+        shutil.copytree(root, copy)
+        store.close()
+        shutil.rmtree(root)
+        copy.rename(root)
+    try:
+        yield
+    finally:
+        store.close()
+
+
+def bodies(root: Path, topics: list[str] | None, mode: str, **options: str) -> list[bytes]:
+    found = open_snapshot(root).scan(topics, scan_mode=mode, **options).read_all()["body"].to_pylist()
+    return sorted(found)
+
+
+def put(store: Store, topic: str, word: str, count: int, queues: int = 1) -> list[bytes]:
+    """Puts so many messages to so many queues in turn; their bodies."""
+    words = [b"%s %d" % (word.encode(), number) for number in range(count)]
+    for number, body in enumerate(words):
+        assert store.put(Message(topic, body, queue_id=number % queues)).is_stored
+    return words
+
+
+@pytest.mark.parametrize("state", ["live", "closed"])
+@pytest.mark.parametrize(("old", "new"), [(1, 1), (4, 4), (4, 2), (2, 4)])
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_topic_that_was_made_again_has_its_new_messages(
+    tmp_path: Path, state: str, old: int, new: int, count: int
+) -> None:
+    """Fewer of them than it had before, or more; in other queues than before."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    others = put(store, "o", "other", 3)
+    put(store, "t", "old", 10, old)
+    store.flush()
+    assert store.delete_topic("t")
+    wanted = put(store, "t", "new", count, new)
+    others += put(store, "o", "more", 1)
+    with left(store, root, state):
+        for mode in MODES:
+            for policy in ("fail", "skip"):
+                assert bodies(root, ["t"], mode, on_corrupt_record=policy) == sorted(wanted)
+                assert bodies(root, None, mode, on_corrupt_record=policy) == sorted(wanted + others)
+
+
+@pytest.mark.parametrize("state", ["live", "closed"])
+@pytest.mark.parametrize("queues", [1, 4])
+def test_a_topic_that_was_deleted_is_not_there(tmp_path: Path, state: str, queues: int) -> None:
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    others = put(store, "o", "other", 3)
+    put(store, "t", "old", 10, queues)
+    store.flush()
+    assert store.delete_topic("t")
+    others += put(store, "o", "more", 1)
+    with left(store, root, state):
+        for mode in MODES:
+            assert bodies(root, None, mode) == sorted(others)
+            with pytest.raises(UnknownTopic):
+                bodies(root, ["t"], mode)
+
+
+@pytest.mark.parametrize("how", ["killed", "no table of topics", "known topic", "nothing came later"])
+def test_messages_without_queue_files_are_there_where_nobody_deleted_them(tmp_path: Path, how: str) -> None:
+    """RocketMQ dispatches them again after a crash; and queue files may be lost."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    put(store, "o", "other", 3)
+    words = put(store, "t", "old", 10, 4)
+    if how != "nothing came later":
+        put(store, "o", "more", 1)
+    with left(store, root, "live" if how == "killed" else "closed"):
+        shutil.rmtree(root / "consumequeue" / "t")
+        if how == "no table of topics":
+            (root / "config" / "topics.json").unlink()
+        elif how == "killed":
+            store.close()
+            (root / "abort").touch()
+            shutil.rmtree(root / "config")
+        for mode in MODES:
+            assert bodies(root, ["t"], mode) == sorted(words)
+
+
+@pytest.mark.parametrize("gone", ["0", "1", "0 1", "2 3"])
+def test_queues_that_are_lost_beside_others_of_their_topic_are_there(tmp_path: Path, gone: str) -> None:
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    words = put(store, "t", "body", 20, 4)
+    put(store, "o", "more", 1)
+    with left(store, root, "closed"):
+        for queue_id in gone.split():
+            shutil.rmtree(root / "consumequeue" / "t" / queue_id)
+        for mode in MODES:
+            assert bodies(root, ["t"], mode) == sorted(words)
+
+
+@pytest.mark.parametrize("bit", range(3))
+def test_a_record_that_names_another_queue_is_no_proof_of_a_deletion(tmp_path: Path, bit: int) -> None:
+    """It stands in front of that queue's first message, and its own queue's entry points at it."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    place = store.put(Message("t", b"first", queue_id=0)).physical_offset
+    put(store, "t", "body", 40, 8)
+    with left(store, root, "closed"):
+        path = root / "commitlog" / ("0" * 20)
+        data = bytearray(path.read_bytes())
+        at = place + 12 + 3  # the last byte of the queue id: behind size, magic and CRC of the body
+        data[at] ^= 1 << bit
+        path.write_bytes(data)
+        for mode in MODES:
+            with pytest.raises(Corrupt):
+                bodies(root, ["t"], mode)
+            assert len(bodies(root, ["t"], mode, on_corrupt_record="skip")) in (40, 41)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    held: dict[str, list[bytes]] = {"o": put(store, "o", "other", 1)}
+    for step in range(chance.randint(5, 40)):
+        topic = chance.choice("abc")
+        if chance.random() < 0.25:
+            store.flush()
+            store.delete_topic(topic)
+            held.pop(topic, None)
+        else:
+            held.setdefault(topic, []).extend(
+                put(store, topic, f"{topic} {step}", chance.randint(1, 7), chance.randint(1, 4))
+            )
+    held["o"] += put(store, "o", "more", 1)
+    for topic in held:  # in its first queue something came last, as where topics are in use
+        held[topic] += put(store, topic, "last", 1)
+    with left(store, root, chance.choice(["live", "closed"])):
+        for mode in MODES:
+            assert bodies(root, None, mode) == sorted(body for each in held.values() for body in each)
+            for topic, wanted in held.items():
+                assert bodies(root, [topic], mode) == sorted(wanted)
