@@ -7,12 +7,14 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
+from rmqstore import open_snapshot
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.replication.following.masters import Broker as KnownBroker
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
 from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, free_port, name_server, until
 from tests.conformance.replicas import (
+    TOPIC,
     Cluster,
     ended,
     has_log,
@@ -26,7 +28,7 @@ from tests.conformance.replicas import (
     send,
 )
 
-_UPDATE_CONSUMER_OFFSET = 15
+_UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC = 15, 215
 
 
 def has_caught_up(state: ReplicaState) -> bool:
@@ -69,6 +71,34 @@ def fill_tables(running: Broker, client: BrokerClient) -> None:
     with RemotingClient(running.address) as asking:
         place = {"consumerGroup": "Readers", "topic": "Orders", "queueId": "1", "commitOffset": "17"}
         asking.ask(_UPDATE_CONSUMER_OFFSET, place)
+
+
+def test_a_topic_that_the_master_deletes_and_makes_again(cluster: Cluster, tmp_path: Path) -> None:
+    """For a replica that was there, for one that comes later, and for who reads the master's own store."""
+    store, replica, later = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME, tmp_path / "later" / BROKER_NAME
+    with ExitStack() as children, cluster.master(tmp_path / "work", store) as (running, client):
+        send(client, 300, "old")
+        child = children.enter_context(replicating(cluster, tmp_path / "replicas"))
+        until("the old log", lambda: has_log(replica, store, log_end(running)))
+        with RemotingClient(running.address) as asking:
+            asking.ask(_DELETE_TOPIC, {"topic": TOPIC})
+        send(client, 70, "new")
+        end = log_end(running)
+        until("the log", lambda: has_log(replica, store, end))
+        until("all rows", lambda: row_count(replica) == 70)
+        assert replicated(cluster, tmp_path / "later", "--once")[0] == 0
+        require_same(replica, store, end, rows=70)
+        require_same(later, store, end, rows=70)
+        ended(child)
+        running.end()
+    assert row_count(store) == 70
+    assert bodies(store) == bodies(replica) == bodies(later)
+
+
+def bodies(store: Path) -> list[bytes]:
+    """The bodies of the topic's messages, sorted."""
+    found: list[bytes] = open_snapshot(store).scan(topics=[TOPIC]).read_all()["body"].to_pylist()
+    return sorted(found)
 
 
 def test_a_replica_of_a_master_that_deleted_its_first_files_begins_where_that_begins(
