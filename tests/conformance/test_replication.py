@@ -74,7 +74,7 @@ def fill_tables(running: Broker, client: BrokerClient) -> None:
 
 
 def test_a_topic_that_the_master_deletes_and_makes_again(cluster: Cluster, tmp_path: Path) -> None:
-    """For a replica that was there, for one that comes later, and for who reads the master's own store."""
+    """For a replica that was there, for one that comes later, and for a reader of the master's own store."""
     store, replica, later = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME, tmp_path / "later" / BROKER_NAME
     with ExitStack() as children, cluster.master(tmp_path / "work", store) as (running, client):
         send(client, 300, "old")

@@ -10,7 +10,7 @@ from rmqstore.clock import Clock
 from rmqstore.config import HaTls
 from rmqstore.errors import Rejected
 from rmqstore.remoting.client import connected_to, host_and_port
-from rmqstore.replication.following.session import ConnectionLost, SlaveSession
+from rmqstore.replication.following.session import ConnectionLost, MasterBeginsLater, SlaveSession
 from rmqstore.replication.tls import reason_of, slave_side
 
 _STREAM_READ_SIZE = 1024 * 1024
@@ -58,7 +58,8 @@ def connected(address: str, tls: LinkTls | None = None) -> socket.socket:
 def _why_no_tls(error: OSError | Rejected) -> str:
     if isinstance(error, Rejected):
         return str(error)
-    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+    said_else = isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
+    if said_else or isinstance(error, ssl.SSLEOFError | ConnectionError):
         return "the master ended the connection instead of beginning TLS: it may have none"
     return reason_of(error)
 
@@ -74,6 +75,8 @@ def follow(
             connection.sendall(session.begin())
             while not is_over():
                 _moved(connection, session, clock)
+        except MasterBeginsLater:
+            raise
         except ConnectionLost as lost:
             raise ConnectionLost(f"{address}: {lost}") from None
         except OSError as error:

@@ -9,6 +9,8 @@ from rmqstore.remoting import cluster
 from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, host_and_port
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.following.connection import LinkTls
+from rmqstore.replication.following.probe import MasterLog
+from rmqstore.replication.following.session import ConnectionLost
 
 _TABLES = (
     cluster.GET_ALL_TOPIC_CONFIG,
@@ -34,6 +36,9 @@ class KnownMaster(Protocol):
 
     def present(self) -> Runtime | None:
         """Where its log begins and ends now; None where it cannot be asked."""
+
+    def log_start(self) -> int:
+        """Where its log begins, as far as that can be learned."""
 
     def topics(self) -> dict[str, Any] | None:
         """Its table of topics; None where it cannot be asked."""
@@ -76,6 +81,10 @@ class Broker:
         with self._lock:
             return cluster.runtime(self._client)
 
+    def log_start(self) -> int:
+        """As KnownMaster."""
+        return self.present().log_start
+
     def topics(self) -> dict[str, Any]:
         """As KnownMaster."""
         with self._lock:
@@ -112,6 +121,14 @@ class BareMaster:
 
     def present(self) -> None:
         """As KnownMaster."""
+
+    def log_start(self) -> int:
+        """As KnownMaster, of a store of ours: it answers whoever asks for what it has not any more.  0 of one that is
+        away."""
+        try:
+            return MasterLog(self._settings, self.link_tls).start()
+        except ConnectionLost:
+            return 0
 
     def topics(self) -> None:
         """As KnownMaster."""

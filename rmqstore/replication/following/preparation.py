@@ -1,5 +1,6 @@
 """The directory of a replica before it is opened: it must be this master's replica, or become it."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from rmqstore.arguments import I64_MAX
@@ -17,24 +18,30 @@ From = Literal["earliest", "latest", "backup"]
 class Preparation:
     """To be called with the store's lock held, before the store is looked at.
 
-    `present` None: the master cannot be asked where its log begins and ends.  Raises Rejected, with nothing changed,
-    for a directory that is another master's, or no replica; Corrupt, OSError.
+    `present` None: the master cannot be asked where its log begins and ends; `log_start` tells the former, then, to a
+    new replica.  Raises Rejected, with nothing changed, for a directory that is another master's, or no replica;
+    Corrupt, OSError; what `log_start` raises.
     """
 
-    def __init__(self, broker: BrokerSettings, present: Runtime | None, start: From) -> None:
-        self._broker, self._present, self._start = broker, present, start
+    def __init__(
+        self, broker: BrokerSettings, present: Runtime | None, start: From, log_start: Callable[[], int] = lambda: 0
+    ) -> None:  # fmt: skip
+        self._broker, self._present, self._start, self._log_start = broker, present, start, log_start
 
     def __call__(self, fs: FileSystem, root: str) -> None:
         """Makes a new directory ready, and looks at one that is there."""
         origin = read_origin(fs, root)
+        log = join(root, LOG_ROOM)
         if origin is None:
             origin = self._begun(fs, root)
+        elif self._present is None and not origin.log_start and not _has_log(fs, log):
+            origin = origin._replace(log_start=self.first_offset())  # it may have been away when the replica was made
+            write_origin(fs, root, origin)
         require_same(origin, self._broker, root)
-        log = join(root, LOG_ROOM)
         self.require_file_size(fs, log)
         if origin.cut_to is not None:
             finish_cut(fs, root, origin, self._broker.log_file_size)
-        if origin.log_start and not (fs.exists(log) and fs.entries(log)):
+        if origin.log_start and not _has_log(fs, log):
             fs.make_directories(log)
             fs.create(join(log, names.format_start(origin.log_start)), self._broker.log_file_size).close()
             fs.sync_directory(log)
@@ -64,8 +71,10 @@ class Preparation:
         if self._present is None:
             if self._start == "latest":
                 raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
-            return 0
-        start, end, size = self._present.log_start, self._present.log_end, self._broker.log_file_size
+            start = end = self._log_start()
+        else:
+            start, end = self._present.log_start, self._present.log_end
+        size = self._broker.log_file_size
         if start % size or not start <= end <= I64_MAX - size:
             raise Rejected(
                 f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"

@@ -1,6 +1,7 @@
 """Single reads of a master's log over its replication port, and what stands in the way of a replica."""
 
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
@@ -8,7 +9,8 @@ from rmqstore.remoting.cluster import BrokerSettings
 from rmqstore.replication.following.connection import LinkTls, connected
 from rmqstore.replication.following.session import ConnectionLost
 from rmqstore.replication.link.controller_wire import ControllerWire
-from rmqstore.replication.link.wire import PeerError, Send, UsualWire, Wire
+from rmqstore.replication.link.master_link import FIRST_BYTE
+from rmqstore.replication.link.wire import Block, PeerError, Send, UsualWire, Wire
 from rmqstore.replication.tls import reason_of
 
 _PROBE_READ_SIZE = 256 * 1024
@@ -28,7 +30,7 @@ class MasterLog:
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes [offset, offset + size), which the master must have.  Raises ConnectionLost."""
-        first = max(offset, 1)  # 0 would mean the newest file; byte 0 is a zero
+        first = max(offset, FIRST_BYTE)
         address, wanted = self._broker.ha_address, size - (first - offset)
         found = bytearray()
         with connected(address, self._tls) as connection:
@@ -42,10 +44,42 @@ class MasterLog:
                 connection.shutdown(socket.SHUT_RDWR)
         return bytes(first - offset) + bytes(found[:wanted])
 
+    def start(self) -> int:
+        """Where the log begins: a master of ours says so to whoever asks for what it has not any more.  0 where it
+        begins with that, or does not answer in time, as an empty one, or RocketMQ's.  Raises ConnectionLost."""
+        with connected(self._broker.ha_address, self._tls) as connection:
+            try:
+                return self._first_offset(connection)
+            except TimeoutError:
+                return 0
+            except OSError as error:
+                raise ConnectionLost(f"{self._broker.ha_address}: {reason_of(error)}") from None
+            except PeerError as error:
+                raise ConnectionLost(f"{self._broker.ha_address} is no master of RocketMQ's: {error}") from None
+            finally:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _first_offset(self, connection: socket.socket) -> int:
+        for one in self._blocks(connection, FIRST_BYTE):
+            return 0 if one.offset == FIRST_BYTE else one.offset
+        raise AssertionError
+
     def _fetch(self, connection: socket.socket, offset: int, size: int, found: bytearray) -> None:
+        for one in self._blocks(connection, offset):
+            if one.data:
+                if one.offset != offset + len(found):
+                    raise PeerError(f"offset {one.offset} came, and {offset + len(found)} was asked for")
+                found += one.data
+            if len(found) >= size:
+                return
+
+    def _blocks(self, connection: socket.socket, offset: int) -> Iterator[Block]:
+        """The blocks that the master sends to whoever asks for its log from `offset` on, as long as they come in time.  Raises
+        OSError, PeerError."""
         wire, deadline_s = wire_of(self._broker), self._clock.monotonic_s() + _READ_S
         connection.sendall(wire.first(offset))
-        while len(found) < size:
+        while True:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise TimeoutError(f"offset {offset} of its log did not come within {_READ_S:g} s")
@@ -56,7 +90,5 @@ class MasterLog:
             for one in wire.read(data):
                 if isinstance(one, Send):
                     connection.sendall(one.data)
-                elif one.data:
-                    if one.offset != offset + len(found):
-                        raise PeerError(f"offset {one.offset} came, and {offset + len(found)} was asked for")
-                    found += one.data
+                else:
+                    yield one

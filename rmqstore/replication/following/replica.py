@@ -22,7 +22,7 @@ from rmqstore.replication.following.note import require_same
 from rmqstore.replication.following.preparation import From, Preparation
 from rmqstore.replication.following.probe import MasterLog, wire_of
 from rmqstore.replication.following.realign import Parting, cut_log, parting
-from rmqstore.replication.following.session import SlaveSession
+from rmqstore.replication.following.session import MasterBeginsLater, SlaveSession
 from rmqstore.replication.following.state import Doing, ReplicaState, TimeLag, Traffic
 from rmqstore.replication.following.tables import Tables
 from rmqstore.replication.link.slave_link import Phase
@@ -56,6 +56,7 @@ class Replica:
         self._tables_s: float | None = None  # when the tables were taken over
         self._bell, self._is_stopping = Bell(), False
         self._backoff = Backoff()
+        self._begins_at = 0  # where the log of a master begins that cannot be asked, as far as it has said so
         try:
             self._open(path, start, settings or {}, fs or RealFileSystem())
         except BaseException:
@@ -66,7 +67,7 @@ class Replica:
         master = self._master
         self._broker = master.settings()
         present = master.present()
-        prepare = Preparation(self._broker, present, start)
+        prepare = Preparation(self._broker, present, start, master.log_start)
         attached = Attached(follows=f"{self._broker.broker_name} ({master.address})", prepare=prepare)
         config = _config(self._broker, settings)
         self._engine = Engine(path, config, self._clock, fs, attached)
@@ -136,6 +137,8 @@ class Replica:
                 except DurabilityLost:
                     raise
                 except NotNow as error:
+                    if isinstance(error, MasterBeginsLater):
+                        self._begins_at = error.offset
                     self._failed("waiting", error)
                     if (
                         self._follower.end > begin
@@ -189,7 +192,7 @@ class Replica:
         self._tables.fetch_topics()
         present = self._master.present()
         with connected(broker.ha_address, self._master.link_tls) as connection:
-            now_s, master_start = self._clock.monotonic_s(), 0 if present is None else present.log_start
+            now_s, master_start = self._clock.monotonic_s(), self._begins_at if present is None else present.log_start
             session = SlaveSession(self._follower, now_s, wire_of(broker), master_start=master_start)
 
             before = self._state.traffic

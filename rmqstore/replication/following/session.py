@@ -7,6 +7,7 @@ from rmqstore.replication.following.follower import Follower
 from rmqstore.replication.link.slave_link import (
     ROCKETMQ_TIMING,
     Append,
+    BeginsLater,
     Decision,
     Diverged,
     Drop,
@@ -27,6 +28,14 @@ class ConnectionLost(NotNow):
     """This connection has ended; another one may do better."""
 
 
+class MasterBeginsLater(ConnectionLost):
+    """The master has deleted the bytes that were asked for; its log begins at `offset`, where the next connection begins."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the master's log begins at offset {offset} by now")
+        self.offset = offset
+
+
 class LogsDiverged(Rejected):
     """The master's log is another one than ours from `offset` on: nothing is taken from it."""
 
@@ -45,7 +54,8 @@ class SlaveSession:
     """One connection to a master, from its first report on; no socket, no clock.
 
     `master_start` is where the master's log begins, as far as that is known.
-    Raises ConnectionLost where the connection is to be closed, LogsDiverged, and what the follower raises.
+    Raises ConnectionLost where the connection is to be closed, MasterBeginsLater, LogsDiverged, and what the follower
+    raises.
     """
 
     def __init__(
@@ -102,6 +112,8 @@ class SlaveSession:
                     raise ConnectionLost(reason)
                 case Diverged(offset, reason):
                     raise LogsDiverged(offset, self._follower.end, reason)
+                case BeginsLater(offset):
+                    raise MasterBeginsLater(offset)
         return sent
 
     def _append(self) -> None:

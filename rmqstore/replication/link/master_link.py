@@ -1,5 +1,6 @@
 """The master's side of one connection: it sends what the slave lacks, and believes no acknowledgement blindly."""
 
+import math
 from typing import NamedTuple
 
 from rmqstore.replication.link.slave_link import ROCKETMQ_TIMING, Drop, Timing
@@ -7,8 +8,9 @@ from rmqstore.replication.link.wire import BLOCK_HEADER, ReportReader, Send
 
 # Java: haTransferBatchSize, maxHaTransferByteInSecond.
 _BLOCK_SIZE = 32 * 1024
-# Where slaves ask RocketMQ's masters to begin that want the whole log; byte 0 is a zero anyway.
-_FIRST_BYTE = 1
+# Where slaves ask RocketMQ's masters to begin that want the whole log: 0 would mean the newest file, and byte 0 is a
+# zero anyway.
+FIRST_BYTE = 1
 _RATE_BYTES_S = 100 * 1024 * 1024
 
 
@@ -82,9 +84,11 @@ class MasterLink:
             if self.next is None:
                 if report < 0:  # RocketMQ: no request yet
                     continue
-                if report > max(log.end, _FIRST_BYTE):  # an empty log may be asked for as a whole
-                    return [self._drop(f"the slave asks for offset {report}, and this log ends at {log.end}")]
+                if report > max(log.end, FIRST_BYTE):  # an empty log may be asked for as a whole
+                    reason = f"the slave asks for offset {report}, and this log ends at {log.end}"
+                    return [self._drop(reason, BLOCK_HEADER.pack(log.end, 0))]
                 self.next = self._first(report, log)
+                self._sent_s = -math.inf  # a slave that has all hears so at once
             elif not 0 <= report <= self.next:
                 return [*answers, self._drop(f"the slave acknowledges {report}, and was sent only {self.next}")]
             if report > self.acknowledged:
@@ -97,7 +101,8 @@ class MasterLink:
         if self.is_over or self.next is None:
             return None
         if self.next < log.start:
-            return self._drop(f"the slave needs offset {self.next}, and this log begins at {log.start} by now")
+            reason = f"the slave needs offset {self.next}, and this log begins at {log.start} by now"
+            return self._drop(reason, BLOCK_HEADER.pack(log.start, 0))
         size = min(log.end - self.next, self._pace.block_size, log.file_size - self.next % log.file_size)
         size = min(size, self._left_in_second(now_s))
         if size > 0:
@@ -131,6 +136,6 @@ class MasterLink:
             self._second_s, self._sent_in_second = now_s, 0
         return max(self._pace.rate_bytes_s - self._sent_in_second, 0)
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, farewell: bytes = b"") -> Drop:
         self.is_over = True
-        return Drop(reason)
+        return Drop(reason, farewell)

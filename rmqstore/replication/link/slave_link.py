@@ -21,9 +21,10 @@ class Append(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """The connection is to be closed; a new one may do better."""
+    """The connection is to be closed; a new one may do better.  `farewell`: bytes to be sent before, if that goes."""
 
     reason: str
+    farewell: bytes = b""
 
 
 class Diverged(NamedTuple):
@@ -36,7 +37,17 @@ class Diverged(NamedTuple):
     reason: str
 
 
-Decision = Send | Append | Drop | Diverged
+class BeginsLater(NamedTuple):
+    """The master's log begins at `offset`, after what comes next.
+
+    A master of ours says so before it closes the connection, by a block without bytes, and by another one where its log
+    ends if that is before what comes next; RocketMQ's say nothing.
+    """
+
+    offset: int
+
+
+Decision = Send | Append | Drop | Diverged | BeginsLater
 
 
 class Timing(NamedTuple):
@@ -75,7 +86,8 @@ class Phase(Enum):
 class SlaveLink:
     """One connection, from its first report to its end; knows no sockets, clocks, disks or records.
 
-    Whatever the decisions are, the caller carries them out in their order.  After Drop or Diverged nothing more comes.
+    Whatever the decisions are, the caller carries them out in their order.  After Drop, Diverged or BeginsLater
+    nothing more comes.
     Invariants: what is to be appended begins where the last of it ended, and first where the own log ends; what is
     reported is durable, by `durable`, or has just been asked to be sent again.
     """
@@ -146,6 +158,13 @@ class SlaveLink:
     def _taken(self, block: Block) -> Iterator[Decision]:
         if self._next is None:
             self._next = block.offset  # the start of the newest file, wherever that is
+        if block.offset > self._next and not block.data:
+            self.phase = Phase.OVER
+            yield BeginsLater(block.offset)
+            return
+        if block.offset < self._next and not block.data:
+            yield self._diverged(block.offset, "the master's log ends there")
+            return
         if block.offset != self._next:
             yield self._drop(f"the master sent offset {block.offset}, and {self._next} comes next")
             return

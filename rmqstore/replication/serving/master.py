@@ -194,10 +194,16 @@ class Master:
             match answer:
                 case Acknowledged(offset):
                     self._copies.attached(slave, offset)
-                case Drop():
+                case Drop(_, farewell):
+                    self._say(slave, farewell)
                     self._drop(slave)
                     return False
         return True
+
+    def _say(self, slave: _Slave, last_words: bytes) -> None:
+        """Sends them if the socket takes them at once."""
+        with suppress(OSError):
+            slave.peer.send(last_words)
 
     def _send(self, slave: _Slave) -> None:
         """Sends until the socket takes no more, nothing is left, or it is the others' turn."""
@@ -226,7 +232,8 @@ class Master:
         match slave.link.more(self._log.bounds(), self._clock.monotonic_s()):
             case None:
                 return False
-            case Drop(reason):
+            case Drop(reason, farewell):
+                self._say(slave, farewell)
                 raise NotNow(reason)
             case SendRegion(header, offset, size):
                 slave.header, slave.offset, slave.size = header, offset, size

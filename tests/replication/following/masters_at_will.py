@@ -97,6 +97,9 @@ class Known:
     def present(self) -> None:
         """As KnownMaster."""
 
+    def log_start(self) -> int:
+        return 0
+
     def topics(self) -> None:
         """As KnownMaster."""
 

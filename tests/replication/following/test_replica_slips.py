@@ -22,8 +22,9 @@ from rmqstore.errors import DurabilityLost
 from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following import backoff
 from rmqstore.replication.following.follower import HistoryGone
-from rmqstore.replication.following.masters import BareMaster
+from rmqstore.replication.following.masters import BareMaster, KnownMaster
 from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
@@ -144,13 +145,17 @@ class KnownPlace(BareMaster):
         return Runtime(gauges.log_min_offset, gauges.log_max_offset, "")
 
 
+@pytest.mark.parametrize("master_of", [KnownPlace, master_of], ids=["asked", "says so"])
 @pytest.mark.parametrize("deleted", [1, 2, 3])
-def test_a_master_that_deleted_what_comes_next_is_told_at_once(tmp_path: Path, deleted: int) -> None:
+@pytest.mark.usefixtures("quickly")
+def test_a_master_that_deleted_what_comes_next_is_told_at_once(
+    tmp_path: Path, deleted: int, master_of: Callable[[rmqstore.Store], KnownMaster]
+) -> None:
     """The replica ends in the second file.  As long as both have a part of that, it goes on; else it would have to
     believe a name."""
     with opened(tmp_path / "m") as store:
         end = put(store, 130)
-        with Replica(tmp_path / "r", KnownPlace(store)) as replica:
+        with Replica(tmp_path / "r", master_of(store)) as replica:
             replica.run(has(end))
             held = replica.state.log_end
         assert FILE_SIZE < held < 2 * FILE_SIZE
@@ -158,7 +163,7 @@ def test_a_master_that_deleted_what_comes_next_is_told_at_once(tmp_path: Path, d
     for file in sorted((tmp_path / "m" / "commitlog").iterdir())[:deleted]:
         file.unlink()
     before = log_of(tmp_path / "r")
-    with opened(tmp_path / "m") as store, Replica(tmp_path / "r", KnownPlace(store)) as replica:
+    with opened(tmp_path / "m") as store, Replica(tmp_path / "r", master_of(store)) as replica:
         if deleted == 1:
             replica.run(has(end))
             return
@@ -167,6 +172,55 @@ def test_a_master_that_deleted_what_comes_next_is_told_at_once(tmp_path: Path, d
         ):
             replica.run()
     assert log_of(tmp_path / "r") == before
+
+
+@pytest.mark.parametrize("deleted", [1, 3])
+def test_a_replica_that_is_new_begins_where_its_masters_log_does(tmp_path: Path, deleted: int) -> None:
+    """Of a master that cannot be asked, too."""
+    with opened(tmp_path / "m") as store:
+        end = put(store, 500)
+    for file in sorted((tmp_path / "m" / "commitlog").iterdir())[:deleted]:
+        file.unlink()
+    with opened(tmp_path / "m") as store:
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            assert replica.state.log_start == deleted * FILE_SIZE
+            replica.run(has(end))
+            replica.finish()
+        ours, theirs = (open_snapshot(tmp_path / name).scan().read_all() for name in ("r", "m"))
+        assert ours.equals(theirs)
+        size = end - deleted * FILE_SIZE
+        assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[:size]
+
+
+def test_a_master_that_was_set_up_again_with_less_is_told(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as store:
+        end = put(store, 900)
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+    with opened(tmp_path / "new") as store:
+        told = f"not the same from offset {put(store, 30)} on .the master's log ends there"
+        with Replica(tmp_path / "r", master_of(store)) as replica, pytest.raises(LogsDiverged, match=told):
+            replica.run()
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_replica_that_was_made_while_its_master_was_away_begins_where_that_begins(tmp_path: Path) -> None:
+    """At its next start: it cannot know before that what is gone there."""
+    with opened(tmp_path / "m") as store:
+        end, address = put(store, 500), master_of(store).address
+    min((tmp_path / "m" / "commitlog").iterdir()).unlink()
+    with Replica(tmp_path / "r", BareMaster(address, FILE_SIZE)) as replica:
+        replica.run(lambda state: state.phase == "waiting")
+        with (
+            opened(tmp_path / "m", address) as store,
+            pytest.raises(HistoryGone, match=f"at offset {FILE_SIZE} by now"),
+        ):
+            replica.run()
+    with opened(tmp_path / "m", address) as store, Replica(tmp_path / "r", master_of(store)) as replica:
+        assert replica.state.log_start == FILE_SIZE
+        replica.run(has(end))
+    size = end - FILE_SIZE
+    assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[:size]
 
 
 def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Path) -> None:

@@ -70,20 +70,21 @@ def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection(report: int
 def test_a_slave_that_has_more_than_this_log_is_told_so() -> None:
     link = MasterLink(0.0)
     (answer,) = link.received(REPORT.pack(2501), LOG, 0.1)
-    assert answer == Drop("the slave asks for offset 2501, and this log ends at 2500")
+    assert answer == Drop("the slave asks for offset 2501, and this log ends at 2500", BLOCK_HEADER.pack(2500, 0))
 
 
 def test_what_retention_has_taken_cannot_be_sent() -> None:
     link = asked(1)
     answer = link.more(LOG._replace(start=1000), 0.2)
-    assert answer == Drop("the slave needs offset 1, and this log begins at 1000 by now")
+    assert answer == Drop("the slave needs offset 1, and this log begins at 1000 by now", BLOCK_HEADER.pack(1000, 0))
 
 
 def test_an_idle_link_has_heartbeats_that_say_what_comes_next() -> None:
     link = asked(2500)
-    assert link.more(LOG, 4.9) is None
-    assert link.more(LOG, 5.0) == Send(BLOCK_HEADER.pack(2500, 0))
+    assert link.more(LOG, 0.2) == Send(BLOCK_HEADER.pack(2500, 0))
     assert link.more(LOG, 5.1) is None
+    assert link.more(LOG, 5.2) == Send(BLOCK_HEADER.pack(2500, 0))
+    assert link.more(LOG, 5.3) is None
 
 
 def test_a_silent_slave_is_let_go() -> None:

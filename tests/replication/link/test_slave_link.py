@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.replication.link.slave_link import Append, Diverged, Drop, OwnEnd, Phase, SlaveLink
+from rmqstore.replication.link.slave_link import Append, BeginsLater, Diverged, Drop, OwnEnd, Phase, SlaveLink
 from rmqstore.replication.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
 
 LOG = bytes(range(256)) * 8
@@ -95,6 +95,19 @@ def test_a_master_whose_log_ends_before_ours_is_told_by_its_heartbeat() -> None:
     assert received(link, block(600, LOG[600:650])) == []
     (found,) = received(link, block(650, b""))
     assert found == Diverged(650, "the master has nothing from there on, and our log ends at 700")
+
+
+@pytest.mark.parametrize("own", [EMPTY, OwnEnd(500, LOG[500:600]), OwnEnd(0, LOG[:100])])
+def test_a_master_whose_log_begins_later_says_so(own: OwnEnd) -> None:
+    link, asked = begun(own)
+    assert received(link, block(asked + 1, b"")) == [BeginsLater(asked + 1)]
+    assert link.phase is Phase.OVER
+    assert received(link, block(asked + 1, b"abc")) == []
+
+
+def test_a_master_whose_log_ends_before_what_is_compared_says_so() -> None:
+    link, _ = begun(OwnEnd(500, LOG[500:600]))
+    assert received(link, block(499, b"")) == [Diverged(499, "the master's log ends there")]
 
 
 def test_it_is_level_once_a_heartbeat_says_so_and_until_more_comes() -> None:
