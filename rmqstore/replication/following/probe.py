@@ -75,8 +75,8 @@ class MasterLog:
                 return
 
     def _blocks(self, connection: socket.socket, offset: int) -> Iterator[Block]:
-        """The blocks that the master sends to whoever asks for its log from `offset` on, as long as they come in time.  Raises
-        OSError, PeerError."""
+        """The blocks that the master sends to whoever asks for its log from `offset` on, as long as they come in
+        time.  Raises OSError, PeerError."""
         wire, deadline_s = wire_of(self._broker), self._clock.monotonic_s() + _READ_S
         connection.sendall(wire.first(offset))
         while True:

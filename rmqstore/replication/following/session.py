@@ -29,7 +29,8 @@ class ConnectionLost(NotNow):
 
 
 class MasterBeginsLater(ConnectionLost):
-    """The master has deleted the bytes that were asked for; its log begins at `offset`, where the next connection begins."""
+    """The master has deleted the bytes that were asked for; its log begins at `offset`, where the next connection is to
+    begin."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(f"the master's log begins at offset {offset} by now")
