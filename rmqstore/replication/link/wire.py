@@ -77,22 +77,55 @@ class Place(NamedTuple):
     size: int
 
 
+class _Whole(NamedTuple):
+    """A block that is whole in a buffer: its bytes [begin, end) there belong at `offset` in the log."""
+
+    offset: int
+    begin: int
+    end: int
+
+    @property
+    def log_end(self) -> int:
+        return self.offset + self.end - self.begin
+
+
 def whole_blocks(held: bytearray, header: struct.Struct, place_of: Callable[..., Place]) -> Iterator[Block]:
-    """Takes the blocks that are whole out of the front of `held`; `place_of` gets the values of each one's header, and
-    may raise PeerError."""
-    position = 0
+    """Takes the blocks that are whole out of the front of `held`, those with bytes that follow each other as one;
+    `place_of` gets the values of each one's header.  Raises PeerError, after what came before."""
+    position, run = 0, list[_Whole]()
     try:
         while len(held) - position >= header.size:
-            offset, size = place_of(*header.unpack_from(held, position))
-            if offset < 0 or not 0 <= size <= BLOCK_SIZE_MAX:
-                raise PeerError(f"a block of {size} bytes at {offset}: 0 to {BLOCK_SIZE_MAX}, at 0 or later")
+            offset, size = _checked(place_of(*header.unpack_from(held, position)))
             begin = position + header.size
             if len(held) - begin < size:
                 break
             position = begin + size
-            yield Block(offset, bytes(memoryview(held)[begin:position]))
+            if run and (not size or offset != run[-1].log_end):
+                yield _joined(held, run)
+                run.clear()
+            if size:
+                run.append(_Whole(offset, begin, position))
+            else:
+                yield Block(offset, b"")
+        if run:
+            yield _joined(held, run)
+    except PeerError:
+        if run:
+            yield _joined(held, run)
+        raise
     finally:
         del held[:position]
+
+
+def _checked(place: Place) -> Place:
+    if place.offset < 0 or not 0 <= place.size <= BLOCK_SIZE_MAX:
+        raise PeerError(f"a block of {place.size} bytes at {place.offset}: 0 to {BLOCK_SIZE_MAX}, at 0 or later")
+    return place
+
+
+def _joined(held: bytearray, run: list[_Whole]) -> Block:
+    view = memoryview(held)
+    return Block(run[0].offset, b"".join([view[each.begin : each.end] for each in run]))
 
 
 class BlockReader:
