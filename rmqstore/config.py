@@ -11,7 +11,7 @@ from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.reading import StorePath, canonical_path, read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
-from rmqstore.formats.host import encode_host
+from rmqstore.formats.host import encode_host, parse_place
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
@@ -83,10 +83,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def listening_place(name: str, given: str) -> tuple[str, int]:
     """Host and port of host:port; an IPv6 host in brackets, port 0 for any that is free.  Raises Rejected."""
-    host, colon, port = given.rpartition(":")
-    if not colon or not host or re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65_535:
-        raise Rejected(f"{name}={given!r}: wanted is host:port, as 127.0.0.1:10912")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    place = parse_place(given)
+    if place is None:
+        raise Rejected(f"{name}={given!r}: wanted is host:port, as 127.0.0.1:10912 or [::1]:10912")
+    return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

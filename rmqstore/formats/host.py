@@ -12,6 +12,7 @@ assert (SIZE_V4, SIZE_V6) == (8, 20)
 
 _PORT = struct.Struct(">i")  # the last field of both
 _TEXT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>-?[0-9]{1,10})")
+_PLACE = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>[0-9]{1,5})")
 
 
 def decode_host(buffer: bytes | memoryview, position: int, size: int) -> str:
@@ -42,3 +43,11 @@ def encode_host(text: str) -> bytes:
         raise ValueError(f"{text!r}: the port does not fit 32 bits")
     address = ipaddress.IPv6Address(parts["v6"]) if parts["v6"] else ipaddress.IPv4Address(parts["v4"])
     return address.packed + _PORT.pack(port)
+
+
+def parse_place(text: str) -> tuple[str, int] | None:
+    """Host and port, 0 to 65535, of host:port; an IPv6 host stands in brackets.  None for anything else."""
+    found = _PLACE.fullmatch(text)
+    if found is None or int(found["port"]) > 65_535:
+        return None
+    return found["v6"] or found["host"], int(found["port"])

@@ -10,6 +10,7 @@ from typing import Self
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.errors import NotNow, Rejected
+from rmqstore.formats.host import parse_place
 from rmqstore.remoting.command import SUCCESS, BadFrame, Command, CommandReader
 from rmqstore.remoting.signing import Credentials
 
@@ -70,10 +71,10 @@ UNSIGNED = Access()
 
 def host_and_port(address: str) -> tuple[str, int]:
     """The parts of host:port; an IPv6 host in brackets.  Raises Rejected."""
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 65536:
+    place = parse_place(address.strip())
+    if place is None or not place[1]:
         raise Rejected(f"{address!r}: wanted is host:port, as 127.0.0.1:9876")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return place
 
 
 def connected_to(place: tuple[str, int], timeout_s: float) -> socket.socket:

@@ -141,7 +141,9 @@ def test_tls_with_a_peer_that_has_none_says_so(answer: Answer) -> None:
         client.ask(1)
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "host:-1", "host:²"])
+@pytest.mark.parametrize(
+    "address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "host:-1", "host:²", "::1:5", "[::1:5"]
+)
 def test_an_address_is_host_and_port(address: str) -> None:
     with pytest.raises(Rejected, match="host:port"):
         host_and_port(address)

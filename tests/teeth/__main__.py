@@ -201,7 +201,7 @@ def main() -> int:
                 found_by = f"NOT FOUND: {why}" if why else ", ".join(plant.tests)
                 print(f"{plant.fault} | {found_by} | {seconds:.1f}", flush=True)
     for fault in ABSENT:
-        print(f"{fault} | nothing to plant it into: no replication here | -")
+        print(f"{fault} | nothing to plant it into: no votes here | -")
     print(f"{len(plants) - survivors} found, {survivors} not, {time.monotonic() - began_s:.0f} s")
     return 1 if survivors or not plants else 0
 

@@ -1,11 +1,10 @@
 """All that is planted, and what cannot be."""
 
-from tests.teeth import looking, on_the_disk, recovering
+from tests.teeth import looking, on_the_disk, recovering, replicating
 
-PLANTS = (*on_the_disk.PLANTS, *recovering.PLANTS, *looking.PLANTS)
-# Faults of replication and of votes, which this engine does not have.
+PLANTS = (*on_the_disk.PLANTS, *recovering.PLANTS, *looking.PLANTS, *replicating.PLANTS)
+# Faults of votes, which this engine does not have.
 ABSENT = (
-    "a replica's acknowledgement beyond the end is believed",
     "a vote is not synced",
     "the commit offset goes beyond the end of the log",
 )

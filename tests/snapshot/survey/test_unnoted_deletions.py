@@ -142,6 +142,25 @@ def test_a_record_that_names_another_queue_is_no_proof_of_a_deletion(tmp_path: P
             assert len(bodies(root, ["t"], mode, on_corrupt_record="skip")) in (40, 41)
 
 
+def test_a_record_that_names_another_topic_is_no_proof_of_a_deletion(tmp_path: Path) -> None:
+    """It stands in front of that topic's first message; a queue of the topic is lost, and its messages are there."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    place = store.put(Message("u", b"first")).physical_offset
+    store.put(Message("t", b"its queue is lost", queue_id=1))
+    put(store, "t", "second", 1)
+    put(store, "u", "more", 1)
+    with left(store, root, "closed"):
+        path = root / "commitlog" / ("0" * 20)
+        data = bytearray(path.read_bytes())
+        at = data.index(b"\x01u", place) + 1  # the topic, behind its length
+        data[at] = ord("t")
+        path.write_bytes(data)
+        shutil.rmtree(root / "consumequeue" / "t" / "1")
+        for mode in MODES:
+            assert b"its queue is lost" in bodies(root, ["t"], mode, on_corrupt_record="skip")
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

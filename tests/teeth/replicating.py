@@ -1,0 +1,104 @@
+"""Faults on the link between a master and its slave, and in what a replica takes, reports and shows."""
+
+from tests.teeth.plant import Plant, plant
+
+_MASTER = "rmqstore/replication/link/master_link.py"
+_SLAVE = "rmqstore/replication/link/slave_link.py"
+_FOLLOWER = "rmqstore/replication/following/follower.py"
+_SESSION = "rmqstore/replication/following/session.py"
+_DELETION = "rmqstore/broker/topic_deletion.py"
+_UNNOTED = "rmqstore/snapshot/survey/unnoted_deletions.py"
+_T_AGAIN = "tests/replication/following/test_topics_made_again.py"
+_T_UNNOTED = "tests/snapshot/survey/test_unnoted_deletions.py"
+_T_SIMULATION = "tests/replication/test_simulation.py"
+
+PLANTS: tuple[Plant, ...] = (
+    plant(
+        "a replica's acknowledgement beyond the end is believed",
+        _MASTER,
+        "            elif not 0 <= report <= self.next:\n",
+        "            elif not 0 <= report:\n",
+        "tests/replication/link/test_master_link.py::test_an_acknowledgement_of_what_was_not_sent_ends_the_connection[1001]",
+        finding="isinstance",
+    ),
+    plant(
+        "replica: acknowledged before it is durable",
+        _SESSION,
+        "        end = self._follower.sync()\n",
+        "        end = self._follower.end\n",
+        f"{_T_SIMULATION}::test_the_slave_comes_to_have_the_masters_log_and_no_promise_is_broken[3]",
+        finding="was promised up to",
+    ),
+    plant(
+        "replica: its end is not compared with the master's",
+        _SLAVE,
+        "        if ours != theirs:\n",
+        "        if False:\n",
+        "tests/replication/link/test_slave_link.py::test_other_bytes_at_the_own_end_are_found_before_anything_is_appended[600]",
+        finding="Diverged",
+    ),
+    plant(
+        "replica: a block that does not follow is taken",
+        _SLAVE,
+        "        if block.offset != self._next:\n",
+        "        if False:\n",
+        "tests/replication/link/test_slave_link.py::test_a_block_that_does_not_follow_is_not_taken[99]",
+        finding="too many values to unpack",
+    ),
+    plant(
+        "replica: a topic that begins again keeps its old queues",
+        _FOLLOWER,
+        "        return again\n",
+        "        return None\n",
+        f"{_T_AGAIN}::test_queues_that_begin_again_hold_what_the_masters_hold[in_all_queues-150]",
+        finding="old",
+    ),
+    plant(
+        "replica: one record that says 0 throws its queue away",
+        _FOLLOWER,
+        "        if again is not None and again.is_doubted:\n",
+        "        if False:\n",
+        f"{_T_AGAIN}::test_a_single_record_that_says_0_is_no_new_beginning",
+        finding="DID NOT RAISE",
+    ),
+    plant(
+        "replica: new queues go with the old ones of their topic",
+        _DELETION,
+        "            stay = [each for each, places in held.items() if places.last >= end]\n",
+        "            stay = list[int]()\n",
+        f"{_T_AGAIN}::test_queues_that_begin_again_hold_what_the_masters_hold[in_more_queues-150]",
+        finding="new",
+    ),
+    plant(
+        "a reader shows what a topic had before it was made again",
+        _UNNOTED,
+        "    if place <= after or not is_backed(queue, 0, entries[0], view):\n",
+        "    if True:\n",
+        f"{_T_UNNOTED}::test_a_topic_that_was_made_again_has_its_new_messages[3-1-1-live]",
+        finding="Corrupt",
+    ),
+    plant(
+        "a reader hides messages whose queue files are lost",
+        _UNNOTED,
+        "    return {topic: DeletedTopic(known_end) for topic in gone if known and topic not in known}\n",
+        "    return {topic: DeletedTopic(known_end) for topic in gone}\n",
+        f"{_T_UNNOTED}::test_messages_without_queue_files_are_there_where_nobody_deleted_them[known topic]",
+        finding="UnknownTopic|contains 10 more items",
+    ),
+    plant(
+        "a reader goes by an older table of topics",
+        _UNNOTED,
+        "    return None if found is None or found.is_backup else found.value\n",
+        "    return None if found is None else found.value\n",
+        f"{_T_UNNOTED}::test_messages_without_queue_files_are_there_where_nobody_deleted_them[no table of topics]",
+        finding="UnknownTopic",
+    ),
+    plant(
+        "a damaged record proves that its topic was deleted",
+        _UNNOTED,
+        "    for topic, begin in (older[place] for place in older.keys() - claimed):\n",
+        "    for topic, begin in older.values():\n",
+        f"{_T_UNNOTED}::test_a_record_that_names_another_topic_is_no_proof_of_a_deletion",
+        finding="is lost",
+    ),
+)
