@@ -16,6 +16,7 @@ from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.following.connection import LinkTls, connected
 from rmqstore.replication.following.note import read_origin, require_same
 from rmqstore.replication.following.preparation import From, Preparation
+from rmqstore.replication.following.probe import MasterLog
 
 
 class Prospect(NamedTuple):
@@ -43,7 +44,7 @@ def look(
         files = _begun(fs, stored_files(fs, join(root, LOG_ROOM)))
     prepare = Preparation(broker, present, start)
     found = [
-        *_of_the_link(broker, tls),
+        *_of_the_link(broker, tls, is_bare=present is None),
         *_said_by(lambda: _require_directory(fs, root, broker, prepare)),
         *_of_the_logs(files, present),
     ]
@@ -69,10 +70,17 @@ def together(seen: Sequence[Prospect]) -> str:
     return f"{seen[0].disk} has room for {room} bytes, and the replicas together need {needed} more"
 
 
-def _of_the_link(broker: BrokerSettings, tls: LinkTls | None) -> Iterator[str]:
+def _of_the_link(broker: BrokerSettings, tls: LinkTls | None, *, is_bare: bool) -> Iterator[str]:
+    """`is_bare`: nothing else of the master answers, so that what comes there is waited for."""
     try:
-        connected(broker.ha_address, tls).close()
+        if is_bare:
+            MasterLog(broker, tls).start()
+        else:
+            connected(broker.ha_address, tls).close()
     except NotNow as lost:
+        if is_bare:
+            yield f"the replication port: {lost}"
+            return
         yield (
             f"the replication port does not answer: {lost}; slaves must be able to reach it there, and the broker's "
             "brokerIP2 and haListenPort say where that is"

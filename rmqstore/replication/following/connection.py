@@ -15,6 +15,8 @@ from rmqstore.replication.tls import reason_of, slave_side
 
 _STREAM_READ_SIZE = 1024 * 1024
 _CONNECT_S = 10.0
+# Of a master that ends a connection without TLS at once.
+MAY_WANT_TLS = " before it sent anything: a store of ours may want TLS (--ha-cert)"
 # How late a stop, or a heartbeat, may come.
 _LOOK_S = 0.5
 
@@ -103,7 +105,7 @@ def _why_lost(connection: socket.socket, session: SlaveSession, error: OSError) 
 def _hint(connection: socket.socket, session: SlaveSession) -> str:
     if isinstance(connection, ssl.SSLSocket) or session.link.master_end is not None:
         return ""
-    return " before it sent anything: a store of ours may want TLS (--ha-cert)"
+    return MAY_WANT_TLS
 
 
 def _is_alert(error: OSError) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following.connection import LinkTls, connected
+from rmqstore.replication.following.connection import MAY_WANT_TLS, LinkTls, connected
 from rmqstore.replication.following.session import ConnectionLost
 from rmqstore.replication.link.controller_wire import ControllerWire
 from rmqstore.replication.link.master_link import FIRST_BYTE
@@ -79,6 +79,7 @@ class MasterLog:
         time.  Raises OSError, PeerError."""
         wire, deadline_s = wire_of(self._broker), self._clock.monotonic_s() + _READ_S
         connection.sendall(wire.first(offset))
+        is_heard = False
         while True:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
@@ -86,7 +87,10 @@ class MasterLog:
             connection.settimeout(left_s)
             data = connection.recv(_PROBE_READ_SIZE)
             if not data:
-                raise ConnectionError("the master closed the connection")
+                raise ConnectionError(
+                    f"the master closed the connection{'' if is_heard or self._tls else MAY_WANT_TLS}"
+                )
+            is_heard = True
             for one in wire.read(data):
                 if isinstance(one, Send):
                     connection.sendall(one.data)

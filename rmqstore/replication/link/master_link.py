@@ -12,6 +12,8 @@ _BLOCK_SIZE = 32 * 1024
 # zero anyway.
 FIRST_BYTE = 1
 _RATE_BYTES_S = 100 * 1024 * 1024
+# A slave hears so soon that it has all, and not only with the heartbeats of a master that has long had nothing.
+_ALL_SAID_S = 0.2
 
 
 class SendRegion(NamedTuple):
@@ -72,6 +74,7 @@ class MasterLink:
         self._reader = ReportReader()
         self._heard_s = self._sent_s = self._second_s = now_s
         self._sent_in_second = 0
+        self._has_said_all = False  # the last thing sent was a heartbeat
 
     def received(self, data: bytes, log: LogBounds, now_s: float) -> list[Acknowledged | Drop]:
         """Bytes from the slave.  It can have what it asked to begin with and what it was sent, and no more: a false
@@ -88,7 +91,7 @@ class MasterLink:
                     reason = f"the slave asks for offset {report}, and this log ends at {log.end}"
                     return [self._drop(reason, BLOCK_HEADER.pack(log.end, 0))]
                 self.next = self._first(report, log)
-                self._sent_s = -math.inf  # a slave that has all hears so at once
+                self._sent_s = -math.inf  # a slave that has all of it hears so at once
             elif not 0 <= report <= self.next:
                 return [*answers, self._drop(f"the slave acknowledges {report}, and was sent only {self.next}")]
             if report > self.acknowledged:
@@ -109,10 +112,11 @@ class MasterLink:
             region = SendRegion(BLOCK_HEADER.pack(self.next, size), self.next, size)
             self._sent_in_second += size
             self.next += size
-            self._sent_s = now_s
+            self._sent_s, self._has_said_all = now_s, False
             return region
-        if now_s - self._sent_s >= self._timing.heartbeat_s and self.next >= log.end:
-            self._sent_s = now_s
+        due_s = self._timing.heartbeat_s if self._has_said_all else _ALL_SAID_S
+        if now_s - self._sent_s >= due_s and self.next >= log.end:
+            self._sent_s, self._has_said_all = now_s, True
             return Send(BLOCK_HEADER.pack(self.next, 0))
         return None
 

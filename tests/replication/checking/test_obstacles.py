@@ -14,11 +14,14 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreConfig
+from rmqstore.config import HaConfig
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.checking.obstacles import Prospect, look, together
+from rmqstore.replication.following import probe
 from rmqstore.replication.following.note import Origin, write_origin
 from rmqstore.replication.following.preparation import From
+from tests.replication.pem import files
 
 FILE_SIZE = 1 << 16
 SOME = Runtime(0, 3 * FILE_SIZE + 5, "V5_3_3")
@@ -57,7 +60,22 @@ def test_nothing_stands_in_the_way_of_a_new_one(start: From, tmp_path: Path, ha_
     assert found(tmp_path / "deep" / "down", ha_address, start=start) == []
     (tmp_path / "empty").mkdir()
     assert found(tmp_path / "empty", ha_address, start=start) == []
-    assert found(tmp_path / "empty", ha_address, present=None) == []
+
+
+def test_nothing_stands_in_the_way_of_a_master_that_says_nothing(
+    tmp_path: Path, ha_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of RocketMQ's that has nothing yet."""
+    monkeypatch.setattr(probe, "_READ_S", 0.05)
+    assert found(tmp_path / "r", ha_address, present=None) == []
+
+
+def test_a_master_that_wants_tls_is_told(tmp_path: Path) -> None:
+    config = StoreConfig(ha=HaConfig(listen="127.0.0.1:0", tls=files("master")))
+    with rmqstore.open_store(tmp_path / "m", config) as store:
+        assert store.ha_address is not None
+        (seen,) = found(tmp_path / "r", store.ha_address, present=None)
+    assert "closed the connection before it sent anything: a store of ours may want TLS (--ha-cert)" in seen
 
 
 def test_nothing_stands_in_the_way_of_going_on(tmp_path: Path, ha_address: str) -> None:

@@ -87,6 +87,15 @@ def test_an_idle_link_has_heartbeats_that_say_what_comes_next() -> None:
     assert link.more(LOG, 5.3) is None
 
 
+def test_a_slave_that_has_caught_up_hears_so_soon() -> None:
+    link = asked(2000)
+    assert isinstance(link.more(LOG, 1.0), SendRegion)
+    assert link.more(LOG, 1.1) is None
+    assert link.more(LOG, 1.25) == Send(BLOCK_HEADER.pack(2500, 0))
+    assert link.more(LOG, 6.2) is None
+    assert link.more(LOG, 6.25) == Send(BLOCK_HEADER.pack(2500, 0))
+
+
 def test_a_silent_slave_is_let_go() -> None:
     link = asked(1)
     assert link.tick(20.0) == []
