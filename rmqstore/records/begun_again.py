@@ -23,12 +23,11 @@ class BegunAgain(NamedTuple):
 
 
 class _Numbered(NamedTuple):
-    """The records of a batch, and those of their rows that belong to queues, with the numbers [low, high) of each."""
+    """The records of a batch, and those of their rows that belong to queues, with the first number of each."""
 
     records: RecordBatch
     rows: Rows
-    low: Ints
-    high: Ints
+    firsts: Ints
 
 
 def begun_again(
@@ -37,16 +36,18 @@ def begun_again(
     """The first queue of the batches that begins again though `next_offsets`, or the batches, have messages of it."""
     begun = set[QueueKey]()
     numbered = [_numbered(records, is_batch_topic) for records in batches]
-    for number, (records, rows, low, high) in enumerate(numbered):
+    for number, (records, rows, firsts) in enumerate(numbered):
         topics, topic_numbers = records.topics
-        for at in np.flatnonzero(low == 0).tolist():  # few: one for each queue
+        for at in np.flatnonzero(firsts == 0).tolist():  # few: one for each queue
             row = int(rows[at])
             key = topics[topic_numbers[row]], int(records.queue_ids[row])
             if key in begun or next_offsets.get(key, 0) > 0:
-                rest = _Numbered(records, rows[at + 1 :], low[at + 1 :], high[at + 1 :])
+                rest = _Numbered(records, rows[at + 1 :], firsts[at + 1 :])
                 following = (_first_number(key, each) for each in (rest, *numbered[number + 1 :]))
-                found = next((each for each in following if each is not None), int(high[at]))
-                return BegunAgain(key, int(records.offsets[row]), found not in (0, int(high[at])))
+                # 1, or the count of a batch: the topic may have queues of another kind than it had.
+                expected = (None, 0, 1, int(records.numbers.counts[row]))
+                found = next((each for each in following if each is not None), None)
+                return BegunAgain(key, int(records.offsets[row]), found not in expected)
             begun.add(key)
     return None
 
@@ -54,17 +55,15 @@ def begun_again(
 def _numbered(records: RecordBatch, is_batch_topic: Callable[[str], bool]) -> _Numbered:
     plain, of_batches = rows_by_kind(records, is_batch_topic)
     rows = np.sort(np.concatenate((plain, of_batches)))
-    is_batch = np.isin(rows, of_batches)
-    bases, counts = records.numbers.bases, records.numbers.counts
-    low = np.where(is_batch, bases[rows], records.queue_offsets[rows])
-    return _Numbered(records, rows, low, low + np.where(is_batch, counts[rows], 1))
+    firsts = np.where(np.isin(rows, of_batches), records.numbers.bases[rows], records.queue_offsets[rows])
+    return _Numbered(records, rows, firsts)
 
 
 def _first_number(key: QueueKey, numbered: _Numbered) -> int | None:
     """The number of the first record of a queue; None where there is none."""
-    records, rows, low, _ = numbered
+    records, rows, firsts = numbered
     topics, topic_numbers = records.topics
     if key[0] not in topics:
         return None
     own = (topic_numbers[rows] == topics.index(key[0])) & (records.queue_ids[rows] == key[1])
-    return int(low[own][0]) if own.any() else None
+    return int(firsts[own][0]) if own.any() else None

@@ -53,8 +53,8 @@ class Follower:
     """The log of `engine`, which nobody else appends to; one thread.
 
     Bytes come in any portions; only whole records are appended, and the rest waits in memory for what follows.  Before
-    the first message of a topic that is in no table is appended, `learn` is called: of which kind the topic's queues
-    are decides what dispatch makes of it.
+    the first message of a topic that is in no table is appended, or of one that was made again, `learn` is called: of
+    which kind the topic's queues are decides what dispatch makes of it.
     """
 
     def __init__(self, engine: Engine, learn: Callable[[], None]) -> None:
@@ -156,7 +156,7 @@ class Follower:
     def _let_begin_again(self, key: QueueKey) -> None:
         """Takes the old messages of the topic out of the queues, which would take the new ones for those.
 
-        Raises DurabilityLost, NotNow where the queues do not come up with the log in time.
+        Raises DurabilityLost, NotNow where the queues do not come up with the log in time; what `learn` raises.
         """
         self._beginning = key
         self._engine.flush(_FLUSH_S)
@@ -167,6 +167,7 @@ class Follower:
                 f"a topic that was deleted could not be removed ({error.strerror or error})"
             ) from error
         self._beginning = None
+        self._learn()  # it may have queues of another kind by now
 
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""

@@ -152,6 +152,36 @@ def test_a_topic_with_batch_queues_begins_again() -> None:
     assert held(engine) == master.held == {("b", 0): [b"new"] * 9}
 
 
+@pytest.mark.parametrize("kinds", [("BatchCQ", "SimpleCQ"), ("SimpleCQ", "BatchCQ")])
+@pytest.mark.parametrize("portion", [500, 1 << 20])
+def test_a_topic_that_is_made_again_may_have_queues_of_another_kind(kinds: tuple[str, str], portion: int) -> None:
+    config = CONFIG.__class__(log_file_size=1 << 16, preallocate=False, statistics=False)
+
+    def told(kind: str) -> None:
+        """As the master's table has it."""
+        topic = {"topicName": "b", "readQueueNums": 1, "writeQueueNums": 1, "attributes": {"queue.type": kind}}
+        engine.features.topics.follow({"topicConfigTable": {"b": topic}, "dataVersion": {"counter": 1}})
+
+    def steps(store: rmqstore.Store) -> None:
+        for word, kind in zip(("old", "new"), kinds, strict=True):
+            store.topics.put(TopicConfig("b", attributes={"queue.type": kind}))
+            for _ in range(3):
+                put_some = (
+                    store.put_batch if kind == "BatchCQ" else lambda messages: [store.put(each) for each in messages]
+                )
+                put_some([Message("b", word.encode(), queue_id=0)] * 3)
+            store.flush()
+            if word == "old":
+                store.delete_topic("b")
+
+    master = OfMaster(steps, config)
+    engine = replica_on(MemoryDisk(), config)
+    told(kinds[0])
+    fed(Follower(engine, lambda: told(kinds[1])), master.log, portion)
+    engine.catch_up()
+    assert held(engine) == master.held == {("b", 0): [b"new"] * 9}
+
+
 def test_a_single_record_that_says_0_is_no_new_beginning() -> None:
     """The next one of its queue does not go on from there: it is damaged, and the old messages stay."""
     old, new = OfMaster(lambda store: put(store, "t", numbered("old", 4), (0,))), OfMaster(again_and_again)
