@@ -62,6 +62,9 @@ _OTHER_LOG_HINT = (
     "again from this one"
 )
 _CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+_BEGIN_HINT = (
+    "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
+)
 
 
 def plan_recovery(
@@ -287,7 +290,7 @@ class _Planner:
             raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log")
         for found in scan.queues.contradictions:
             if not found.is_lie:
-                raise self._corrupt(found.offset, found.reason)
+                raise self._corrupt(found.offset, found.reason, _BEGIN_HINT)
         if self._clean and end.is_broken:
             reaches_past = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
             if reaches_past:
@@ -297,11 +300,11 @@ class _Planner:
         file = self._log.file_at(offset)
         return "commitlog" if file is None else f"{file.path}, byte {offset - file.start}"
 
-    def _corrupt(self, offset: int, reason: str) -> Corrupt:
+    def _corrupt(self, offset: int, reason: str, hint: str = _CUT_HINT) -> Corrupt:
         file = self._log.file_at(offset)
         if file is None:
-            return StoreDamaged(directory_of(self._log.files[0].path), offset, f"{reason}; {_CUT_HINT}")
-        return StoreDamaged(file.path, offset - file.start, f"{reason}; {_CUT_HINT}")
+            return StoreDamaged(directory_of(self._log.files[0].path), offset, f"{reason}; {hint}")
+        return StoreDamaged(file.path, offset - file.start, f"{reason}; {hint}")
 
     # --- the plan
 

@@ -69,7 +69,7 @@ class Contradiction:
     """The record at `offset` of the log says a queue offset that cannot be; `expected` is the one that could.
 
     `is_lie`: the records after it go on as if it had said `expected`, or there is none.  Else they go on from what
-    it says: the messages between the two are missing in the log.
+    it says: the messages between the two are missing in the log; or it says 0, and nobody can tell.
     """
 
     offset: int
@@ -82,17 +82,26 @@ class Contradiction:
     def reason(self) -> str:
         """The contradiction as a sentence."""
         name = f"{self.key[0]}/{self.key[1]}"
+        if not self.is_lie and not self.says:
+            return (
+                f"{name} is at queue offset {self.expected}, and one record says 0: it is damaged, or its topic was "
+                "deleted and made again"
+            )
         if self.is_lie:
             return f"the record says queue offset {self.says} of {name}, which is at {self.expected}"
         return f"the queue offsets of {name} jump from {self.expected} to {self.says}"
 
 
 class Run(NamedTuple):
-    """`message_count` records of one queue that say queue offsets from `says` on, the first at `offset` of the log."""
+    """`message_count` records of one queue that say queue offsets from `says` on, the first at `offset` of the log.
+
+    `is_known`: an entry of the queue's files agrees with that.
+    """
 
     offset: int
     says: int
     message_count: int
+    is_known: bool = False
 
     @property
     def end(self) -> int:
@@ -169,6 +178,9 @@ class QueueTrack:
         """No record comes any more: one that is in doubt lies, unless older ones are still to be read."""
         if self.state is not State.DOUBTFUL:
             return []
+        assert self.held is not None
+        if self.held.says == 0:  # the queue of a topic made again just before a crash looks like that
+            return [self._doubt(), *self._believe(facts)]
         if not self.message_count and not facts.begins_with_log:
             self.has_hole = True  # its older records will tell
             self.held, self.state = None, self.doubted_in
@@ -184,7 +196,7 @@ class QueueTrack:
             return Says.SECOND
         if run.says == self.next:
             return Says.NEXT
-        if run.message_count == 1 and not is_backed:
+        if run.message_count == 1 and not is_backed and not run.is_known:
             return Says.ALONE
         if not 0 < run.says < self.next:
             return Says.AHEAD if run.says > self.next else Says.ZERO
@@ -219,17 +231,29 @@ class QueueTrack:
         """`says` is where the queue goes on after the record in doubt: by it, or as if it had said another number."""
         assert self.held is not None
         held = self.held
+        if says == held.says == 0:  # begun again, and again
+            return self._believe(facts)
         if says != held.end:
             found = [self._lie()]
             if self.next is not None and says == self.next + 1:
                 self.next = says  # the lying record has the place between
             return found
-        self.held, self.state = None, self.doubted_in
+        return self._believe(facts)
+
+    def _believe(self, facts: ScanFacts) -> list[Contradiction]:
+        """The record in doubt is right."""
+        assert self.held is not None
+        held, self.held, self.state = self.held, None, self.doubted_in
         self.state, step = TABLE[self.state, self._meaning(held, facts, is_backed=True)]
         found = self._keep(step, held, facts)
         if self.state is not State.REPEATING:
-            self.next = says
+            self.next = held.end
         return found
+
+    def _doubt(self) -> Contradiction:
+        """Nobody can tell whether the record in doubt is right."""
+        assert self.held is not None
+        return Contradiction(self.held.offset, self.key, self.held.says, self.next or 0, is_lie=False)
 
     def _lie(self) -> Contradiction:
         """The record in doubt lies: the queue is as it was before it."""

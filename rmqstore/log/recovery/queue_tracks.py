@@ -119,6 +119,7 @@ class QueueScan:
             first = low + self._held_until(track, says[rows], offsets[rows], sizes[rows])
             for start, stop in _runs(says[first:high]):
                 run = Run(int(offsets[first + start]), int(says[first + start]), stop - start)
+                run = run._replace(is_known=not run.says and self._begins_at(key, run.offset))
                 lacks = self._may_lack_older(track, run)
                 self.contradictions += track.follow(run, self._facts, may_lack_older=lacks)
 
@@ -161,6 +162,14 @@ class QueueScan:
         kept = min(int(says[first]), queue.end)
         track.cut(kept if kept > queue.first else None)
         return first
+
+    def _begins_at(self, key: QueueKey, offset: int) -> bool:
+        """Whether the files of a queue begin with a record there: it was the first one before a crash, too."""
+        queue = self.store.queues.get(key)
+        if queue is None or queue.first or queue.end <= queue.first:
+            return False
+        entry = queue.read(0, 1)
+        return bool(is_valid(entry)[0] and not is_pre_blank(entry)[0] and entry["physical_offset"][0] == offset)
 
     def _may_lack_older(self, track: QueueTrack, run: Run) -> bool:
         """Whether records that come before the first one met of a queue may stand where the scan did not look."""

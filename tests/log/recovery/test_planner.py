@@ -581,6 +581,52 @@ def test_a_topic_that_was_deleted_and_made_again(abort: bool) -> None:
     assert derived(disk) == rebuilt(disk)
 
 
+def remade(count: int, behind: int, *, dispatched: bool) -> tuple[SmallStore, list[int]]:
+    """A topic with 12 messages was deleted, and has `count` again; `behind` of another topic come last."""
+    store = SmallStore()
+    for _ in range(12):
+        store.add("T", 0)
+    store.entries.clear()
+    store.next_offsets.clear()
+    again = [store.add("T", 0, dispatched=dispatched, properties={"UNIQ_KEY": f"N{at}"}) for at in range(count)]
+    for _ in range(behind):
+        store.add("other", 0)
+    return store, again
+
+
+@pytest.mark.parametrize("behind", [0, 1, 9])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_single_message_of_a_topic_that_was_made_again_before_a_crash_stays(count: int, behind: int) -> None:
+    """An entry of its queue agrees with it."""
+    store, again = remade(count, behind, dispatched=True)
+    disk = killed(lay(store))
+    found = recover(disk)
+    assert found.plan.log_end == store.end
+    assert found.entries("T", 0) == list(enumerate(again))
+    mark_closed(disk, ROOT)
+    assert plan(disk).changes_nothing
+
+
+@pytest.mark.parametrize("behind", [0, 1, 9])
+def test_a_single_message_that_may_be_of_a_topic_made_again_is_nobodys_to_cut(behind: int) -> None:
+    store, again = remade(1, behind, dispatched=False)
+    disk = killed(lay(store))
+    with pytest.raises(Corrupt, match=r"T/0 is at queue offset 12, and one record says 0: .* deleted and made again"):
+        recover(disk)
+    found = recover(disk, on_middle_damage="cut")
+    assert found.plan.log_end == store.end
+    assert found.entries("T", 0) == list(enumerate(again))
+
+
+def test_a_topic_that_was_made_again_twice_with_one_message_each() -> None:
+    store, _ = remade(1, 3, dispatched=False)
+    store.entries.clear()
+    store.next_offsets.clear()
+    again = [store.add("T", 0), store.add("T", 0)]
+    disk = killed(lay(store))
+    assert recover(disk).entries("T", 0) == list(enumerate(again))
+
+
 def test_a_deleted_topic_does_not_make_it_read_everything() -> None:
     store = SmallStore()
     for number in range(150):
