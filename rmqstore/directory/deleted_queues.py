@@ -1,11 +1,11 @@
 """Queues of topics that were deleted: what the log and old files still hold of them is in no queue."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
-from rmqstore.formats.deleted_topics import DeletedTopics, honoured
+from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics, honoured
 
 
 class HeldPlaces(NamedTuple):
@@ -67,7 +67,7 @@ def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles]) -> dict[s
     return honour(noted, held).before
 
 
-def without_deleted(queue: QueueFiles, ends: Mapping[str, int]) -> QueueFiles:
+def without_deleted(queue: QueueFiles, ends: DeletedBefore) -> QueueFiles:
     """The queue, without files if these are left of a deletion that goes on, or that a crash interrupted."""
     if queue.topic not in ends:
         return queue

@@ -1,6 +1,6 @@
 """The commitlog as a reader has it: in pages that numpy can look into, mapped where its disk and its owner allow it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, reason_of, shrunk
+from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.message_columns import Bytes, Ints
 
 # Pages of a mapping are given back to the system in strides of this size.
@@ -41,7 +42,7 @@ class LogView(LogSpace):
 
     def __init__(
         self, disk: ReadableDisk, files: Sequence[StoredFile], mapped_below: int, end: int,
-        deleted_before: Mapping[str, int] | None = None,
+        deleted_before: DeletedBefore | None = None,
     ) -> None:  # fmt: skip
         super().__init__(disk, files, end=end)
         self.mapped_below = mapped_below if disk.can_map else 0

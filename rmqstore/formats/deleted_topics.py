@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqstore.errors import Corrupt
 from rmqstore.formats import broker_json
+from rmqstore.formats.names import QueueKey
 
 DELETED_TOPICS_FILE = "deletedTopics.json"
 _TABLE = "deletedTopics"
@@ -29,6 +30,8 @@ class DeletedTopic:
 
 
 DeletedTopics = Mapping[str, DeletedTopic]
+# By topic, or by queue where others of its topic are older: before which offset of the log it has no messages.
+DeletedBefore = Mapping[str | QueueKey, int]
 
 
 def read_deleted_topics(data: str | bytes) -> dict[str, DeletedTopic]:

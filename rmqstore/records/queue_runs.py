@@ -56,8 +56,8 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     counts = np.where(are_lies, 1, numbers.counts)
     for of_queue in np.split(order, cuts):
         topic = topics.dictionary[int(grouping[of_queue[0]] >> 32)].as_py().decode("utf-8", "replace")
-        deleted_before = stretch.deleted_before.get(topic, 0)
-        rows = of_queue[stretch.offsets[usable[of_queue]] >= deleted_before] if deleted_before else of_queue
+        key = topic, int(queue_ids[of_queue[0]])
+        begin = max(stretch.deleted_before.get(topic, 0), stretch.deleted_before.get(key, 0))
+        rows = of_queue[stretch.offsets[usable[of_queue]] >= begin] if begin else of_queue
         if len(rows):
-            key = topic, int(queue_ids[rows[0]])
             yield QueueRun(key, usable[rows], queue_offsets[rows], counts[rows], are_inner[rows], are_lies[rows])

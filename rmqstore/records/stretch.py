@@ -1,10 +1,10 @@
 """Records of the log that follow each other, each with what is wrong with it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.records.soundness import Reason, Reasons
 
@@ -13,13 +13,13 @@ from rmqstore.records.soundness import Reason, Reasons
 class Stretch:
     """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
 
-    Those of a topic that stand before `deleted_before` are in none of its queues.
+    Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.
     """
 
     offsets: Ints
     located: Located
     reasons: Reasons
-    deleted_before: Mapping[str, int] = field(default_factory=dict)
+    deleted_before: DeletedBefore = field(default_factory=dict)
 
     @property
     def end(self) -> int:

@@ -34,8 +34,9 @@ class Split:
 
     With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
     through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and
-    `crc_from` are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics of
-    the spans.  With `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
+    `crc_from` are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics and
+    queues of the spans.  With `log_range`, `known` are the queue offsets [first, end) of each span that entries were
+    there for.
     """
 
     disk: ReadableDisk = field(compare=False, repr=False)
@@ -50,7 +51,7 @@ class Split:
     log_range: tuple[int, int] | None = None
     extra_logs: tuple[str, ...] = ()
     together: bool = False
-    deleted_before: tuple[tuple[str, int], ...] = ()
+    deleted_before: tuple[tuple[str | QueueKey, int], ...] = ()
     known: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
@@ -70,6 +71,7 @@ def _unpickled(disk: ReadableDisk, data: bytes) -> Split:
     path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
         disk, path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
-        tuple(log_range) if log_range else None, tuple(logs), together, tuple(tuple(each) for each in deleted),
+        tuple(log_range) if log_range else None, tuple(logs), together,
+        tuple((tuple(of) if isinstance(of, list) else of, end) for of, end in deleted),
         tuple((low, high) for low, high in known),
     )  # fmt: skip

@@ -60,6 +60,24 @@ class MasterLog:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
+    def end(self, begin: int, most: int) -> int:
+        """Where the log ends, as far as `most`: a master of ours says so to whoever asks for more than that, or
+        has all of it from `begin` on.  Raises ConnectionLost."""
+        address = self._broker.ha_address
+        with connected(address, self._tls) as connection:
+            try:
+                for one in self._blocks(connection, max(begin, FIRST_BYTE)):
+                    if not one.data or one.end >= most:
+                        return min(one.end, most)
+            except OSError as error:
+                raise ConnectionLost(f"{address}: {reason_of(error)}") from None
+            except PeerError as error:
+                raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
+            finally:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        raise AssertionError
+
     def _first_offset(self, connection: socket.socket) -> int:
         for one in self._blocks(connection, FIRST_BYTE):
             return 0 if one.offset == FIRST_BYTE else one.offset

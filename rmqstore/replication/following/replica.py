@@ -9,14 +9,14 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import found_store
 from rmqstore.engine import Attached, Engine
-from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreError
+from rmqstore.errors import DurabilityLost, NotNow, StoreError
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath
 from rmqstore.locks import Bell
 from rmqstore.remoting.cluster import BrokerSettings
 from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.connection import connected, follow
-from rmqstore.replication.following.follower import Follower
+from rmqstore.replication.following.follower import COMPARED_SIZE, Follower
 from rmqstore.replication.following.masters import KnownMaster
 from rmqstore.replication.following.note import require_same
 from rmqstore.replication.following.preparation import From, Preparation
@@ -162,11 +162,13 @@ class Replica:
         """Where this log and the master's part; at its end where they do not.  Raises Rejected where they have nothing
         in common, ConnectionLost, Unreachable, Refused."""
         log, present = self._engine.log, self._master.present()
+        master, own_end = MasterLog(self._broker, self._master.link_tls, self._clock), log.marks.appended
         if present is None:
-            raise Rejected("where this master's log ends cannot be asked: give its listen port (--master)")
-        master = MasterLog(self._broker, self._master.link_tls, self._clock)
-        bounds = (present.log_start, present.log_end)
-        return parting(log, log.marks.appended, master.read, bounds, log.files.file_size)
+            start = master.start()
+            bounds = start, master.end(max(own_end - COMPARED_SIZE, log.start, start), own_end)
+        else:
+            bounds = present.log_start, present.log_end
+        return parting(log, own_end, master.read, bounds, log.files.file_size)
 
     def finish(self, timeout_s: float = 60.0) -> None:
         """Makes all that came readable, and takes the master's tables over as they are now; `run` has ended.

@@ -16,6 +16,7 @@ from rmqstore.errors import DataLost, NotAStore, UnsupportedLayout
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small, reason_of
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
@@ -92,7 +93,7 @@ class StoreExtent:
     tail: Damage | None = None
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
-    deleted_before: Mapping[str, int] = field(default_factory=dict)
+    deleted_before: DeletedBefore = field(default_factory=dict)
     access: Access = "auto"
     is_partial: bool = False
 
@@ -131,11 +132,11 @@ class StoreExtent:
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
     ) -> Split:
         """All that a task has to know to read some queue offsets of this store."""
-        topics = {span.topic for span in spans}
+        topics, keys = {span.topic for span in spans}, {span.key for span in spans}
         return Split(
             self.disk, self.path, self.broker_name, tuple(spans), self.log_end, self.walk_from, self.crc_from,
             self.is_live, self.queue_layout == "file", log_range, self.extra_logs, together,
-            tuple((topic, end) for topic, end in self.deleted_before.items() if topic in topics),
+            tuple((of, end) for of, end in self.deleted_before.items() if of in topics or of in keys),
             tuple(self._known(span) for span in spans) if log_range else (),
         )  # fmt: skip
 

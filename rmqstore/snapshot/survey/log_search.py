@@ -147,7 +147,8 @@ def _start_of_lags(view: LogView, start: int, entries: QueueEntries, first_found
         reached = batch_end(queue, end, view) if queue is not None and queue.kind == BATCH else end
         if low > reached:
             known = queue.read(end - 1, end)["physical_offset"][0] if queue is not None and reached else 0
-            number = view.file_number(max(int(known), view.deleted_before.get(key[0], 0)))
+            begins = view.deleted_before.get(key[0], 0), view.deleted_before.get(key, 0)
+            number = view.file_number(max(int(known), *begins))
             earliest = min(earliest, view.start if number is None else view.files[number].start)
     return earliest
 

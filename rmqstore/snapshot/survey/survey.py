@@ -1,6 +1,6 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
 from rmqstore.formats.deleted_topics import DeletedTopics
+from rmqstore.formats.names import QueueKey
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
@@ -23,7 +24,7 @@ from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 from rmqstore.snapshot.survey.topic_search import queues_of_topics, search_topics
 from rmqstore.snapshot.survey.torn_end import LastWords
-from rmqstore.snapshot.survey.unnoted_deletions import topics_gone, topics_made_again
+from rmqstore.snapshot.survey.unnoted_deletions import queues_begun_again, topics_gone, topics_made_again
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
 _CHECKED_SIZE = 16 * 1024 * 1024
@@ -113,20 +114,23 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
     own = queues_of_topics(disk, root, topics) if topics and not rocksdb and not whole.was_killed else None
     if own is not None:
-        found = _look_at(replace(whole, is_partial=True), own, mapped, {})
+        found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
         if found.queues:
             return found
-    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped, deleted_topics(disk, root))
+    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped, deleted_topics(disk, root), {})
 
 
-def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics) -> StoreExtent:
+def _look_at(
+    store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics, begun: Mapping[QueueKey, int]
+) -> StoreExtent:  # fmt: skip
     """The store, whose log is looked at up to `log_end` and mapped below `mapped`, with these queues, all that it has;
     if it `is_partial` those that are wanted: then with no queues where these are not enough.  `noted` are the topics
-    that were deleted.
+    that were deleted, `begun` queues that begin again at a place of the log.
     """
     root, is_clean = store.path, not store.is_live
-    deleted = deleted_before(noted, listed)
+    deleted: dict[str | QueueKey, int] = {of: end for of, end in deleted_before(noted, listed).items()}  # noqa: C416
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
+    deleted.update(begun.items())
     words = LastWords(is_clean, store.checkpoint)
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
@@ -140,11 +144,12 @@ def _look_at(store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, note
                 start = view.start  # no queue knows the oldest messages: the files that did are lost
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
-        unnoted = topics_made_again(found.census, entries, view)
+        again = queues_begun_again(found.census, entries, view)
+        unnoted = topics_made_again(again)
         if not store.was_killed:
             unnoted |= topics_gone(store.disk, root, found.census, searched.known_end)
-        if not unnoted.keys() <= noted.keys():
-            return _look_at(store, listed, mapped, {**unnoted, **noted})
+        if not again.keys() <= begun.keys() or not unnoted.keys() <= noted.keys():
+            return _look_at(store, listed, mapped, {**unnoted, **noted}, {**again, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     return replace(
         store,

@@ -47,7 +47,7 @@ from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.log_search import Found, WalkEnd
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 from rmqstore.snapshot.survey.torn_end import LastWords
-from rmqstore.snapshot.survey.unnoted_deletions import topics_made_again
+from rmqstore.snapshot.survey.unnoted_deletions import queues_begun_again
 
 # For each queue that is not looked at so many bytes of the log may be walked: small records cost 2.5 ns a byte, large
 # ones less, and a small queue 30 µs.
@@ -137,7 +137,7 @@ def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int
         return None
     if any(low > entries.ends.get(key, 0) for key, (low, _) in census.first_found.items()):
         return None  # of these something is missing
-    if topics_made_again(census, entries, view):
+    if queues_begun_again(census, entries, view):
         return None
     walk_from = min((gap.first_offset for gap in census.gaps.values()), default=log_end)
     return Found(walk_from, known_end, WalkEnd(log_end, newest_ms, None, None, (), census)), last

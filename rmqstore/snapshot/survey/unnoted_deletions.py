@@ -4,7 +4,7 @@ The log still has the deleted messages, until they expire.  A survey that walks 
 entry.  Entries are written in the order of the log: what has none in front of one was deleted, or the entry is lost.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.log_files import LogView
@@ -19,18 +19,22 @@ from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
-def topics_made_again(census: Census, entries: QueueEntries, view: LogView) -> dict[str, DeletedTopic]:
-    """The topics of which a record without an entry stands in front of the very first message of its queue, with the
-    first such message of each.  Raises DataLost.
+def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> dict[QueueKey, int]:
+    """The queues of which a record without an entry stands in front of their very first message, with that one's place.
+    Raises DataLost.
 
-    Of other queues of theirs, too, what stands in front of it was deleted: a topic's queues all go at once.  A record
-    that another queue's entry points at is damaged, and proves nothing.
+    A record that another queue's entry points at is damaged, and proves nothing.
     """
     begins = {key: _first_message(entries, key, first.place, view) for key, first in census.first_found.items()}
-    older = {census.first_found[key].place: (key[0], begin) for key, begin in begins.items() if begin >= 0}
-    claimed = entries.pointing_at(older)
+    older = {census.first_found[key].place: (key, begin) for key, begin in begins.items() if begin >= 0}
+    return dict(older[place] for place in older.keys() - entries.pointing_at(older))
+
+
+def topics_made_again(begun: Mapping[QueueKey, int]) -> dict[str, DeletedTopic]:
+    """The topics of the queues that begin again: of their other queues, too, what stands in front of that was deleted,
+    as all of a topic go at once."""
     found: dict[str, DeletedTopic] = {}
-    for topic, begin in (older[place] for place in older.keys() - claimed):
+    for (topic, _), begin in begun.items():
         known = found.get(topic)
         found[topic] = DeletedTopic(begin if known is None else min(known.log_end, begin))
     return found

@@ -4,6 +4,7 @@ fetched yet, and that is killed at any moment.
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following import backoff
 from rmqstore.replication.following.follower import HistoryGone
 from rmqstore.replication.following.masters import BareMaster, KnownMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.following.replica import Replica, realign
 from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
 from tests.crash.disks import MemoryDisk
@@ -201,6 +202,28 @@ def test_a_master_that_was_set_up_again_with_less_is_told(tmp_path: Path) -> Non
         told = f"not the same from offset {put(store, 30)} on .the master's log ends there"
         with Replica(tmp_path / "r", master_of(store)) as replica, pytest.raises(LogsDiverged, match=told):
             replica.run()
+
+
+@pytest.mark.parametrize(("lost", "new"), [(30, 0), (30, 4), (400, 0), (400, 3), (30, 200)])
+def test_a_replica_of_a_master_that_cannot_be_asked_is_realigned(tmp_path: Path, lost: int, new: int) -> None:
+    """That lost its newest messages, has others by now, fewer or more."""
+    with opened(tmp_path / "m") as store:
+        common = put(store, 300)
+    shutil.copytree(tmp_path / "m", tmp_path / "older")
+    with opened(tmp_path / "m") as store:
+        end = put(store, lost)
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+    with opened(tmp_path / "older") as store:
+        end = put(store, new)
+        found = realign(tmp_path / "r", master_of(store), may_cut=True)
+        assert found.record_count == lost
+        assert found.offset >= common
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+            replica.finish()
+        ours, theirs = (open_snapshot(tmp_path / name).scan().read_all() for name in ("r", "older"))
+        assert ours.equals(theirs)
 
 
 @pytest.mark.usefixtures("quickly")

@@ -185,3 +185,21 @@ def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, se
             assert bodies(root, None, mode) == sorted(body for each in held.values() for body in each)
             for topic, wanted in held.items():
                 assert bodies(root, [topic], mode) == sorted(wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_queues_of_before_may_stand_beside_new_ones(tmp_path: Path, mode: str) -> None:
+    """As a broker leaves them that dispatched deleted messages again after a crash: what its queues have is there."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    old = put(store, "t", "old", 10, 2)
+    store.flush()
+    shutil.copytree(root / "consumequeue" / "t" / "0", tmp_path / "0")
+    assert store.delete_topic("t")
+    for number in range(2):
+        store.put(Message("t", b"new %d" % number, queue_id=1))
+    put(store, "o", "more", 1)
+    with left(store, root, "closed"):
+        shutil.copytree(tmp_path / "0", root / "consumequeue" / "t" / "0", dirs_exist_ok=True)
+        for policy in ("fail", "skip"):
+            assert bodies(root, ["t"], mode, on_corrupt_record=policy) == sorted([b"new 0", b"new 1", *old[::2]])
