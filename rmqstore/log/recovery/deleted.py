@@ -7,6 +7,7 @@ from dataclasses import replace
 from rmqstore.directory.deleted_queues import held_places, honour
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics
+from rmqstore.formats.names import QueueKey
 
 _GOES = "its topic was deleted"
 
@@ -25,6 +26,25 @@ def without_deleted_topics(store: StoreView) -> StoreView:
         if goes:
             view.set_aside(_GOES)
     return replace(store, deleted_before=found.before)
+
+
+def with_topics_made_again(store: StoreView, begun: Mapping[QueueKey, int]) -> StoreView:
+    """The store with the topics of queues that begin again, at places of the log, among those that were deleted: of
+    other queues of theirs, too, what stands in front of that was, as all of a topic go at once.  The same where that
+    tells nothing new.
+    """
+    ends: dict[str, int] = {}
+    for (topic, _), begin in begun.items():
+        ends[topic] = min(begin, ends.get(topic, begin))
+    for key, view in (*store.queues.items(), *store.batch_queues.items()):
+        if view.topic in ends and key not in begun:
+            places = held_places(view, view.queue.kind, view.first, view.end)
+            ends[view.topic] = min(ends[view.topic], ends[view.topic] if places is None else places.first)
+    new = {topic: end for topic, end in ends.items() if end > store.deleted_before.get(topic, store.log.start)}
+    if not new:
+        return store
+    topics = {**store.deleted_topics, **{topic: DeletedTopic(end) for topic, end in new.items()}}
+    return replace(store, deleted_topics=topics, deleted_before={**store.deleted_before, **new})
 
 
 def noted_after(noted: DeletedTopics, ends: Mapping[str, int], log: tuple[int, int]) -> dict[str, DeletedTopic]:

@@ -26,7 +26,7 @@ from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery.claims import Claim, claims
-from rmqstore.log.recovery.deleted import noted_after, without_deleted_topics
+from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, without_deleted_topics
 from rmqstore.log.recovery.extensions import planned_extensions
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
 from rmqstore.log.recovery.first_record import NOT_ONE, bytes_without_record, is_torn_beginning
@@ -121,7 +121,7 @@ class _Planner:
         self._log, self._removed, self._resized, warnings = settled_log(
             store.disk, store.log, self._must_refuse, new_size
         )
-        self._store = replace(store, log=self._log)
+        self._store, self._noted = replace(store, log=self._log), store.deleted_topics
         self._indexed_by: tuple[int | None, int] | None = None  # by an index like this the log
         self._indexed_until = 0  # has no keys before here that are missing in it
         self._warnings = [*store.notes]
@@ -189,10 +189,19 @@ class _Planner:
                 continue
             lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
             lies += [found for found in scan.queues.contradictions if found.is_lie]
+            if not lies and (again := self._with_topics_made_again(scan)) is not self._store:
+                self._store = again
+                continue
             if not lies:
                 return scan
             first = min(lies, key=lambda found: found.offset)
             rules = replace(rules, stop=first.offset, stop_reason=first.reason)
+
+    def _with_topics_made_again(self, scan: _Scan) -> StoreView:
+        doubted = {found.key for found in scan.queues.contradictions}
+        tracks = scan.queues.tracks.items()
+        begun = {key: track.begin for key, track in tracks if track.is_again and key not in doubted}
+        return with_topics_made_again(self._store, begun) if begun else self._store
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
         begins_with_log = start[0] <= self._log.start
@@ -339,7 +348,7 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != store.deleted_topics,
+            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
             seen=scan.seen, known=known_queues(store, queues),
         )  # fmt: skip
 

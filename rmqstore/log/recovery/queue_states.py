@@ -127,7 +127,8 @@ class QueueTrack:
     The entries of its files below queue offset `kept` stay (None: the files are of no use); `next` is the queue offset
     after the records seen.  Records before `begin` of the log are not for it: they belong to an older queue of its
     name, or cannot be reached.  `restart` is the queue offset at which it begins again where no entry is kept.
-    `rewriting`: what comes is to be written, whatever entries there are.
+    `rewriting`: what comes is to be written, whatever entries there are.  `is_again`: of records before `begin` some
+    were met, and its topic was deleted and made again in between.
 
     `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
     `doubted_in` the state that it was met in.
@@ -142,6 +143,7 @@ class QueueTrack:
     message_count: int = 0
     has_hole: bool = False
     rewriting: bool = False
+    is_again: bool = False
     state: State = State.EMPTY
     again: int | None = None
     held: Run | None = None
@@ -218,6 +220,7 @@ class QueueTrack:
         elif step is Step.JUMP:
             found.append(Contradiction(run.offset, self.key, run.says, expected, is_lie=False))
         if step in (Step.BEGIN, Step.JUMP, Step.DISOWN):
+            self.is_again |= step is Step.BEGIN and self.next is not None
             self._begin_with(run, facts)
         return found
 

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.log_coverage import is_deleted_topic, oldest_message, queue_rows
-from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
@@ -155,7 +154,10 @@ class QueueScan:
         if track.rewriting:
             return 0
         queue = self.store.queues[track.key]
-        missing = np.flatnonzero(_is_missing(self.store.log, queue, says, offsets, sizes))
+        oldest = oldest_message(self.store.log, queue) if offsets[0] < _queue_begin(queue) else -1
+        if offsets[0] < oldest:
+            track.is_again, track.begin = True, oldest
+        missing = np.flatnonzero(_is_missing(queue, (says, offsets, sizes), oldest))
         if not len(missing):
             return len(says)
         first = int(missing[0])
@@ -166,10 +168,7 @@ class QueueScan:
     def _begins_at(self, key: QueueKey, offset: int) -> bool:
         """Whether the files of a queue begin with a record there: it was the first one before a crash, too."""
         queue = self.store.queues.get(key)
-        if queue is None or queue.first or queue.end <= queue.first:
-            return False
-        entry = queue.read(0, 1)
-        return bool(is_valid(entry)[0] and not is_pre_blank(entry)[0] and entry["physical_offset"][0] == offset)
+        return queue is not None and queue.end > queue.first and _queue_begin(queue) == offset
 
     def _may_lack_older(self, track: QueueTrack, run: Run) -> bool:
         """Whether records that come before the first one met of a queue may stand where the scan did not look."""
@@ -185,12 +184,14 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _is_missing(log: LogSpace, queue: QueueView, says: Ints, offsets: Ints, sizes: Ints) -> Mask:
-    """Which records of a queue its entries neither point at nor explain: bool[n].
+def _is_missing(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -> Mask:
+    """Which records of a queue (what they say, their offsets and sizes) its entries neither point at nor explain:
+    bool[n].
 
-    Explained are records older than the queue (its topic was deleted and made again), and a queue offset that another,
-    earlier record has, in its place among its neighbours.
+    Explained are records older than the queue, which begins at `oldest` (its topic was deleted and made again), and a
+    queue offset that another, earlier record has, in its place among its neighbours.
     """
+    says, offsets, sizes = records
     entries = _entries_at(queue, says)
     places = entries["physical_offset"].astype(np.int64)
     missing: Mask = (places != offsets) | (entries["size"] != sizes)
@@ -198,13 +199,19 @@ def _is_missing(log: LogSpace, queue: QueueView, says: Ints, offsets: Ints, size
         return missing
     rows = np.flatnonzero(missing)
     blank = ~is_valid(entries[rows]) | is_pre_blank(entries[rows])
-    older = offsets[rows] < oldest_message(log, queue)
+    older = offsets[rows] < oldest
     neighbours = [_entries_at(queue, says[rows] + step)["physical_offset"].astype(np.int64) for step in (-1, 1)]
     last = says[rows] + 1 >= queue.end
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))
     second = ~blank & (places[rows] < offsets[rows]) & rising
     missing[rows[older | second]] = False
     return missing
+
+
+def _queue_begin(queue: QueueView) -> int:
+    """The place that a queue's first entry says, if that is queue offset 0; else -1."""
+    entry = queue.read(0, 1)
+    return -1 if queue.first or not len(entry) or is_pre_blank(entry)[0] else int(entry["physical_offset"][0])
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

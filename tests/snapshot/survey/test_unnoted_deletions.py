@@ -187,6 +187,41 @@ def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, se
                 assert bodies(root, [topic], mode) == sorted(wanted)
 
 
+@pytest.mark.parametrize("state", ["closed", "killed"])
+@pytest.mark.parametrize("seed", range(40))
+def test_opening_such_a_store_for_writing_changes_no_row(tmp_path: Path, seed: int, state: str) -> None:
+    """Queues that got nothing since are as gone as those that did; and what is put then comes after the new ones.
+
+    Of a queue that was begun twice and has no files nobody can tell which messages were its last: that is Corrupt.
+    """
+    chance = random.Random(seed)
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    queues = chance.randint(1, 4)
+    wanted = put(store, "o", "other", 3)
+    for turn in range(chance.randint(1, 3) if queues == 1 else 1):
+        put(store, "t", f"old {turn}", chance.randint(queues, 9), queues)
+        store.flush()
+        store.delete_topic("t")
+    used = chance.randrange(queues)
+    for number in range(chance.randint(1, 4)):
+        wanted.append(b"new %d" % number)
+        assert store.put(Message("t", wanted[-1], queue_id=used)).is_stored
+    wanted += put(store, "o", "more", chance.randint(0, 2))
+    with left(store, root, state):
+        assert bodies(root, None, "auto") == sorted(wanted)
+        if state == "killed":
+            (root / "abort").touch()
+        with open_store(root, CONFIG, workers=False) as again:
+            wanted.append(b"last")
+            assert again.put(Message("t", b"last", queue_id=used)).is_stored
+        for mode in MODES:
+            assert bodies(root, None, mode) == sorted(wanted)
+        (root / "config" / "deletedTopics.json").unlink(missing_ok=True)
+        for mode in MODES:
+            assert bodies(root, None, mode) == sorted(wanted)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_queues_of_before_may_stand_beside_new_ones(tmp_path: Path, mode: str) -> None:
     """As a broker leaves them that dispatched deleted messages again after a crash: what its queues have is there."""
