@@ -16,6 +16,7 @@ from spark_source.stream_limits import TriggerLimits, Waiting, shared_bytes, sha
 Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
 _GONE = "the queue is gone: its topic was deleted, or its store made again or taken away"
+_BEGUN_AGAIN = "the queue began again at 0: its topic was deleted and made again"
 ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
 
 
@@ -182,6 +183,13 @@ def _refuse_lost(place: Place, queue: QueueExtent, lost: Sequence[LostRange]) ->
         first = lost[0]
         held = (queue.min_offset, queue.max_offset)
         raise DataLost(_name(place), (first.low, first.high), held, first.path, f"{first.reason}; {ADVICE}")
+
+
+def refuse_begun_again(queues: Queues, begun: Offsets) -> None:
+    """Raises DataLost for the first of the queues that began again at 0, with where the stream stood in it."""
+    for place, offset in sorted(begun.items()):
+        held = (queues[place][1].min_offset, queues[place][1].max_offset) if place in queues else None
+        raise DataLost(_name(place), (0, offset), held, f"broker {place[0]}", f"{_BEGUN_AGAIN}; {ADVICE}")
 
 
 def _gone(place: Place, low: int, high: int) -> DataLost:

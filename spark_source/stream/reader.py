@@ -23,7 +23,14 @@ from spark_source.options.reads import StreamRead
 from spark_source.options.values import directories_of
 from spark_source.partitions import StorePartition
 from spark_source.schema import BatchShape
-from spark_source.stream.batches import NextBatch, Queues, Skipped, ranges_to_read, refuse_other_brokers
+from spark_source.stream.batches import (
+    NextBatch,
+    Queues,
+    Skipped,
+    ranges_to_read,
+    refuse_begun_again,
+    refuse_other_brokers,
+)
 from spark_source.stream.offsets import (
     FROM,
     INITIAL,
@@ -94,6 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._taken_s: float | None = None
         self._skipped = Skipped()
         self._searches = Searches()
+        self._begun_again: Offsets = {}
         self._told: set[tuple[str, str]] = set()
         self._compared: tuple[Snapshot, dict[str, Any]] | None = None
         self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
@@ -270,11 +278,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[NextBatch, TurnedBack]:
         """The next batch, and what is known before it of queues that end before the stream's place."""
         if self._fails:
+            self._refuse_begun_again(snapshot, self._covered(before))
             return self._next_batch(snapshot, before, is_limited), known
         queues, standing = self._queues(snapshot), self._covered(before)
         seen = known.seen(queues, {store.broker_name for store in snapshot.stores}, standing, looked_ms)
         turned = seen.begins(queues, standing, self._searches)
         return self._next_batch(snapshot, before, is_limited, turned), seen
+
+    def _refuse_begun_again(self, snapshot: Snapshot, before: Offsets) -> None:
+        """Raises DataLost where a queue that was read began again at 0: the stream would go on in the middle of the new
+        messages."""
+        again = self._ends.begun_again
+        new = {place for place, count in again.items() if count > self._begun_again.get(place, 0)}
+        refuse_begun_again(self._queues(snapshot), {place: before[place] for place in new if before.get(place)})
+        self._begun_again = again
 
     def _next_batch(
         self, snapshot: Snapshot, before: Offsets, is_limited: bool, turned: Offsets | None = None

@@ -151,6 +151,15 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
     return [said]
 
 
+def end_reason(end: LogEnd) -> str:
+    """Why the log ends there, in words."""
+    if end.resume is None:
+        return end.reason
+    if end.is_tear:
+        return f"{end.reason}; torn by a power cut, after what was known to be on the disk"
+    return f"{end.reason}; the log is damaged in the middle"
+
+
 def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
     """The warning about a log that ends at bytes that are no sound record; `zeroed` is the range of them that goes."""
     file = log.file_at(end.offset)

@@ -35,6 +35,7 @@ from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
     cut_warnings,
     delay_warnings,
+    end_reason,
     end_warnings,
     files_behind,
     known_queues,
@@ -189,19 +190,13 @@ class _Planner:
                 continue
             lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
             lies += [found for found in scan.queues.contradictions if found.is_lie]
-            if not lies and (again := self._with_topics_made_again(scan)) is not self._store:
-                self._store = again
-                continue
             if not lies:
-                return scan
+                before, self._store = self._store, with_topics_made_again(self._store, scan.queues.begun_again)
+                if self._store is before:
+                    return scan
+                continue
             first = min(lies, key=lambda found: found.offset)
             rules = replace(rules, stop=first.offset, stop_reason=first.reason)
-
-    def _with_topics_made_again(self, scan: _Scan) -> StoreView:
-        doubted = {found.key for found in scan.queues.contradictions}
-        tracks = scan.queues.tracks.items()
-        begun = {key: track.begin for key, track in tracks if track.is_again and key not in doubted}
-        return with_topics_made_again(self._store, begun) if begun else self._store
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
         begins_with_log = start[0] <= self._log.start
@@ -325,7 +320,7 @@ class _Planner:
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
-        zeroed, reason = nonzero_behind(self._log, end), _end_reason(scan.end)
+        zeroed, reason = nonzero_behind(self._log, end), end_reason(scan.end)
         at_end = end_warnings(self._log, scan.end, reason, zeroed)
         # After a crash a broken record at the end, which is told, explains the entries that go.
         at_end += cut_warnings(queues, end, is_clean=self._clean) if self._clean or not at_end else []
@@ -387,14 +382,6 @@ class _Planner:
         if self._config.index_enabled and self._choice.needed_from is not None:
             starts.append(max(self._choice.needed_from, scan.start[0]))
         return [start for start in starts if start < scan.end.offset]
-
-
-def _end_reason(end: LogEnd) -> str:
-    if end.resume is None:
-        return end.reason
-    if end.is_tear:
-        return f"{end.reason}; torn by a power cut, after what was known to be on the disk"
-    return f"{end.reason}; the log is damaged in the middle"
 
 
 def _all_queues(store: StoreView) -> list[QueueView]:

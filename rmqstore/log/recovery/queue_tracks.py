@@ -48,6 +48,13 @@ class QueueScan:
     def _facts(self) -> ScanFacts:
         return ScanFacts(self.compare, self.begins_with_log, self.begins_with_log and self.store.log.start == 0)
 
+    @property
+    def begun_again(self) -> dict[QueueKey, int]:
+        """The queues that begin again after records of theirs, with the place of the log; whole after `finish`."""
+        doubted = {found.key for found in self.contradictions}
+        tracks = self.tracks.items()
+        return {key: track.begin for key, track in tracks if track.is_again and key not in doubted}
+
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
         for part in in_log_order(batch) if self.store.kinds.multi_dispatch else (batch,):

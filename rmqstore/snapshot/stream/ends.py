@@ -8,42 +8,35 @@ What is not whole at the end of the log of a live store is "not yet": it is neit
 at again.  Damage with dispatched messages after it is damage, as for a batch read.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from time import monotonic
 
-import numpy as np
-
 from rmqstore.directory.listing import file_with
-from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
-from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost, NotAStore, StoreChanging
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message
 from rmqstore.formats.names import ABORT_FILE, BATCH_ROOM, LOCK_FILE, PLAIN_ROOM, QueueKey, is_light_queue
-from rmqstore.formats.record_chain import lacks_end
-from rmqstore.records.queue_runs import QueueRun, runs_by_queue
-from rmqstore.records.soundness import Reason
-from rmqstore.records.stretch import Stretch
+from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.reader import Snapshot, open_snapshot
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stores_in import StoresIn, is_begun, none_left
 from rmqstore.snapshot.stream.arrivals import Arrivals
+from rmqstore.snapshot.stream.growth import Growth, read_on
 from rmqstore.snapshot.survey import extents
-from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import only_grew
 from rmqstore.snapshot.survey.missing_log import require_log
 from rmqstore.snapshot.survey.survey import survey
 
 # Surveys of a live store in a row that see something unsound which is gone at the next.
 _SETTLING_LOOKS = 3
-# A store that grew by more is surveyed: queue entries tell faster than records what there is.
-_GROWTH_BYTES_MAX = 16 * 1024 * 1024
 # How far the undispatched part may reach back before a survey looks what has been dispatched meanwhile.
 _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
 # After so many seconds without growth a survey looks whether something follows what is taken for the end.
@@ -113,6 +106,12 @@ class StreamEnds:
             watch.forget()
 
     @property
+    def begun_again(self) -> dict[Place, int]:
+        """How often queues (broker, topic, queue id) that had messages were seen to begin again at 0 since the first
+        look: their topic was deleted and made again."""
+        return {(watch.broker_name, *key): count for watch in self._watches for key, count in watch.begun_again.items()}
+
+    @property
     def unsettled(self) -> dict[str, int]:
         """By broker, where in its log something stands that is not whole yet and has more after it."""
         return {watch.broker_name: watch.torn_at for watch in self._watches if watch.torn_at is not None}
@@ -152,6 +151,7 @@ class _Watch:
         self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros after it
         self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
         self.torn_at: int | None = None
+        self.begun_again = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
 
     def look(self) -> StoreExtent:
@@ -191,7 +191,8 @@ class _Watch:
             found = _settled_part(found, self.torn_at)
             self._read_from = found.walk_from
             with suppress(*_VANISHED):
-                found = _read_on(found, found.log_files, found.walk_from, is_partial=True) or found
+                growth = Growth(found, found.walk_from, is_partial=True)
+                found = read_on(growth, found.log_files, is_partial=True) or found
             found = _not_below(found, before) if is_same_log else found
         self._state = state
         self._known_s = monotonic()
@@ -209,11 +210,13 @@ class _Watch:
         if is_idle and monotonic() - self._known_s > _SURVEY_AGE_S:
             return False
         if not is_idle:
+            growth = Growth(store, self._read_from)
             try:
-                grown = _read_on(store, state.log_files, self._read_from)
+                grown = read_on(growth, state.log_files)
             except _VANISHED:
                 return False
             if grown is None:
+                self.begun_again.update(growth.begun_again)
                 return False
             self._store, self._trace, self.torn_at = grown, _trace(grown), None
             self._read_from = grown.log_end
@@ -263,91 +266,6 @@ def _light_queues_grew(store: StoreExtent) -> bool:
         for key, queue in store.queues.items()
         if is_light_queue(key[0])
     )
-
-
-def _read_on(
-    store: StoreExtent, files: tuple[StoredFile, ...], start: int, *, is_partial: bool = False
-) -> StoreExtent | None:
-    """The store with what is whole at or after `start`, where a record begins and before which each is counted.
-
-    Where only a survey can tell what there is: None, or, if it may be `is_partial`, what was found before.  Raises
-    DataLost.
-    """
-    growth = _Growth(store, start, is_partial=is_partial)
-    with LogView(store.disk, files, 0, files[-1].end if files else 0, store.deleted_before) as view:
-        for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
-            if isinstance(item, Break):
-                is_end = item.resume is None
-            elif growth.take(item):
-                continue
-            else:
-                is_end = False
-            if not is_end and not is_partial:
-                return None
-            break
-    return growth.result(files)
-
-
-class _Growth:
-    """Queues that grow by the records of stretches of the log, as long as each record follows the one before it."""
-
-    def __init__(self, store: StoreExtent, start: int, *, is_partial: bool) -> None:
-        self._store = store
-        self._is_partial = is_partial
-        self._queues: dict[QueueKey, QueueExtent] = {}
-        self._start = self._end = start
-        self._is_torn = False
-
-    def take(self, stretch: Stretch) -> bool:
-        """Counts the sound records up to the first that is not; False, and none counted, if that is not enough to know
-        what there is.
-        """
-        if self._is_torn:
-            return False  # something follows what is not whole
-        reasons = stretch.reasons.copy()
-        if lacks_end(stretch.located):
-            reasons[-1] = Reason.NOT_WHOLE
-        bad = np.flatnonzero(reasons != Reason.SOUND)
-        if len(bad):
-            self._is_torn = True
-            if (reasons[bad[0] :] == Reason.SOUND).any() and not self._is_partial:
-                return False
-            good = np.arange(len(reasons)) < bad[0]
-            stretch = replace(stretch, reasons=reasons).take(good)
-        if not len(stretch.offsets):
-            return True
-        end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
-        grown = [self._grown(run, stretch) for run in runs_by_queue(stretch)]
-        known = [queue for queue in grown if queue is not None]
-        if end - self._start > _GROWTH_BYTES_MAX or len(known) < len(grown):
-            return False
-        self._queues |= {queue.key: queue for queue in known}
-        self._end = end
-        return True
-
-    def _grown(self, run: QueueRun, stretch: Stretch) -> QueueExtent | None:
-        """The queue of a run with its records; None if they do not follow what is known of it."""
-        queue = self._queues.get(run.key) or self._store.queues.get(run.key)
-        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_light_queue(run.key[0]):
-            return None
-        fresh = run.queue_offsets >= queue.max_offset
-        offsets = run.queue_offsets[fresh]
-        end = queue.max_offset + len(offsets)
-        if not np.array_equal(offsets, np.arange(queue.max_offset, end)):
-            return None
-        if not len(offsets):
-            return queue
-        low, high = queue.gap or (queue.max_offset, queue.max_offset)
-        size = queue.gap_bytes + int(stretch.located.total_size[run.rows[fresh]].sum())
-        return replace(queue, max_offset=end, gap=(low, max(high, end)), gap_bytes=size)
-
-    def result(self, files: tuple[StoredFile, ...]) -> StoreExtent:
-        """The grown store, the same object if it did not grow."""
-        end = max(self._end, self._store.log_end)
-        if end == self._store.log_end and not self._queues and len(files) == len(self._store.log_files):
-            return self._store
-        queues = {**self._store.queues, **self._queues}
-        return replace(self._store, log_files=files, log_end=end, queues=queues, tail=None)
 
 
 def _known_end(store: StoreExtent) -> int:
