@@ -96,8 +96,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "a damaged record proves that its topic was deleted",
         _UNNOTED,
-        "    return dict(older[place] for place in older.keys() - entries.pointing_at(older))\n",
-        "    return dict(older.values())\n",
+        "    proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))\n",
+        "    proven = dict(older.values())\n",
         f"{_T_UNNOTED}::test_a_record_that_names_another_topic_is_no_proof_of_a_deletion",
         finding="is lost",
     ),

@@ -50,13 +50,15 @@ class Census:
     """Undispatched messages by queue, and records whose queue offset cannot be true (offset in the log, why).
 
     `held` is the queue offset after the last record that its queue's entry points at, by queue; `first_found` the first
-    record without an entry, whether what it says can be true or not.
+    record without an entry, whether what it says can be true or not; `begun_again` where queues that have no entries
+    begin with 0 and 1 after older records of theirs.
     """
 
     gaps: dict[QueueKey, Gap] = field(default_factory=dict)
     held: dict[QueueKey, int] = field(default_factory=dict)
     first_found: dict[QueueKey, FirstFound] = field(default_factory=dict)
     misplaced: list[tuple[int, str]] = field(default_factory=list)
+    begun_again: dict[QueueKey, int] = field(default_factory=dict)
 
     def add(
         self, stretch: Stretch, queues: Mapping[QueueKey, QueueFiles], ends: Mapping[QueueKey, int], gap_ok: bool
@@ -100,6 +102,8 @@ class Census:
         places = stretch.offsets[run.rows[rows]]
         self.first_found.setdefault(run.key, FirstFound(int(low[0]), int(places[0])))
         gap = self.gaps.get(run.key)
+        if not end:
+            self._note_beginnings(run.key, low, places, is_first=gap is None)
         ceiling = 2**63 - 1 if gap_ok else end or 0
         if gap is None and end is None:
             ceiling = max(ceiling, int(low[0]))  # a queue whose older messages are gone begins anywhere
@@ -122,6 +126,12 @@ class Census:
         gap.last_offset = int(places[good][-1])
         gap.message_count += int(run.counts[rows[good]].sum())
         gap.byte_count += int(sizes.sum())
+
+    def _note_beginnings(self, key: QueueKey, low: Ints, places: Ints, *, is_first: bool) -> None:
+        """A single record that says 0 may be damaged; two in a row are a queue whose topic was made again."""
+        begins = np.flatnonzero((low[:-1] == 0) & (low[1:] == 1))
+        if len(begins) and (begins[-1] or not is_first):
+            self.begun_again[key] = int(places[begins[-1]])
 
 
 def _is_batch_queue(queue: QueueFiles | None) -> bool:

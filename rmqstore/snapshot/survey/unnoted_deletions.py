@@ -20,14 +20,16 @@ from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
 def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> dict[QueueKey, int]:
-    """The queues of which a record without an entry stands in front of their very first message, with that one's place.
-    Raises DataLost.
+    """The queues of which a record without an entry stands in front of their very first message, with that one's place;
+    and those without entries that begin again in the log.  Raises DataLost.
 
     A record that another queue's entry points at is damaged, and proves nothing.
     """
     begins = {key: _first_message(entries, key, first.place, view) for key, first in census.first_found.items()}
     older = {census.first_found[key].place: (key, begin) for key, begin in begins.items() if begin >= 0}
-    return dict(older[place] for place in older.keys() - entries.pointing_at(older))
+    proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))
+    topics = {topic for topic, _ in proven}  # of these it is known where they begin, in all their queues
+    return proven | {key: place for key, place in census.begun_again.items() if key[0] not in topics}
 
 
 def topics_made_again(begun: Mapping[QueueKey, int]) -> dict[str, DeletedTopic]:

@@ -238,3 +238,26 @@ def test_queues_of_before_may_stand_beside_new_ones(tmp_path: Path, mode: str) -
         shutil.copytree(tmp_path / "0", root / "consumequeue" / "t" / "0", dirs_exist_ok=True)
         for policy in ("fail", "skip"):
             assert bodies(root, ["t"], mode, on_corrupt_record=policy) == sorted([b"new 0", b"new 1", *old[::2]])
+
+
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_topic_that_was_deleted_twice_before_a_crash_keeps_nobody_from_the_others(
+    tmp_path: Path, queues: int, count: int
+) -> None:
+    """What it had last shows, as an opening for writing brings it back."""
+    root = tmp_path / "s"
+    store = open_store(root, CONFIG, workers=False)
+    for turn in range(3):
+        last = put(store, "t", f"turn {turn}", count * queues, queues)
+        store.flush()
+        assert store.delete_topic("t")
+    others = put(store, "o", "other", 2)
+    with left(store, root, "killed"):
+        (root / "abort").touch()
+        for mode in MODES:
+            assert bodies(root, ["o"], mode) == sorted(others)
+            assert bodies(root, None, mode) == sorted(others + last)
+        open_store(root, CONFIG, workers=False).close()
+        for mode in MODES:
+            assert bodies(root, None, mode) == sorted(others + last)
