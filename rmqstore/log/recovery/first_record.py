@@ -33,7 +33,8 @@ def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
         return False
     head = log.read(first.start, SECTOR_SIZE)
     if not any(head):
-        return is_zero(log.opened(first), max(first.size - SECTOR_SIZE, 0), first.size)
+        # No record reaches into the last bytes, which are a blank's.
+        return is_zero(log.opened(first), max(first.size - message.BLANK.size, 0), first.size)
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)

@@ -519,6 +519,21 @@ def test_a_first_record_that_a_power_cut_tore_is_cut(tear: str) -> None:
     assert not any(disk.image()[join(ROOT, "commitlog", format_start(0))])
 
 
+@pytest.mark.parametrize("lost", [512, 1024, 3072])
+def test_a_first_record_that_reaches_into_the_last_sector_of_its_file_is_cut(lost: int) -> None:
+    store = SmallStore(file_size=4096)
+    store.add("T", 0, body=b"b" * 3500)
+    disk = killed(lay(store))
+    path = join(ROOT, "commitlog", format_start(0))
+    data = disk.image()[path]
+    assert any(data[-512:])
+    disk.put_file(path, bytes(lost) + data[lost:])
+    for name in list(disk.image()):
+        if "consumequeue" in name:
+            disk.remove(name)
+    assert "the first record was torn by a power cut" in plan(disk).end_reason
+
+
 NOT_TORN = {
     "a flipped bit": lambda data: data[:600] + bytes([data[600] ^ 1]) + data[601:],
     "text": lambda data: (b"user data\n" * 1000)[: len(data)],

@@ -71,7 +71,7 @@ def test_nothing_stands_in_the_way_of_a_master_that_says_nothing(
 
 
 def test_a_master_that_wants_tls_is_told(tmp_path: Path) -> None:
-    config = StoreConfig(ha=HaConfig(listen="127.0.0.1:0", tls=files("master")))
+    config = StoreConfig(preallocate=False, ha=HaConfig(listen="127.0.0.1:0", tls=files("master")))
     with rmqstore.open_store(tmp_path / "m", config) as store:
         assert store.ha_address is not None
         (seen,) = found(tmp_path / "r", store.ha_address, present=None)

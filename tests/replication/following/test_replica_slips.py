@@ -102,7 +102,7 @@ def test_a_long_time_without_network_costs_nothing_and_is_gone_on_from(tmp_path:
         replica.run(lambda state: state.phase == "waiting")
         before = len(os.listdir("/proc/self/fd"))
         replica.run(tried_often)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
         with opened(tmp_path / "m", master.address) as store:
             end = put(store, 100)
             replica.run(has(end))
