@@ -78,6 +78,22 @@ PLANTS: tuple[Plant, ...] = (
         finding="Corrupt",
     ),
     plant(
+        "a reader hides new messages that lost their entries in a crash",
+        "rmqstore/snapshot/survey/survey.py",
+        "        if not store.was_killed:\n            unnoted =",
+        "        if True:\n            unnoted =",
+        f"{_T_UNNOTED}::test_after_a_crash_new_messages_without_entries_are_no_deleted_ones",
+        finding="lost entry",
+    ),
+    plant(
+        "recovery: a queue that begins again in the log takes the other queues' messages",
+        "rmqstore/log/recovery/queue_states.py",
+        "            self._begin_with(run, facts)\n",
+        "            self.made_again_at = None if self.next is None else run.offset\n            self._begin_with(run, facts)\n",
+        f"{_T_UNNOTED}::test_queues_that_are_built_again_from_the_log_alone_lack_no_new_message",
+        finding="in a new queue|changed",
+    ),
+    plant(
         "a reader hides messages whose queue files are lost",
         _UNNOTED,
         "    return {topic: DeletedTopic(known_end) for topic in gone if known and topic not in known}\n",

@@ -127,8 +127,8 @@ class QueueTrack:
     The entries of its files below queue offset `kept` stay (None: the files are of no use); `next` is the queue offset
     after the records seen.  Records before `begin` of the log are not for it: they belong to an older queue of its
     name, or cannot be reached.  `restart` is the queue offset at which it begins again where no entry is kept.
-    `rewriting`: what comes is to be written, whatever entries there are.  `is_again`: of records before `begin` some
-    were met, and its topic was deleted and made again in between.
+    `rewriting`: what comes is to be written, whatever entries there are.  `made_again_at`: records of it were met in
+    front of this place, where the first message stands that its files have: its topic was deleted and made again.
 
     `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
     `doubted_in` the state that it was met in.
@@ -143,7 +143,7 @@ class QueueTrack:
     message_count: int = 0
     has_hole: bool = False
     rewriting: bool = False
-    is_again: bool = False
+    made_again_at: int | None = None
     state: State = State.EMPTY
     again: int | None = None
     held: Run | None = None
@@ -181,12 +181,12 @@ class QueueTrack:
         if self.state is not State.DOUBTFUL:
             return []
         assert self.held is not None
-        if self.held.says == 0:  # the queue of a topic made again just before a crash looks like that
-            return [self._doubt(), *self._believe(facts)]
         if not self.message_count and not facts.begins_with_log:
             self.has_hole = True  # its older records will tell
             self.held, self.state = None, self.doubted_in
             return []
+        if self.held.says == 0:  # the queue of a topic made again just before a crash looks like that
+            return [self._doubt(), *self._believe(facts)]
         return [self._lie()]
 
     def _meaning(self, run: Run, facts: ScanFacts, *, is_backed: bool = False) -> Says:
@@ -220,7 +220,6 @@ class QueueTrack:
         elif step is Step.JUMP:
             found.append(Contradiction(run.offset, self.key, run.says, expected, is_lie=False))
         if step in (Step.BEGIN, Step.JUMP, Step.DISOWN):
-            self.is_again |= step is Step.BEGIN and self.next is not None
             self._begin_with(run, facts)
         return found
 

@@ -50,10 +50,11 @@ class QueueScan:
 
     @property
     def begun_again(self) -> dict[QueueKey, int]:
-        """The queues that begin again after records of theirs, with the place of the log; whole after `finish`."""
-        doubted = {found.key for found in self.contradictions}
+        """The queues whose first message, by their files and its record, stands behind older records of theirs, with
+        its place in the log.
+        """
         tracks = self.tracks.items()
-        return {key: track.begin for key, track in tracks if track.is_again and key not in doubted}
+        return {key: track.made_again_at for key, track in tracks if track.made_again_at is not None}
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
@@ -163,7 +164,7 @@ class QueueScan:
         queue = self.store.queues[track.key]
         oldest = oldest_message(self.store.log, queue) if offsets[0] < _queue_begin(queue) else -1
         if offsets[0] < oldest:
-            track.is_again, track.begin = True, oldest
+            track.made_again_at = track.begin = oldest
         missing = np.flatnonzero(_is_missing(queue, (says, offsets, sizes), oldest))
         if not len(missing):
             return len(says)

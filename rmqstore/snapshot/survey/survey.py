@@ -24,7 +24,7 @@ from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 from rmqstore.snapshot.survey.topic_search import queues_of_topics, search_topics
 from rmqstore.snapshot.survey.torn_end import LastWords
-from rmqstore.snapshot.survey.unnoted_deletions import queues_begun_again, topics_gone, topics_made_again
+from rmqstore.snapshot.survey.unnoted_deletions import noted_with, queues_begun_again, topics_gone
 
 # After a clean stop only the CRCs of the newest part are checked on reading; RocketMQ checks its three newest files.
 _CHECKED_SIZE = 16 * 1024 * 1024
@@ -145,11 +145,11 @@ def _look_at(
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
-        unnoted = topics_made_again(again)
+        unnoted: DeletedTopics = {}
         if not store.was_killed:
-            unnoted |= topics_gone(store.disk, root, found.census, searched.known_end)
-        if not again.keys() <= begun.keys() or not unnoted.keys() <= noted.keys():
-            return _look_at(store, listed, mapped, {**unnoted, **noted}, {**again, **begun})
+            unnoted = again.topics | topics_gone(store.disk, root, found.census, searched.known_end)
+        if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
+            return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     return replace(
         store,

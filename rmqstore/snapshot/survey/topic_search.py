@@ -137,7 +137,7 @@ def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int
         return None
     if any(low > entries.ends.get(key, 0) for key, (low, _) in census.first_found.items()):
         return None  # of these something is missing
-    if queues_begun_again(census, entries, view):
+    if queues_begun_again(census, entries, view).queues:
         return None
     walk_from = min((gap.first_offset for gap in census.gaps.values()), default=log_end)
     return Found(walk_from, known_end, WalkEnd(log_end, newest_ms, None, None, (), census)), last

@@ -4,7 +4,8 @@ The log still has the deleted messages, until they expire.  A survey that walks 
 entry.  Entries are written in the order of the log: what has none in front of one was deleted, or the entry is lost.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from typing import NamedTuple
 
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.log_files import LogView
@@ -13,33 +14,51 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE, holds_message, queues_
 from rmqstore.errors import TooLarge
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats import broker_json
-from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
-def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> dict[QueueKey, int]:
-    """The queues of which a record without an entry stands in front of their very first message, with that one's place;
-    and those without entries that begin again in the log.  Raises DataLost.
+class RemadeQueues(NamedTuple):
+    """Queues that begin again at a place of the log.
+
+    `by_files`: a record without an entry stands in front of their very first message, by their files and its record.
+    `by_log`: they have no entries, and records of theirs say 0 and 1 after older ones.
+    """
+
+    by_files: dict[QueueKey, int]
+    by_log: dict[QueueKey, int]
+
+    @property
+    def queues(self) -> dict[QueueKey, int]:
+        """All of them; where both know a place, that of the files."""
+        return self.by_log | self.by_files
+
+    @property
+    def topics(self) -> dict[str, DeletedTopic]:
+        """The topics of those whose files tell: of their other queues, too, what stands in front of that and has no
+        entry was deleted, as all of a topic go at once.
+
+        Not for a store that was killed: there messages have lost their entries, the topic's new ones as well.  Nor does
+        the log alone tell: in front of the place there a new topic's other queues may have messages.
+        """
+        found: dict[str, DeletedTopic] = {}
+        for (topic, _), begin in self.by_files.items():
+            known = found.get(topic)
+            found[topic] = DeletedTopic(begin if known is None else min(known.log_end, begin))
+        return found
+
+
+def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> RemadeQueues:
+    """The queues that begin again, as census and entries have it.  Raises DataLost.
 
     A record that another queue's entry points at is damaged, and proves nothing.
     """
     begins = {key: _first_message(entries, key, first.place, view) for key, first in census.first_found.items()}
     older = {census.first_found[key].place: (key, begin) for key, begin in begins.items() if begin >= 0}
     proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))
-    topics = {topic for topic, _ in proven}  # of these it is known where they begin, in all their queues
-    return proven | {key: place for key, place in census.begun_again.items() if key[0] not in topics}
-
-
-def topics_made_again(begun: Mapping[QueueKey, int]) -> dict[str, DeletedTopic]:
-    """The topics of the queues that begin again: of their other queues, too, what stands in front of that was deleted,
-    as all of a topic go at once."""
-    found: dict[str, DeletedTopic] = {}
-    for (topic, _), begin in begun.items():
-        known = found.get(topic)
-        found[topic] = DeletedTopic(begin if known is None else min(known.log_end, begin))
-    return found
+    return RemadeQueues(proven, dict(census.begun_again))
 
 
 def topics_gone(disk: ReadableDisk, root: str, census: Census, known_end: int) -> dict[str, DeletedTopic]:
@@ -54,6 +73,16 @@ def topics_gone(disk: ReadableDisk, root: str, census: Census, known_end: int) -
     gone = {topic for topic in passed if not any(queues_of(disk, root, topic, kind) for kind in (SIMPLE, BATCH))}
     known = _known_topics(disk, root) if gone else None
     return {topic: DeletedTopic(known_end) for topic in gone if known and topic not in known}
+
+
+def noted_with(unnoted: DeletedTopics, noted: DeletedTopics) -> DeletedTopics:
+    """All of them.  A broker may have deleted a topic once more after this engine did; not where that still goes on."""
+    later = {
+        topic: one
+        for topic, one in unnoted.items()
+        if topic not in noted or (not noted[topic].is_pending and one.log_end > noted[topic].log_end)
+    }
+    return {**noted, **later}
 
 
 def _known_topics(disk: ReadableDisk, root: str) -> Collection[str] | None:

@@ -5,6 +5,7 @@ The ways in which RocketMQ's stores came to harm are in tests/regressions, by th
 
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
 from rmqstore.files.filesystem import join
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from rmqstore.formats.deleted_topics import DeletedTopic
 from rmqstore.formats.index import HEADER
 from rmqstore.formats.message import BLANK, HEAD, MAGIC_BLANK
 from rmqstore.formats.names import format_start
@@ -576,6 +578,17 @@ def test_a_torn_only_record_is_damage_where_messages_were_on_the_disk(tear: str)
             plan(disk)
 
 
+def notes_once(disk: MemoryDisk, begin: int) -> None:
+    """After a crash nothing is known of the topic's other queues; the next opening notes the deletion, and only it."""
+    mark_closed(disk, ROOT)
+    found = plan(disk)
+    assert found.deleted_topics == (("T", DeletedTopic(begin)),)
+    assert replace(found, notes_deleted=False).changes_nothing
+    recover(disk)
+    mark_closed(disk, ROOT)
+    assert plan(disk).changes_nothing
+
+
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_topic_that_was_deleted_and_made_again(abort: bool) -> None:
     """Old messages of the same queue stand in the log; they do not come into the new queue."""
@@ -588,8 +601,7 @@ def test_a_topic_that_was_deleted_and_made_again(abort: bool) -> None:
     disk = killed(lay(store))
     found = recover(disk)
     assert found.entries("T", 0) == list(enumerate(again))
-    mark_closed(disk, ROOT)
-    assert plan(disk).changes_nothing
+    notes_once(disk, again[0])
     if abort:
         killed(disk)
     assert recover(disk).entries("T", 0) == list(enumerate(again))
@@ -618,8 +630,7 @@ def test_a_single_message_of_a_topic_that_was_made_again_before_a_crash_stays(co
     found = recover(disk)
     assert found.plan.log_end == store.end
     assert found.entries("T", 0) == list(enumerate(again))
-    mark_closed(disk, ROOT)
-    assert plan(disk).changes_nothing
+    notes_once(disk, again[0])
 
 
 @pytest.mark.parametrize("behind", [0, 1, 9])
