@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rmqstore
 
+_TESTS = Path(__file__).parent
 _SHOW = "import sys, rmqstore, spark_source.batch_reader, spark_source.stream.reader; print(*sys.modules)"
 
 
@@ -37,6 +38,18 @@ def test_a_look_at_a_store_and_its_walk_import_no_pandas(tmp_path: Path) -> None
     shown = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split()
     assert shown[:2] == ["1", "1"]
     assert "pandas" not in shown
+
+
+def test_programs_that_no_test_runs_can_be_imported() -> None:
+    """Those behind make targets of their own, which would fall behind unseen."""
+    rooms = [_TESTS / room for room in ("bench", "conformance", "mutation", "soak", "teeth")]
+    modules = [f"tests.{path.parent.name}.{path.stem}" for room in rooms for path in sorted(room.glob("*.py"))]
+    assert "tests.bench.bench_replica_stream" in modules
+    imports = "".join(f"import {module}\n" for module in modules if not module.endswith("__"))
+    done = subprocess.run(
+        [sys.executable, "-c", imports], capture_output=True, text=True, cwd=_TESTS.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_public_name_is_there():

@@ -25,7 +25,7 @@ from rmqstore.snapshot.stream.ends import StreamEnds
 from tests.bench.bench_spark import _session
 from tests.bench.bench_stream import PUT_EVERY_S, PUTS, TRIGGER_MS, WARM_UP_PUTS
 from tests.bench.figures import Figure
-from tests.conformance.broker import BROKER_NAME, BUILD, broker, name_server, until
+from tests.conformance.broker import BROKER_NAME, NEWEST, broker, name_server, until
 
 TOPIC = "Latency"
 FILE_SIZE = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     spark = _session()
     try:
         figures = _of_our_master(spark, scratch / "ours", count, READABLE_PUTS // 10 if is_small else READABLE_PUTS)
-        if (BUILD / "classpath.txt").exists():
+        if NEWEST.is_built:
             figures.append(_of_rocketmq(spark, scratch / "rocketmq", count))
         return figures
     finally:
@@ -87,7 +87,9 @@ def _of_rocketmq(spark: SparkSession, scratch: Path, count: int) -> Figure:
             stores = f'{{"{BROKER_NAME}": "{scratch / "store"}"}}'
             direct = _streamed(spark, {"stores": stores}, scratch / "direct", put, count)
             through = _streamed(spark, {"stores": str(replica.parent)}, scratch / "replica", put, count)
-    return _figure(f"send to RocketMQ 5.3.3, replica, foreachBatch, trigger of {TRIGGER_MS} ms", through, direct)
+    return _figure(
+        f"send to RocketMQ {NEWEST.release}, replica, foreachBatch, trigger of {TRIGGER_MS} ms", through, direct
+    )
 
 
 def _streamed(

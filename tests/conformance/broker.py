@@ -65,8 +65,16 @@ class Rocketmq(NamedTuple):
     @property
     def class_path(self) -> str:
         """That of BrokerClient.java and everything of RocketMQ's."""
-        build = BROKER_PROGRAMS.parent / "target" / f"broker-{self.release}"
-        return f"{build / 'classes'}:{(build / 'classpath.txt').read_text().strip()}"
+        return f"{self._build / 'classes'}:{(self._build / 'classpath.txt').read_text().strip()}"
+
+    @property
+    def is_built(self) -> bool:
+        """Whether `make conformance` has fetched and compiled it."""
+        return (self._build / "classpath.txt").exists()
+
+    @property
+    def _build(self) -> Path:
+        return BROKER_PROGRAMS.parent / "target" / f"broker-{self.release}"
 
 
 # The newest releases of either line whose broker Maven Central has.
