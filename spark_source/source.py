@@ -48,7 +48,7 @@ class RmqStoreDataSource(DataSource):
 
         table = parse_table(self.options)
         if table is not None:
-            require_stores(table.stores)
+            require_stores(table.stores, takes_nodes=table.takes_nodes)
             return spark_table_schema(table.schema)
         read = parse_for_schema(self.options)
         require_stores(read.stores)
@@ -68,7 +68,7 @@ class RmqStoreDataSource(DataSource):
 
         table = parse_table(self.options)
         if table is not None:
-            require_stores(table.stores)
+            require_stores(table.stores, takes_nodes=table.takes_nodes)
             return TableReader(table.with_schema(schema))
         read = parse_options(self.options)
         require_stores(read.stores)

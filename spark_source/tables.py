@@ -7,6 +7,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     DataType,
     IntegerType,
@@ -19,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import Rejected, StoreError, UnknownColumn
-from rmqstore.snapshot import open_snapshot
+from rmqstore.snapshot import ledger_entries, open_snapshot
 from rmqstore.snapshot.columns import near_names
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.tables.tables import SCHEMAS, TableName, table_schema
@@ -39,6 +40,7 @@ PARSERS = {
 }
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
+    pa.binary(): BinaryType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
     pa.bool_(): BooleanType(),
@@ -55,6 +57,11 @@ class TableRead:
     stores: values.Stores
     access: Access
     schema: pa.Schema
+
+    @property
+    def takes_nodes(self) -> bool:
+        """Whether a path may be a DLedger node's directory."""
+        return self.name == "entries"
 
     def with_schema(self, wanted: StructType) -> "TableRead":
         """The same read in the user's own schema, which names some of the columns.
@@ -129,5 +136,8 @@ class TableReader(DataSourceReader):
         """The rows of the table.  Raises StoreError."""
         asked = self._table_read
         with errors_in_one_line():
-            made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
+            if asked.takes_nodes:
+                made = ledger_entries(asked.stores, asked.schema.names, access=asked.access)
+            else:
+                made = open_snapshot(asked.stores, access=asked.access).table(asked.name, asked.schema.names)
         yield from made.cast(asked.schema).to_batches()

@@ -17,7 +17,7 @@ WORDS = {
     (Snapshot.scan, "verify_crc"): ("auto", "always", "never"),
     (Snapshot.select, "missing_time"): ("error", "latest"),
     (Snapshot.offset_at, "boundary"): ("lower", "upper", "nearest"),
-    (Snapshot.table, "name"): ("queues", "topics", "groups", "files", "transactions", "delayed"),
+    (Snapshot.table, "name"): ("queues", "topics", "groups", "files", "transactions", "delayed", "entries"),
     (Store.offset_at, "boundary"): ("lower", "upper"),
     (Store.consumer, "consume_from"): ("earliest", "latest"),
     (rmqstore.open_snapshot, "access"): ("auto", "mmap", "pread"),

@@ -99,6 +99,7 @@ def _document(store: StoreExtent) -> Document:
         "indexFiles": _index_files(store),
         "damage": [_damage(found) for found in store.damage],
         "tail": None if store.tail is None else _damage(store.tail),
+        "dledger": _ledger(store),
         "topics": _topics(store),
         "groups": list(_groups(store)),
     }
@@ -106,6 +107,22 @@ def _document(store: StoreExtent) -> Document:
 
 def _damage(found: Damage) -> Document:
     return {"path": found.path, "position": found.position, "reason": found.reason}
+
+
+def _ledger(store: StoreExtent) -> Document | None:
+    ledger = store.ledger
+    if ledger is None:
+        return None
+    return {
+        "directory": ledger.node.directory,
+        "selfId": ledger.node.self_id,
+        "currTerm": None if ledger.term is None else ledger.term.number,
+        "voteLeader": None if ledger.term is None else ledger.term.voted_for,
+        "committedIndex": ledger.committed_index,
+        "uncommittedFrom": ledger.uncommitted_from if ledger.uncommitted_count else None,
+        "uncommittedEntries": ledger.uncommitted_count,
+        "dividedCommitlogOffset": ledger.divided_at,
+    }
 
 
 def _checkpoint(store: StoreExtent) -> Document | None:
@@ -188,6 +205,8 @@ def _show_store(document: Document) -> None:
         ("index", _index_line(document)),
         ("checkpoint", "none" if document["checkpoint"] is None else _checkpoint_line(document["checkpoint"])),
     ]
+    if document["dledger"] is not None:
+        facts.insert(3, ("DLedger", _ledger_line(document["dledger"])))
     if document["undispatchedFrom"] is not None:
         facts.append(("not in queues", f"some messages from commitlog offset {document['undispatchedFrom']} on"))
     click.echo(printable(document["path"]))
@@ -201,6 +220,16 @@ def _show_store(document: Document) -> None:
         _show_topic(topic)
     _show_groups(document["groups"])
     click.echo("\n`rmqstore cat STORE --topic T` prints messages, `rmqstore verify STORE` checks")
+
+
+def _ledger_line(ledger: Document) -> str:
+    term = "no term" if ledger["currTerm"] is None else f"term {ledger['currTerm']}"
+    said = f"node {ledger['selfId'] or '(no name)'}, {term}, checkpoint at entry {ledger['committedIndex']}"
+    if ledger["dividedCommitlogOffset"]:
+        said += f", from {ledger['dividedCommitlogOffset']} on"
+    if ledger["uncommittedEntries"]:
+        said += f"; uncommitted, left out: {ledger['uncommittedEntries']:,} from index {ledger['uncommittedFrom']} on"
+    return said
 
 
 def _state(document: Document) -> str:

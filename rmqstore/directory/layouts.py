@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from rmqstore.directory.ledger.nodes import DATA_ROOM, NODE_PREFIX, is_node, room_of_node
 from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files, stored_files
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.formats import dledger, message, names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
 from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS
 
-# The directory of a DLedger group begins so, and holds these.
-_LEDGER_PREFIX = "dledger-"
-_LEDGER_ROOMS = ("data", "index")
 # Directories of a root that hold files with numbers for names and are no commitlog.
 _NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", INDEX_ROOM, CONFIG_ROOM, "compaction"))
 
@@ -30,7 +28,7 @@ def logs_below(disk: ReadableDisk, root: str) -> dict[str, Numbered]:
     candidates = {
         path: found
         for name, path in directories(disk, root)
-        if name not in _NO_LOGS and not name.startswith(_LEDGER_PREFIX)
+        if name not in _NO_LOGS and not name.startswith(NODE_PREFIX)
         if path == own or has_numbered(disk, path)
         for found in (numbered_files(disk, path),)
         if any(file.size for file in found.files)
@@ -91,10 +89,9 @@ def find_ledger(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) 
     if it is one of DLedger's.  None elsewhere.
     """
     for name, path in directories(disk, root):
-        if name.startswith(_LEDGER_PREFIX) and (not log_files or stored_files(disk, join(path, "data"))):
+        if name.startswith(NODE_PREFIX) and (not log_files or stored_files(disk, join(path, DATA_ROOM))):
             return path
-    parent, _, name = root.rpartition("/")
-    if _is_ledger_node(disk, root) or (name in _LEDGER_ROOMS and _is_ledger_node(disk, parent or "/")):
+    if is_within_node(disk, root):
         return root
     if log_files and dledger.is_entry(
         _head(disk, log_files[0].path, dledger.ENTRY_HEAD.size) or b"", log_files[0].start
@@ -103,9 +100,9 @@ def find_ledger(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) 
     return None
 
 
-def _is_ledger_node(disk: ReadableDisk, directory: str) -> bool:
-    """Whether both rooms hold files by number of bytes; the index of a store is named by times."""
-    return all(stored_files(disk, join(directory, room)) for room in _LEDGER_ROOMS)
+def is_within_node(disk: ReadableDisk, root: str) -> bool:
+    """Whether a path is the directory of a DLedger node, or `data` or `index` in one."""
+    return is_node(disk, root) or room_of_node(disk, root)
 
 
 def is_rocksdb(disk: ReadableDisk, root: str) -> bool:

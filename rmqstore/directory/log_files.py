@@ -52,6 +52,14 @@ class LogView(LogSpace):
         self._touched: dict[int, int] = {}
         self._unmappable: set[int] = set()
 
+    def gaps(self, offsets: Ints) -> Ints:
+        """The bytes between the record in front of each of those that begin at `offsets`, and it: int64[n]."""
+        if not any(file.is_wrapped for file in self.files):
+            return np.zeros(len(offsets), np.int64)
+        column = np.array([0, *(self.framing(file.start).gap for file in self.files)], np.int64)
+        found: Ints = column[np.searchsorted(self._start_column, offsets, side="right")]
+        return found
+
     def is_mapped(self, number: int) -> bool:
         """Whether that file is read through a mapping."""
         return self.files[number].end <= self.mapped_below and number not in self._unmappable

@@ -6,6 +6,7 @@ from typing import Self
 
 from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile
 from rmqstore.formats import message
+from rmqstore.formats.framing import BARE, WRAPPED, Framing
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 
@@ -67,6 +68,11 @@ class LogSpace:
         """Where the first file that starts above `offset` starts; None if there is none."""
         following = self.next_file(offset)
         return None if following is None else following.start
+
+    def framing(self, offset: int) -> Framing:
+        """How the records stand in the file that has room for the byte at `offset`."""
+        file = self.file_at(offset)
+        return WRAPPED if file is not None and file.is_wrapped else BARE
 
     def _room_end(self, number: int) -> int:
         file = self.files[number]

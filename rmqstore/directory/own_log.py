@@ -77,7 +77,8 @@ def _some_entries(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> Itera
 
 def _begins_unknown(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> bool:
     """Whether a sound record begins the log that its queue has no entry for."""
-    record = log.record_at(log.start)
+    begin = log.start + log.framing(log.start).gap
+    record = log.record_at(begin)
     if record is None:
         return False
     queue = queues.get((record.topics[0][0], int(record.queue_ids[0])))
@@ -85,5 +86,5 @@ def _begins_unknown(log: LogSpace, queues: Mapping[QueueKey, QueueFiles]) -> boo
         return queue is None
     slot = int(record.queue_offsets[0])
     entry = queue.read(slot, slot + 1)
-    is_its = int(entry["physical_offset"][0]) == log.start and is_backed(queue, slot, entry[0], log)
+    is_its = int(entry["physical_offset"][0]) == begin and is_backed(queue, slot, entry[0], log)
     return not (holds_message(queue.kind, entry)[0] and is_its)

@@ -11,7 +11,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, gather, locate
-from rmqstore.formats.record_chain import chain, magic_positions
+from rmqstore.formats.record_chain import magic_positions
 from rmqstore.records.read_batches import WINDOW_SIZE, claimed_size
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
@@ -48,7 +48,8 @@ class WalkLimits:
 
 
 def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
-    """Everything from `limits.start` on, in order.  `limits.start` must be where a record, a blank or a file begins.
+    """Everything from `limits.start` on, in order.  `limits.start` must be where a record, the entry of DLedger's that
+    holds one, a blank or a file begins.
 
     A place with something sound after it is read once more before it counts as unsound: logs grow at their end only,
     so that a writer that the walk had overtaken has written it by then.
@@ -60,6 +61,8 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
         number = log.file_number(offset)
         found = _missing(log, offset) if number is None else _standing(log, offset, limits)
         if isinstance(found, Stretch):
+            if not len(found.offsets):
+                return  # the head of an entry begins before the end of what is asked for, its record after it
             found = _read_again(log, found, limits)
         if isinstance(found, Break):
             yield found
@@ -106,7 +109,7 @@ def _goes_on(log: LogView, offset: int, limits: WalkLimits) -> bool:
     found = _standing(log, offset, limits)
     if isinstance(found, message.Torn):
         return _resume(log, offset, 0, limits) is not None
-    return not isinstance(found, Stretch) or found.last_sound >= 0
+    return not isinstance(found, Stretch) or not len(found.offsets) or found.last_sound >= 0
 
 
 def _missing(log: LogView, offset: int) -> Break:
@@ -126,21 +129,23 @@ def _standing(log: LogView, offset: int, limits: WalkLimits) -> Stretch | messag
 def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn:
     """The whole records from `offset` on that one window holds, at least one; or what stands there instead."""
     page, position = log.window(offset, WINDOW_SIZE)
-    standing = message.read_record(memoryview(page), position)
+    framing = log.framing(offset)
+    standing = framing.standing(memoryview(page), position)
     if isinstance(standing, message.Torn):
-        size = claimed_size(page, position)
+        begin = framing.record_position(page, position)
+        size = claimed_size(page, begin)
         number = log.file_number(offset)
         assert number is not None
-        if size is None or size > log.readable_end(number) - offset:
+        if size is None or size > log.readable_end(number) - offset - (begin - position):
             return standing
-        if size > len(page) - position:  # only the window cut it
-            page, position = log.window(offset, size)
-            standing = message.read_record(memoryview(page), position)
+        if size > len(page) - begin:  # only the window cut it
+            page, position = log.window(offset, begin - position + size)
+            standing = framing.standing(memoryview(page), position)
             if isinstance(standing, message.Torn):
                 return standing
     if isinstance(standing, message.Blank):
         return standing
-    starts = chain(page, position)
+    starts = framing.chain(page, position)
     base = offset - position
     starts = starts[starts < limits.stop - base]
     offsets = starts + base
@@ -204,7 +209,7 @@ def _next_sound(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -
 
 def _has_record(log: LogView, offset: int) -> bool:
     page, position = log.window(offset, WINDOW_SIZE)
-    return isinstance(message.read_record(memoryview(page), position), message.Record)
+    return isinstance(log.framing(offset).standing(memoryview(page), position), message.Record)
 
 
 def _first_sound(page: Bytes, position: int, base: int, newest_ms: int) -> int | None:

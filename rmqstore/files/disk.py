@@ -39,7 +39,7 @@ class DirectoryEntry(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """One file of a numbered series: `start` is the number in its name; `size`, `modified_ms` and `identity` (its
-    inode) are as listed.
+    inode) are as listed.  `is_wrapped`: its records stand in entries of DLedger's.
     """
 
     path: str
@@ -47,6 +47,7 @@ class StoredFile:
     size: int
     modified_ms: int = 0
     identity: int = 0
+    is_wrapped: bool = False
 
     @property
     def end(self) -> int:

@@ -56,19 +56,20 @@ def _true_rows(mask: Mask) -> Ints:
     return np.concatenate((words[word] * _WORD_SIZE + byte, np.flatnonzero(mask[whole:]) + whole))
 
 
-def chain(page: Bytes, position: int, places: Ints | None = None) -> Ints:
+def chain(page: Bytes, position: int, places: Ints | None = None, *, gap: int = 0) -> Ints:
     """Starts of the whole records that follow each other from `position` on, by size and magic alone; int64[n].
 
     Ends before a record that the page cuts, a blank, or anything that is no record.  `places`, ascending, are where
-    records are said to begin: as far as that is right, nothing is searched, and not every byte is looked at.
+    records are said to begin: as far as that is right, nothing is searched, and not every byte is looked at.  `gap`
+    bytes stand between the end of one and the next.
     """
-    if places is None or not len(told := _told(page, position, places)):
-        return _searched(page, position)
+    if places is None or not len(told := _told(page, position, places, gap)):
+        return _searched(page, position, gap)
     end = int(told[-1]) + int(gather(page, told[-1:], "i4")[0])
-    return np.concatenate((told, _searched(page, end)))
+    return np.concatenate((told, _searched(page, end + gap, gap)))
 
 
-def _told(page: Bytes, position: int, places: Ints) -> Ints:
+def _told(page: Bytes, position: int, places: Ints, gap: int) -> Ints:
     """Those of the places that are the chain from `position` on, up to the first that is not."""
     inside = places[(places >= position) & (places <= len(page) - message.BLANK.size)]
     if not len(inside):
@@ -78,12 +79,12 @@ def _told(page: Bytes, position: int, places: Ints) -> Ints:
     ends = inside + sizes
     right = (magic == message.MAGIC_V1) | (magic == message.MAGIC_V2)
     right &= (sizes >= message.RECORD_SIZE_MIN) & (ends <= len(page))
-    right[1:] &= inside[1:] == ends[:-1]
+    right[1:] &= inside[1:] == ends[:-1] + gap
     right[0] &= inside[0] == position
     return inside if right.all() else inside[: int(np.argmin(right))]
 
 
-def _searched(page: Bytes, position: int) -> Ints:
+def _searched(page: Bytes, position: int, gap: int) -> Ints:
     """The chain from `position` on.
 
     Candidates are found by their magic in bulk; where the next candidate is not the next record (a magic inside a
@@ -93,9 +94,9 @@ def _searched(page: Bytes, position: int) -> Ints:
     if not len(starts) or starts[0] != position:
         return np.zeros(0, np.int64)
     sizes = gather(page, starts, "i4").astype(np.int64)
-    ends = starts + sizes
-    bad = (sizes < message.RECORD_SIZE_MIN) | (ends > len(page))
-    linked = np.concatenate((ends[:-1] == starts[1:], [False])) & ~bad
+    nexts = starts + sizes + gap
+    bad = (sizes < message.RECORD_SIZE_MIN) | (nexts > len(page) + gap)
+    linked = np.concatenate((nexts[:-1] == starts[1:], [False])) & ~bad
     breaks = np.flatnonzero(~linked)
     kept: list[Ints] = []
     at = 0
@@ -106,8 +107,8 @@ def _searched(page: Bytes, position: int) -> Ints:
             kept.append(starts[at:stop])
         if bad[last]:
             break
-        following = int(np.searchsorted(starts, ends[last]))
-        if following >= len(starts) or starts[following] != ends[last]:
+        following = int(np.searchsorted(starts, nexts[last]))
+        if following >= len(starts) or starts[following] != nexts[last]:
             break
         at = following
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)

@@ -1,5 +1,6 @@
 """The reader: sees a store directory that may be live, never writes, never locks, starts no thread."""
 
+from rmqstore.snapshot.entries import ledger_entries
 from rmqstore.snapshot.reader import Snapshot, open_selected, open_snapshot
 from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
@@ -14,6 +15,7 @@ __all__ = [
     "Split",
     "SplitBudget",
     "StoresIn",
+    "ledger_entries",
     "open_selected",
     "open_snapshot",
     "read_split",

@@ -51,7 +51,7 @@ from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.survey.missing_log import require_log
+from rmqstore.snapshot.survey.missing_log import require_log, require_messages
 from rmqstore.snapshot.survey.own_log import require_own_log
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.tables import tables
@@ -90,6 +90,7 @@ def open_selected(
 def _required(snapshot: "Snapshot") -> "Snapshot":
     """The snapshot, if its stores have their own log.  Raises NotAStore."""
     for store in snapshot.stores:
+        require_messages(store)
         require_log(store)
         require_own_log(store)
     return snapshot

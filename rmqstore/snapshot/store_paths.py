@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rmqstore.arguments import wrong_type
+from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import is_log_directory
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
 from rmqstore.snapshot.stores_in import StoresIn, refuse_one_log_twice, required_stores
-from rmqstore.snapshot.survey.extents import StoreExtent, find_log_files, refuse_unread_layouts
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
 # A store, or a store and the directories of its commitlog that lie elsewhere.
 StorePaths = StorePath | Sequence[StorePath]
@@ -24,13 +26,16 @@ class StoreDirectories(NamedTuple):
     logs: tuple[str, ...]
 
 
-def require_stores(paths: Paths, disk: ReadableDisk = LOCAL) -> None:
+def require_stores(paths: Paths, disk: ReadableDisk = LOCAL, *, takes_nodes: bool = False) -> None:
     """Looks whether `paths`, as `open_snapshot` takes them, are stores that can be opened; reads directories only.
+    `takes_nodes`: as `ledger_entries` takes them, directories of DLedger nodes as well.
 
     Raises NotAStore, UnsupportedLayout, Rejected.
     """
     for _, root, logs in store_directories(disk, paths):
-        refuse_unread_layouts(disk, root, find_log_files(disk, root, logs))
+        if takes_nodes and is_node(disk, root):
+            continue
+        refuse_unread_layouts(disk, root, find_log_files(disk, root, logs), logs)
 
 
 def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories]:

@@ -15,12 +15,8 @@ from rmqstore.errors import NotAStore, Rejected, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_part
 from rmqstore.files.reading import canonical_path
 from rmqstore.formats import names
-from rmqstore.snapshot.survey.extents import (
-    StoreExtent,
-    find_log_files,
-    refuse_unread_layouts,
-    stored_broker_name,
-)
+from rmqstore.snapshot.survey.extents import StoreExtent, stored_broker_name
+from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
 # What a store that tells no name is called; it may be anybody's.
 _NAMELESS = "default"

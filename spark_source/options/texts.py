@@ -39,7 +39,8 @@ READ: dict[str, OptionText] = {
     ),
     "table": OptionText(
         "messages",
-        "`messages`, or a table on the side: `queues`, `topics`, `groups`, `files`, `transactions`, `delayed`",
+        "`messages`, or a table on the side: `queues`, `topics`, `groups`, `files`, `transactions`, "
+        "`delayed`, `entries`",
     ),
     "subscribe": OptionText("", "topics, named whole, with commas between them: `orders,payments`"),
     "subscribePattern": OptionText("", "in place of it a regular expression (Python's) for the whole name: `orders.*`"),

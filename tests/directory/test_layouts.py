@@ -14,7 +14,7 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.names import format_start
-from rmqstore.snapshot.survey.extents import find_log_files
+from rmqstore.snapshot.survey.found_log import find_log_files
 from tests.snapshot.small_store import SmallStore, small_store
 
 COUNT = 90
@@ -123,13 +123,25 @@ def ledger_copied_into_a_store(root: Path) -> tuple[Path, list[Path]]:
     return root, []
 
 
+@pytest.mark.parametrize("made", [broker_about_to_begin, ledger_as_log_path])
+def test_dledger_is_refused_by_whoever_writes(made: Callable[[Path], tuple[Path, list[Path]]], tmp_path: Path) -> None:
+    root, logs = made(tmp_path)
+    refused_by_writers(tmp_path, root, logs)
+
+
+def refused_by_writers(tmp_path: Path, root: Path, logs: list[Path]) -> None:
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    config = StoreConfig(preallocate=False, log_file_size=FILE_SIZE, log_paths=tuple(map(str, logs)))
+    with pytest.raises(UnsupportedLayout, match="DLedger"):
+        rmqstore.open_store(root, config, workers=False)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize(
     "made",
     [
         broker_of_ledger,
         broker_that_went_to_ledger,
-        broker_about_to_begin,
-        ledger_as_log_path,
         ledger_copied_into_a_store,
         lambda root: (ledger(root), []),
         lambda root: (ledger(root) / "data", []),
@@ -140,10 +152,6 @@ def test_dledger_is_refused_by_whoever_reads_and_whoever_writes(
     made: Callable[[Path], tuple[Path, list[Path]]], tmp_path: Path
 ) -> None:
     root, logs = made(tmp_path)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(UnsupportedLayout, match="DLedger"):
         rmqstore.open_snapshot([[root, *logs]])
-    config = StoreConfig(preallocate=False, log_file_size=FILE_SIZE, log_paths=tuple(map(str, logs)))
-    with pytest.raises(UnsupportedLayout, match="DLedger"):
-        rmqstore.open_store(root, config, workers=False)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    refused_by_writers(tmp_path, root, logs)

@@ -13,10 +13,11 @@ from rmqstore import DataLost
 from rmqstore.directory import walk as walking
 from rmqstore.directory.listing import stored_files
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.walk import Break, Stretch, WalkLimits, chain, magic_positions, walk
+from rmqstore.directory.walk import Break, Stretch, WalkLimits, walk
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message, names
 from rmqstore.formats.message import Record, encode_record, read_record
+from rmqstore.formats.record_chain import chain, magic_positions
 from rmqstore.records.soundness import Reason
 from tests.formats.records import MAGICS, encoded, records
 from tests.snapshot.small_store import FIRST_MS, SmallStore, small_store

@@ -48,7 +48,11 @@ def test_bounds_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> 
     end = answers["meta"]["commitlogEnd"]
     for name, queue in answers["queues"].items():
         later = sum(message["commitLogOffset"] >= end for message in queue["messages"])
-        assert ours.get(name, (0, 0)) == (queue["minOffset"], queue["maxOffset"] - later), name
+        highest = queue["maxOffset"]
+        if "dledger" in case and queue["messages"]:
+            # In this mode RocketMQ counts each inner batch as one message, and still gives all of them out.
+            highest = max(highest, queue["messages"][-1]["queueOffset"] + 1)
+        assert ours.get(name, (0, 0)) == (queue["minOffset"], highest - later), name
     assert ours.keys() <= answers["queues"].keys()
 
 

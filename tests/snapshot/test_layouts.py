@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore import NotAStore, Snapshot, StoreConfig, UnsupportedLayout, open_store
+from rmqstore import NotAStore, Snapshot, StoreConfig, open_store
 from rmqstore.errors import StoreError
 from rmqstore.formats.names import format_start
 from tests.golden.cases import FOLDERS
@@ -66,18 +66,6 @@ def test_an_empty_store_has_no_messages(tmp_path: Path, room: str) -> None:
     snapshot = rmqstore.open_snapshot(tmp_path)
     assert snapshot.queues().num_rows == 0
     assert snapshot.scan(columns="*").read_all().num_rows == 0
-
-
-def test_a_dledger_log_is_refused_with_a_way_round(tmp_path: Path) -> None:
-    data = tmp_path / "dledger-n0" / "data"
-    data.mkdir(parents=True)
-    (data / format_start(0)).write_bytes(bytes(4096))
-    (tmp_path / "consumequeue").mkdir()
-    with pytest.raises(UnsupportedLayout) as caught:
-        rmqstore.open_snapshot(tmp_path)
-    assert caught.value.path == str(tmp_path / "dledger-n0")
-    assert "DLedger" in last_line(caught.value)
-    assert last_line(caught.value).endswith("read the store of a broker without enableDLegerCommitLog")
 
 
 @pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])

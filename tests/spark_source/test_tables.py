@@ -32,7 +32,7 @@ def test_a_table_is_that_of_the_snapshot(table, store, name):
     assert frame.columns == expected.column_names
     rows = frame.toArrow().cast(expected.schema)
     assert rows.equals(expected)
-    assert rows.num_rows > 0
+    assert (rows.num_rows > 0) == (name != "entries")  # its log is an ordinary one
 
 
 def test_the_query_of_each_table_answers(spark, table):

@@ -14,7 +14,8 @@ from rmqstore.snapshot.scan.entry_runs import EntryRun
 from rmqstore.snapshot.scan.entry_source import EntrySource
 from rmqstore.snapshot.scan.log_scan import LogSource
 from rmqstore.snapshot.split import Split
-from rmqstore.snapshot.survey.extents import find_log_files, mapped_below, refuse_unread_layouts
+from rmqstore.snapshot.survey.extents import mapped_below
+from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
 # Rows of entry columns are small: so many times more of them make a batch.
 _NARROW = 4
@@ -32,7 +33,7 @@ def read_split(
     disk = split.disk
     files = find_log_files(disk, split.path, split.extra_logs)
     if not files:  # else it is the store that was planned, and was not refused then
-        refuse_unread_layouts(disk, split.path, files)
+        refuse_unread_layouts(disk, split.path, files, split.extra_logs)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
     with LogView(disk, files, below, split.log_end, dict(split.deleted_before)) as view:
         for batch in _batches(split, request, view, policy(request, files)):

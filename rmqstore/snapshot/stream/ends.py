@@ -29,9 +29,9 @@ from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stores_in import StoresIn, is_begun, none_left
 from rmqstore.snapshot.stream.arrivals import Arrivals
 from rmqstore.snapshot.stream.growth import Growth, read_on
-from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import only_grew
+from rmqstore.snapshot.survey.found_log import find_log_files
 from rmqstore.snapshot.survey.missing_log import require_log
 from rmqstore.snapshot.survey.survey import survey
 
@@ -204,6 +204,8 @@ class _Watch:
         store = self._store
         if self._state is None or not state.is_grown_from(self._state) or _trace(store) != self._trace:
             return False
+        if store.ledger is not None:
+            return False  # how far the group has agreed is told by the queues
         if store.log_end - store.walk_from > _UNDISPATCHED_BYTES_MAX and store.queue_layout == "file":
             return False
         is_idle = self._read_from == store.log_end and _is_blank_at(store, state.log_files)
@@ -228,7 +230,7 @@ class _Watch:
 def _state_of(store: StoreExtent) -> _State:
     disk, root = store.disk, store.path
     return _State(
-        extents.find_log_files(disk, root, store.extra_logs),
+        find_log_files(disk, root, store.extra_logs),
         tuple(tuple(disk.names(join(root, room))) for room in (PLAIN_ROOM, BATCH_ROOM)),
         disk.exists(join(root, ABORT_FILE)),
         disk.is_locked(join(root, LOCK_FILE)),

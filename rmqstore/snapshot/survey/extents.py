@@ -8,24 +8,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rmqstore.directory.layouts import find_ledger, logs_below, root_hint
-from rmqstore.directory.listing import numbered_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
-from rmqstore.errors import DataLost, NotAStore, UnsupportedLayout
+from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small, reason_of
-from rmqstore.formats import message, names
+from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
+from rmqstore.snapshot.survey.ledger_extent import LedgerExtent
 
 _RECOVERED_FILES = 3
-_LEDGER_ADVICE = (
-    "a DLedger commitlog wraps each message in an entry of its own, which this version does not read yet; "
-    "read the store of a broker without enableDLegerCommitLog"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,7 @@ class StoreExtent:
     queue_layout: str = "file"
     extra_logs: tuple[str, ...] = ()
     deleted_before: DeletedBefore = field(default_factory=dict)
+    ledger: LedgerExtent | None = None
     access: Access = "auto"
     is_partial: bool = False
 
@@ -106,6 +102,11 @@ class StoreExtent:
     def was_killed(self) -> bool:
         """Whether the last stop was not clean, and nobody has the store open."""
         return self.abort_present and not self.lock_held
+
+    @property
+    def is_bare_node(self) -> bool:
+        """Whether it is no store but a DLedger node's directory by itself."""
+        return self.ledger is not None and self.ledger.node.directory == self.path
 
     @property
     def log_start(self) -> int:
@@ -159,44 +160,6 @@ def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, acces
     return newest[-1] if newest else 0
 
 
-def find_log_files(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
-    """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them.
-
-    A file that is still empty is left out where it is being made: after all others.
-    """
-    by_start: dict[int, StoredFile] = {}
-    below = logs_below(disk, root).values()
-    for log in (*below, *(numbered_files(disk, directory) for directory in extra)):
-        for file in log.files:
-            by_start.setdefault(file.start, file)
-    found = [by_start[start] for start in sorted(by_start)]
-    while found and not found[-1].size:
-        found.pop()
-    return tuple(found)
-
-
-def refuse_unread_layouts(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) -> None:
-    """Raises NotAStore for a directory without a store, UnsupportedLayout for a DLedger log."""
-    if not disk.is_directory(root):
-        reason = "is not a directory" if disk.exists(root) else "does not exist here"
-        raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
-    children = disk.names(root)
-    ledger = find_ledger(disk, root, log_files)
-    if ledger is not None:
-        raise UnsupportedLayout(ledger, _LEDGER_ADVICE)
-    known = {
-        names.LOG_ROOM,
-        names.PLAIN_ROOM,
-        names.BATCH_ROOM,
-        names.INDEX_ROOM,
-        names.CHECKPOINT_FILE,
-        names.CONFIG_ROOM,
-    }
-    just_opened = {names.LOCK_FILE, names.ABORT_FILE}  # by a writer who has put nothing yet
-    if not log_files and not known.intersection(children) and not just_opened.issubset(children):
-        raise NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, children)}")
-
-
 def version_line(disk: ReadableDisk, root: str, checkpoint: Checkpoint | None) -> str:
     """ "5.x" or "4.9.x", by what only a 5.x broker leaves: abort.bak, timer files, compaction/, a confirm offset."""
     marks = ("abort.bak", "timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/timercheck")
@@ -247,12 +210,13 @@ def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: 
 def _first_time(view: LogView, number: int) -> int | None:
     """storeTimestamp of a file's first record; None for a file that begins with anything else."""
     file = view.files[number]
+    size = message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size
     try:
-        head = read_part(view.disk, file.path, 0, message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size)
+        head = read_part(view.disk, file.path, view.framing(file.start).gap, size)
     except OSError as error:  # its owner deleted it
         span = (file.start, file.end)
         raise DataLost("commitlog", span, None, file.path, reason_of(error)) from None
-    if len(head) < message.HEAD.size + message.HOST_V6.size + message.STORE_TIME.size:
+    if len(head) < size:
         return None
     fields = message.HEAD.read(head)
     if fields["magic"] not in message.MESSAGE_MAGICS:

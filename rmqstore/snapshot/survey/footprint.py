@@ -7,7 +7,8 @@ from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import is_valid_entry, open_queue
 from rmqstore.files.disk import ReadableDisk, StoredFile, join
 from rmqstore.formats import names
-from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, find_log_files
+from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+from rmqstore.snapshot.survey.found_log import find_log_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,10 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
             damage.append(damage_at(view, log_end, _NO_FILE))
             walk_from = min(walk_from, log_end)
     elif end.tail is not None or known_end >= place.offset:
-        at_end = end_entries(entries, view, place.offset)
+        begin = place.offset + view.framing(place.offset).gap
+        at_end = end_entries(entries, view, begin)
         is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
-        if was_stored(view, place.offset, end.newest_ms, words, at_end, is_whole=is_whole):
+        if was_stored(view, begin, end.newest_ms, words, at_end, is_whole=is_whole):
             damage.append(place)
             if at_end.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
                 log_end = walk_from = at_end.reach
@@ -163,7 +164,8 @@ def _coverage(view: LogView, start: int, entries: QueueEntries) -> tuple[int, Co
         known_end = max(known_end, int(block.offsets[-1]))
         if not block.is_light:
             good = in_order(block)
-            coverage.add(good.offsets, good.sizes)
+            gaps = view.gaps(good.offsets)
+            coverage.add(good.offsets - gaps, good.sizes + gaps)
     return known_end, coverage
 
 
@@ -171,7 +173,7 @@ def _is_blank(view: LogView, offset: int) -> bool:
     if view.file_number(offset) is None:
         return True
     page, position = view.window(offset, message.BLANK.size)
-    return isinstance(message.read_record(memoryview(page), position), message.Blank)
+    return isinstance(view.framing(offset).standing(memoryview(page), position), message.Blank)
 
 
 def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> WalkEnd:

@@ -6,8 +6,15 @@ are not where they were looked for.  Which of the two, its queues and its index 
 
 from rmqstore.directory.index_files import index_files
 from rmqstore.directory.queue_files import QueueFiles, holds_message
-from rmqstore.errors import NotAStore
-from rmqstore.snapshot.survey.extents import StoreExtent, find_log_files
+from rmqstore.errors import NotAStore, UnsupportedLayout
+from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.found_log import NODE_ADVICE, find_log_files
+
+
+def require_messages(store: StoreExtent) -> None:
+    """Raises UnsupportedLayout for a DLedger node's directory by itself: the broker's tells of its messages."""
+    if store.is_bare_node:
+        raise UnsupportedLayout(store.path, NODE_ADVICE)
 
 
 def require_log(store: StoreExtent) -> None:

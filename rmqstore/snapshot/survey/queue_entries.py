@@ -175,6 +175,16 @@ class QueueEntries:
                 found[at[wanted[at] == block.offsets]] = True
         return set(wanted[found].tolist())
 
+    def listed_end(self) -> int:
+        """Where in the log the last record ends that an entry points at which counts; 0 if there is none."""
+        small = self.small
+        ends = [int((small.offsets + small.sizes).max(initial=0))]
+        for key, queue in self.others.items():
+            end = self.ends[key]
+            newest = queue.read(end - 1, end) if end > queue.first_slot() else ()
+            ends += [int(entry["physical_offset"]) + int(entry["size"]) for entry in newest]
+        return max(ends)
+
     def reach(self) -> int | None:
         """The highest offset of the log that the last entry of a queue says that its record ends before; None where
         nothing is written.

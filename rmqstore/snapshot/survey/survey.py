@@ -7,6 +7,7 @@ from dataclasses import replace
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
+from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, find_queues
@@ -19,6 +20,8 @@ from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import Footprint
+from rmqstore.snapshot.survey.found_log import refuse_unread_layouts
+from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, uncommitted
 from rmqstore.snapshot.survey.log_search import search, settle_end
 from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
@@ -89,7 +92,9 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
 def _look(before: Footprint, broker_name: str | None, access: Access, topics: Collection[str]) -> StoreExtent:
     """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     disk, root = before.disk, before.root
-    extents.refuse_unread_layouts(disk, root, before.log_files)
+    if is_node(disk, root):
+        return _bare_node(before, broker_name, access)
+    refuse_unread_layouts(disk, root, before.log_files, before.extra_logs)
     rocksdb = is_rocksdb(disk, root)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
@@ -110,14 +115,39 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
         queue_layout="RocksDB" if rocksdb else "file",
         extra_logs=before.extra_logs,
         access=access,
+        ledger=ledger_extent(disk, root, before.extra_logs, before.log_files),
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    own = queues_of_topics(disk, root, topics) if topics and not rocksdb and not whole.was_killed else None
+    may_choose = bool(topics) and not rocksdb and not whole.was_killed and whole.ledger is None
+    own = queues_of_topics(disk, root, topics) if may_choose else None
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
         if found.queues:
             return found
     return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped, deleted_topics(disk, root), {})
+
+
+def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:
+    """A DLedger node's directory by itself as a store without queues, whose log ends where its group has agreed: it is
+    another program's than a broker's, or was taken for a broker's root.
+    """
+    ledger, files = bare_log(before.disk, before.root)
+    return StoreExtent(
+        disk=before.disk,
+        path=before.root,
+        broker_name=broker_name or ledger.node.self_id or "default",
+        log_files=files,
+        queues={},
+        version_line="DLedger",
+        checkpoint=None,
+        abort_present=before.is_abort_there,
+        lock_held=before.is_locked,
+        log_end=ledger.committed_end,
+        walk_from=ledger.committed_end,
+        crc_from=ledger.committed_end,
+        access=access,
+        ledger=ledger,
+    )
 
 
 def _look_at(
@@ -135,6 +165,9 @@ def _look_at(
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
+        ledger = store.ledger
+        if ledger is not None:
+            view.end = agreed_end(ledger, entries, view)
         if store.is_partial:
             searched = search_topics(root, view, entries, words)
             if searched is None:
@@ -151,6 +184,9 @@ def _look_at(
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
+    if ledger is not None:
+        first, count = uncommitted(store.disk, ledger, found.log_end)
+        ledger = replace(ledger, uncommitted_from=first, uncommitted_count=count)
     return replace(
         store,
         queues=bounds,
@@ -160,4 +196,5 @@ def _look_at(
         damage=found.damage,
         tail=found.tail,
         deleted_before=deleted,
+        ledger=ledger,
     )

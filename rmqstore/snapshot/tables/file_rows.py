@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.directory.index_files import index_files
 from rmqstore.directory.layouts import logs_below
+from rmqstore.directory.ledger.nodes import NODE_PREFIX
 from rmqstore.directory.listing import directories, seen_entries
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, first_behind
@@ -56,7 +57,7 @@ def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dic
 def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:
     for file in store.log_files:
         used = min(max(store.log_end - file.start, 0), file.size)
-        first = stored_time(view, file.start) if timed and used else None
+        first = stored_time(view, file.start + view.framing(file.start).gap) if timed and used else None
         last = _last_time(store, view, file.start, file.start + used) if timed and used else None
         yield "commitlog", file.path, file.start, file.size, used, first, last
 
@@ -146,7 +147,9 @@ def _other_row(disk: ReadableDisk, room: str, path: str, entry: DirectoryEntry) 
     is_named = names.parse_index_name(entry.name) is not None if room == "index" else start is not None
     if room in ("commitlog", "consumequeue", "batchconsumequeue", "index") and is_named:
         return room, path, start, entry.size, 0, None, None  # empty, or another with the same number counts
-    kind = room if room in ("config", "timerlog", "compaction") else "other"
+    if room.startswith(NODE_PREFIX):
+        room = "dledger"
+    kind = room if room in ("config", "timerlog", "compaction", "dledger") else "other"
     return kind, path, None, entry.size, entry.size, None, None
 
 

@@ -21,6 +21,10 @@ transactions: one row a transaction whose half message is still there; state is 
 delayed: one row a message that waits; kind is level (SCHEDULE_TOPIC_XXXX past config/delayOffset.json) or timer (5.x,
   those of which config/timercheck does not say that they were delivered).  topic and queueId are where it goes.
     SELECT topic, count(*), min(deliverAt) FROM delayed GROUP BY topic
+entries: one row an entry of a DLedger node's log, whoever wrote it, in the log's order; the path may be the node's own
+  directory.  `position` is its first byte in the log; isCommitted, whether its group is known to have agreed on it.
+  `body` comes only when it is named in `columns`: all bodies together have to fit into memory.
+    SELECT term, min(`index`), max(`index`) FROM entries GROUP BY term
 """
 
 from collections.abc import Callable, Sequence
@@ -44,6 +48,7 @@ from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.survey import changing
 from rmqstore.snapshot.tables.delayed_rows import delayed_rows
+from rmqstore.snapshot.tables.entry_rows import entry_rows
 from rmqstore.snapshot.tables.file_rows import file_rows
 from rmqstore.snapshot.tables.transaction_rows import transaction_rows
 
@@ -53,7 +58,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TEXT, _I32, _I64, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _ENTRIES_AT_ONCE = 256 * 1024
 
-TableName = Literal["queues", "topics", "groups", "files", "transactions", "delayed"]
+TableName = Literal["queues", "topics", "groups", "files", "transactions", "delayed", "entries"]
 SCHEMAS: dict[str, pa.Schema] = {
     "queues": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("queueType", _TEXT), ("minOffset", _I64),
@@ -82,9 +87,13 @@ SCHEMAS: dict[str, pa.Schema] = {
          ("msgId", _TEXT), ("storeTimestamp", _TIME), ("deliverAt", _TIME), ("isDue", _FLAG),
          ("physicalOffset", _I64)]
     ),
+    "entries": pa.schema(
+        [("brokerName", _TEXT), ("index", _I64), ("term", _I64), ("position", _I64), ("size", _I32),
+         ("isCommitted", _FLAG), ("body", pa.binary())]
+    ),
 }  # fmt: skip
 # What is dear comes only by name.
-_BY_NAME_ONLY = {"queues": frozenset(("bytes",))}
+_BY_NAME_ONLY = {"queues": frozenset(("bytes",)), "entries": frozenset(("body",))}
 
 
 def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Schema:
@@ -245,4 +254,5 @@ _MAKERS: dict[str, Callable[[StoreExtent, Access, int, frozenset[str]], Columns]
     "files": lambda store, access, _, wanted: file_rows(store, access, wanted),
     "transactions": lambda store, access, _, __: transaction_rows(store, access),
     "delayed": lambda store, access, now_ms, _: delayed_rows(store, access, now_ms),
+    "entries": lambda store, _, __, wanted: entry_rows(store, wanted),
 }

@@ -18,6 +18,7 @@ from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.verify.files import LogTimes, checkpoint_findings, config_findings, file_findings
 from rmqstore.snapshot.verify.index import IndexCheck
+from rmqstore.snapshot.verify.ledger import ledger_findings
 from rmqstore.snapshot.verify.queues import QueueCheck
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
@@ -27,6 +28,9 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
 
     Raises DataLost if a file of the log is deleted meanwhile.
     """
+    yield from ledger_findings(store)
+    if store.is_bare_node:
+        return
     yield from file_findings(store)
     index, queues = IndexCheck(store), QueueCheck(store)
     yield from index.file_findings()

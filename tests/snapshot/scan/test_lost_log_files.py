@@ -9,7 +9,7 @@ import pytest
 import rmqstore
 from rmqstore import DataLost
 from rmqstore.files.disk import ReadableDisk, StoredFile
-from rmqstore.snapshot.survey.extents import find_log_files
+from rmqstore.snapshot.survey.found_log import find_log_files
 from tests.snapshot.harmed_store import (
     COUNT,
     FILE_SIZE,

@@ -167,18 +167,10 @@ def test_every_directory_of_dledger_is_refused(tmp_path: Path, start: int) -> No
             assert "\n" not in str(caught.value)
 
 
-def test_a_ledger_named_as_the_log_of_a_store_is_refused(tmp_path: Path) -> None:
-    root, _ = split_store(tmp_path)
-    node = ledger(tmp_path / "node")
-    for paths in ([root, node / "data"], [[root, node / "data"]]):
-        with pytest.raises(UnsupportedLayout, match="DLedger"):
-            rmqstore.open_snapshot(paths)
-
-
-def test_a_broker_that_went_to_dledger_is_refused(tmp_path: Path) -> None:
+def test_a_store_with_a_log_and_a_ledger_from_the_same_offset_on_is_refused(tmp_path: Path) -> None:
     """Its own log is only the beginning of what it holds."""
     root = small_store(COUNT).write(tmp_path / "store")
     assert count_of(rmqstore.open_snapshot(root)) == COUNT
     ledger(root / "dledger-n0")
-    with pytest.raises(UnsupportedLayout, match="DLedger"):
+    with pytest.raises(UnsupportedLayout, match="for the same offsets"):
         rmqstore.open_snapshot(root)

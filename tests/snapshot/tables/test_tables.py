@@ -75,7 +75,7 @@ def test_pending_delays_wait(case, store_of):
     assert pending <= rows.keys()
     for key in pending:
         assert rows[key]["kind"] == {"delayPending": "level", "timerPending": "timer"}[kinds[key]]
-        assert rows[key]["topic"] == "G101Delay"
+        assert rows[key]["topic"].endswith("Delay")
         assert not rows[key]["isDue"]
     if "clean" in case:  # a broker that was killed had not written down how far it was
         assert rows.keys() == pending

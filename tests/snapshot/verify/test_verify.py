@@ -63,7 +63,9 @@ def is_damaged(case: str) -> bool:
     return case not in BROKER_CASES and read_json(FOLDERS[case], "expected").get("damage") is not None
 
 
-SOUND = [case for case in FOLDERS if not is_damaged(case) or base_name(case) in HARMLESS]
+# RocketMQ 4.9 makes no new items for what it recovers in this mode: verify tells.
+NO_ITEMS = "broker-dledger-4.9.8"
+SOUND = [case for case in FOLDERS if case != NO_ITEMS if not is_damaged(case) or base_name(case) in HARMLESS]
 DAMAGED = [case for case in STORE_CASES if case not in SOUND]
 
 
@@ -86,6 +88,11 @@ def test_a_sound_store_has_no_damage(case: str, store_of: StoreOf) -> None:
     before = fingerprint(store)
     assert damage_of(store) == []
     assert fingerprint(store) == before
+
+
+@pytest.mark.parametrize("case", [case for case in [NO_ITEMS] if case in FOLDERS])
+def test_index_items_that_a_recovery_in_dledger_mode_did_not_make_are_missed(case: str, store_of: StoreOf) -> None:
+    assert ["keys have no index item" in found.reason for found in damage_of(store_of(case))] == [True]
 
 
 @pytest.mark.parametrize("case", DAMAGED)

@@ -1,0 +1,156 @@
+"""DLedger's directories as anybody may look at them: which node's they are, its data files, how far its group agreed.
+
+`ROOT/dledger-ID/` holds `index/`, `checkpoint`, `currterm` and, unless the broker has them elsewhere
+(storePathDLedgerCommitLog), `data/`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.directory.listing import directories, file_with, stored_files
+from rmqstore.errors import Corrupt
+from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part, read_small
+from rmqstore.formats import dledger
+from rmqstore.formats.dledger import COMMITTED_INDEX, INDEX_UNIT, Term
+
+NODE_PREFIX = "dledger-"
+DATA_ROOM, INDEX_ROOM = "data", "index"
+CHECKPOINT_FILE, TERM_FILE = "checkpoint", "currterm"
+_TEXT_SIZE_MAX = 64 * 1024
+_UNITS_AT_ONCE = 64 * 1024
+
+Units = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNode:
+    """One node's directory: `self_id` as its name says it."""
+
+    directory: str
+
+    @property
+    def self_id(self) -> str:
+        """The node's name in its group; empty where the directory has another name."""
+        name = self.directory.rpartition("/")[2]
+        return name.removeprefix(NODE_PREFIX) if name.startswith(NODE_PREFIX) else ""
+
+    @property
+    def data(self) -> str:
+        """The directory of the data files, where the broker has none of its own for them."""
+        return join(self.directory, DATA_ROOM)
+
+
+def nodes_below(disk: ReadableDisk, root: str) -> list[LedgerNode]:
+    """The nodes that have their directories in a root: those with files of data, or of an index."""
+    found = (LedgerNode(path) for name, path in directories(disk, root) if name.startswith(NODE_PREFIX))
+    return [node for node in found
+            if stored_files(disk, node.data) or stored_files(disk, join(node.directory, INDEX_ROOM))]  # fmt: skip
+
+
+def is_node(disk: ReadableDisk, directory: str) -> bool:
+    """Whether a directory is a node's, whatever it is called: both rooms hold files by number of bytes.  The index of a
+    store is named by times.
+    """
+    return all(stored_files(disk, join(directory, room)) for room in (DATA_ROOM, INDEX_ROOM))
+
+
+def room_of_node(disk: ReadableDisk, path: str) -> bool:
+    """Whether a path is `data` or `index` of a node."""
+    parent, _, name = path.rpartition("/")
+    return name in (DATA_ROOM, INDEX_ROOM) and is_node(disk, parent or "/")
+
+
+def wrapped_files(disk: ReadableDisk, directory: str) -> tuple[StoredFile, ...]:
+    """The data files of a directory; nothing where none of them begins as DLedger's do, and one holds anything."""
+    files = stored_files(disk, directory)
+    heads = [_head(disk, file) for file in files]
+    is_ledger = any(dledger.is_entry(head, file.start) for head, file in zip(heads, files, strict=True))
+    is_new = not any(any(head) for head in heads) and directory.rpartition("/")[2] == DATA_ROOM
+    return tuple(replace(file, is_wrapped=True) for file in files) if is_ledger or is_new else ()
+
+
+def chosen_node(disk: ReadableDisk, root: str, extra: Sequence[str]) -> LedgerNode | None:
+    """The node whose data files are read: that of a directory named in `extra`, or the only one; None if there is
+    none, or if several are and nobody chose.
+    """
+    nodes = nodes_below(disk, root)
+    if not nodes:
+        return None
+    real = {disk.real_path(directory_of(path)) for path in extra}
+    named = [node for node in nodes if disk.real_path(node.directory) in real]
+    if named or len(nodes) != 1:
+        return named[0] if len(named) == 1 else None
+    return nodes[0]
+
+
+def committed_index(disk: ReadableDisk, node: LedgerNode) -> int:
+    """The index of the last entry that the group had agreed on when the node wrote its checkpoint, every 3 s; -1 where
+    it says nothing.  It may be far behind.
+    """
+    for name in (CHECKPOINT_FILE, f"{CHECKPOINT_FILE}.tmp", f"{CHECKPOINT_FILE}.bak"):
+        data = read_small(disk, join(node.directory, name), _TEXT_SIZE_MAX, past_directories=True)
+        with suppress(Corrupt):
+            if data is not None and (found := dledger.read_numbers(data).get(COMMITTED_INDEX)) is not None:
+                return found
+    return -1
+
+
+def term_of(disk: ReadableDisk, node: LedgerNode) -> Term | None:
+    """The term that the node is in; None where nothing says so."""
+    for name in (TERM_FILE, f"{TERM_FILE}.tmp", f"{TERM_FILE}.bak"):
+        data = read_small(disk, join(node.directory, name), _TEXT_SIZE_MAX, past_directories=True)
+        with suppress(Corrupt):
+            if data is not None:
+                return dledger.read_term(data)
+    return None
+
+
+def index_units(disk: ReadableDisk, node: LedgerNode, first: int) -> Iterator[Units]:
+    """The units of a node's index from entry `first` on that stand in their places and follow each other, in blocks of
+    `INDEX_UNIT`'s dtype; ends with the first that does not."""
+    files = stored_files(disk, join(node.directory, INDEX_ROOM))
+    size, expected = INDEX_UNIT.size, first
+    while (file := file_with(files, expected * size)) is not None:
+        position = expected * size - file.start
+        data = read_part(disk, file.path, position, min(_UNITS_AT_ONCE * size, file.size - position))
+        units = np.frombuffer(data[: len(data) // size * size], INDEX_UNIT.dtype)
+        right = units["index"] == np.arange(expected, expected + len(units))
+        right &= (units["magic"] == dledger.MAGIC_MESSAGE) & (units["size"] >= dledger.ENTRY_HEAD.size)
+        right[1:] &= units["offset"][1:] >= units["offset"][:-1] + units["size"][:-1]
+        count = len(right) if right.all() else int(np.argmin(right))
+        if count:
+            yield units[:count]
+        if not count or count < len(units):
+            return
+        expected += count
+
+
+def entry_end(disk: ReadableDisk, node: LedgerNode, index: int) -> int | None:
+    """Where in the log entry `index` ends, by the index; None if it does not have it."""
+    if index < 0:
+        return None
+    file = file_with(stored_files(disk, join(node.directory, INDEX_ROOM)), index * INDEX_UNIT.size)
+    if file is None:
+        return None
+    data = read_part(disk, file.path, index * INDEX_UNIT.size - file.start, INDEX_UNIT.size)
+    if len(data) < INDEX_UNIT.size:
+        return None
+    unit = INDEX_UNIT.read(data)
+    is_right = unit["index"] == index and unit["size"] >= dledger.ENTRY_HEAD.size and unit["offset"] >= 0
+    return unit["offset"] + unit["size"] if is_right else None
+
+
+def holds_entries(disk: ReadableDisk, file: StoredFile) -> bool:
+    """Whether a log file begins with an entry of DLedger's."""
+    return dledger.is_entry(_head(disk, file), file.start)
+
+
+def _head(disk: ReadableDisk, file: StoredFile) -> bytes:
+    """The first bytes of a file; nothing of one that is gone, or that cannot be read: whoever reads it tells why."""
+    with suppress(OSError):
+        return read_part(disk, file.path, 0, dledger.ENTRY_HEAD.size)
+    return b""

@@ -1,0 +1,112 @@
+"""Walking a DLedger node's data files entry by entry, a window at a time, whatever the entries hold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, named_places
+from rmqstore.directory.log_files import LogView
+from rmqstore.formats import dledger
+from rmqstore.formats.dledger import ENTRY_HEAD, EntryBlank, NoEntry
+from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.records.read_batches import WINDOW_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStretch:
+    """Entries that follow each other: `offsets` int64[n] in the log, `starts` int64[n] in `page`, and their heads."""
+
+    offsets: Ints
+    page: Bytes
+    starts: Ints
+    heads: npt.NDArray[np.void]
+
+    @property
+    def end(self) -> int:
+        """Where in the log the last entry ends."""
+        return int(self.offsets[-1] + self.heads["size"][-1])
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBreak:
+    """No entry stands at `offset`, for `reason`; the next one that names its own place is at `resume`, None if none
+    follows.  `is_empty`: nothing was written there."""
+
+    offset: int
+    reason: str
+    resume: int | None
+    is_empty: bool = False
+
+
+def walk_entries(log: LogView, start: int, stop: int) -> Iterator[EntryStretch | EntryBreak]:
+    """Everything in [start, stop) of the log, in order; `start` is where an entry or a file begins.  Only files that
+    are wrapped are looked at.  Raises DataLost if a file is gone.
+    """
+    offset: int | None = start
+    while offset is not None and offset < stop:
+        number = log.file_number(offset)
+        if number is None:
+            resume = log.next_start(offset)
+            yield EntryBreak(offset, "data files are missing", resume)
+            offset = resume
+            continue
+        page, position = _page(log, offset)
+        base = offset - position
+        standing = dledger.read_entry(memoryview(page), position)
+        if isinstance(standing, EntryBlank):
+            offset = log.next_start(offset)
+            continue
+        starts = entry_chain(page, position, base)
+        starts = starts[starts < stop - base]
+        if len(starts):
+            stretch = EntryStretch(starts + base, page, starts, entry_heads(page, starts))
+            yield stretch
+            offset = stretch.end
+            continue
+        is_empty = isinstance(standing, NoEntry) and standing.is_empty
+        reason = standing.reason if isinstance(standing, NoEntry) else "the entry names another place"
+        resume = _next_entry(log, offset, stop)
+        yield EntryBreak(offset, reason, resume, is_empty)
+        offset = resume
+
+
+def _page(log: LogView, offset: int) -> tuple[Bytes, int]:
+    """A window from `offset` on, at least as large as the entry there, and the position of `offset` in it."""
+    page, position = log.window(offset, WINDOW_SIZE)
+    if len(page) - position >= ENTRY_HEAD.size:
+        size = ENTRY_HEAD.read(memoryview(page), position)["size"]
+        number = log.file_number(offset)
+        assert number is not None
+        if len(page) - position < size <= log.readable_end(number) - offset:
+            page, position = log.window(offset, size)
+    return page, position
+
+
+def _next_entry(log: LogView, offset: int, stop: int) -> int | None:
+    """The next place behind a break at which an entry names its own place; of a file of which nothing more is written
+    only its beginning is looked at.
+    """
+    offset += 1
+    while offset < stop:
+        number = log.file_number(offset)
+        if number is None or log.readable_end(number) - offset < ENTRY_HEAD.size:
+            following = log.next_start(offset)
+            if following is None:
+                return None
+            offset = following
+            continue
+        page, position = log.window(offset, WINDOW_SIZE)
+        found = named_places(page, position, offset - position)
+        if len(found):
+            return int(found[0]) + offset - position
+        seen = len(page) - position
+        if not page[position:].any():
+            following = log.next_start(offset)
+            if following is None:
+                return None
+            offset = following
+        else:
+            offset += max(seen - WINDOW_SIZE // 2, 1) if seen == WINDOW_SIZE else seen
+    return None

@@ -1,0 +1,53 @@
+"""Where records stand in a log's files: one right behind the other, or each in an entry of DLedger's.
+
+Either way a record's place is the byte at which it begins itself: what it says of its place, queues and index count so.
+"""
+
+from typing import NamedTuple
+
+from rmqstore.formats import dledger, message
+from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.record_chain import chain
+
+
+class Framing(NamedTuple):
+    """`gap`: how many bytes stand between the end of a record and the next one, which are the head of its entry.
+
+    A walk may begin where a record, the head in front of it, a blank or a file does: it is told by the bytes, as a head
+    never reads as a record's beginning.
+    """
+
+    gap: int
+
+    def record_position(self, buffer: bytes | memoryview | Bytes, position: int) -> int:
+        """Where in `buffer` the record begins to which `position` leads, if one stands there."""
+        if not self.gap or len(buffer) - position < message.BLANK.size:
+            return position
+        is_record = message.BLANK.struct.unpack_from(buffer, position)[1] in message.MESSAGE_MAGICS
+        return position if is_record else position + self.gap
+
+    def standing(self, buffer: bytes | memoryview, position: int) -> message.Record | message.Blank | message.Torn:
+        """As `message.read_record`: the record to which `position` leads, or what stands there instead."""
+        begin = self.record_position(buffer, position)
+        if begin == position:
+            return message.read_record(buffer, position)
+        magic, size = dledger.ENTRY_BLANK.struct.unpack_from(buffer, position)
+        if magic == dledger.MAGIC_BLANK and size >= dledger.ENTRY_BLANK.size:
+            return message.Blank(position, size)
+        if magic == size == 0:
+            return message.Torn(position, message.NO_DATA)
+        if len(buffer) < begin:
+            return message.Torn(position, f"{len(buffer) - position} bytes left, no entry fits")
+        found = message.read_record(buffer, begin)
+        if isinstance(found, message.Record):
+            return found
+        reason = found.reason if isinstance(found, message.Torn) else "a blank"
+        return message.Torn(position, f"no message in the entry: {reason}")
+
+    def chain(self, page: Bytes, position: int) -> Ints:
+        """As `record_chain.chain`, from the record on to which `position` leads."""
+        return chain(page, self.record_position(page, position), gap=self.gap)
+
+
+BARE = Framing(0)
+WRAPPED = Framing(dledger.ENTRY_HEAD.size)

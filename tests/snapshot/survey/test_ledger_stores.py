@@ -1,0 +1,315 @@
+"""Stores whose log is a DLedger node's: what is read of them, and what is left out or refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import Corrupt, NotAStore, UnsupportedLayout, open_snapshot
+from rmqstore.files.reading import LOCAL
+from rmqstore.formats.dledger import ENTRY_HEAD
+from rmqstore.formats.names import format_start
+from rmqstore.snapshot import require_stores
+from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.stream.ends import StreamEnds
+from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.verify import verify
+from tests.snapshot.small_ledger import SmallLedger, small_ledger
+from tests.snapshot.small_store import SmallStore, small_store
+
+MODES = ["auto", "queue", "commitlog"]
+COUNT = 60
+ELSEWHERE = ["physicalOffset", "offsetMsgId", "msgId"]  # where a record stands differs from log to log
+
+
+def bodies(paths: object, mode: str = "auto", **options: str) -> list[bytes]:
+    return sorted(open_snapshot(paths).scan(scan_mode=mode, **options).read_all()["body"].to_pylist())
+
+
+def wanted(count: int) -> list[bytes]:
+    return sorted(b"body %d" % number for number in range(count))
+
+
+def damage_of(root: Path) -> list[str]:
+    return [found.reason for found in verify(survey(LOCAL, str(root))) if found.severity == DAMAGE]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_are_those_of_a_plain_store_with_the_same_messages(tmp_path: Path, mode: str) -> None:
+    order = [("queueId", "ascending"), ("queueOffset", "ascending")]
+    plain, ledger = (
+        open_snapshot(store.write(tmp_path / name)).scan(scan_mode=mode, columns="*").read_all()
+        for name, store in (("plain", small_store(COUNT)), ("ledger", small_ledger(COUNT)))
+    )
+    assert plain.num_rows == COUNT
+    rows = [table.drop_columns(ELSEWHERE).sort_by(order).to_pylist() for table in (plain, ledger)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_the_group_may_still_revoke_is_no_row(tmp_path: Path, mode: str) -> None:
+    store = small_ledger(COUNT)
+    for number in range(7):
+        store.add("T", 0, body=b"revoked %d" % number, dispatched=False)
+    root = store.write(tmp_path, committed=COUNT - 1)
+    assert bodies(root, mode) == wanted(COUNT)
+    ledger = open_snapshot(root).stores[0].ledger
+    assert ledger is not None
+    assert (ledger.uncommitted_from, ledger.uncommitted_count) == (COUNT, 7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("checkpoint", ["old", "none", "torn", "no number"])
+def test_queues_tell_further_than_the_checkpoint(tmp_path: Path, mode: str, checkpoint: str) -> None:
+    """It is written every 3 s; a broker dispatches nothing that the group has not agreed on."""
+    store = small_ledger(COUNT)
+    store.add("T", 0, body=b"revoked", dispatched=False)
+    root = store.write(tmp_path, committed=9)
+    file = root / "dledger-n0" / "checkpoint"
+    if checkpoint == "none":
+        file.unlink()
+    elif checkpoint != "old":
+        file.write_text({"torn": "committ", "no number": "committedIndex=many\n"}[checkpoint])
+    assert bodies(root, mode) == wanted(COUNT)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_checkpoint_tells_further_than_the_queues(tmp_path: Path, mode: str) -> None:
+    store = small_ledger(COUNT)
+    for number in range(COUNT, COUNT + 7):
+        store.add("T", number % 2, body=b"body %d" % number, dispatched=False)
+    store.add("T", 0, body=b"revoked", dispatched=False)
+    assert bodies(store.write(tmp_path, committed=COUNT + 6), mode) == wanted(COUNT + 7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_checkpoint_that_was_torn_has_its_backup(tmp_path: Path, mode: str) -> None:
+    store = small_ledger(COUNT)
+    store.add("T", 0, body=b"body %d" % COUNT, dispatched=False)
+    root = store.write(tmp_path)
+    (root / "dledger-n0" / "checkpoint").rename(root / "dledger-n0" / "checkpoint.bak")
+    assert bodies(root, mode) == wanted(COUNT + 1)
+
+
+def mixed(tmp_path: Path) -> Path:
+    """A broker that went over to DLedger when its own log had two files."""
+    before = small_store(40)
+    before.roll()
+    after = SmallLedger(end=before.end, entries=before.entries, next_offsets=before.next_offsets)
+    for number in range(40, COUNT):
+        after.add("T", number % 2, body=b"body %d" % number)
+    before.entries = {}
+    before.write(tmp_path)
+    return after.write(tmp_path)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_that_went_over_to_dledger_has_both_logs(tmp_path: Path, mode: str) -> None:
+    root = mixed(tmp_path)
+    assert bodies(root, mode) == wanted(COUNT)
+    store = open_snapshot(root).stores[0]
+    assert store.ledger is not None
+    assert store.ledger.divided_at == 2 * 4096
+    assert not [reason for reason in damage_of(root) if "entr" in reason]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_logs_with_the_same_offsets_are_nobodys_to_choose_from(tmp_path: Path, mode: str) -> None:
+    """As where a broker went over to DLedger anew, or back."""
+    root = small_ledger(COUNT).write(tmp_path)
+    other = SmallStore()
+    other.add("U", 0, body=b"of another log")
+    other.write(root)
+    for look in (open_snapshot, require_stores):
+        with pytest.raises(UnsupportedLayout, match="a commitlog and the DLedger log of n0 for the same offsets; name"):
+            look(root)
+    for log, topic, count in (("dledger-n0/data", "T", COUNT), ("commitlog", "U", 1)):
+        rows = open_snapshot([[root, root / log]]).scan([topic], scan_mode=mode, columns=["topic"]).read_all()
+        assert rows["topic"].to_pylist() == [topic] * count
+
+
+def test_several_nodes_and_nobody_chose(tmp_path: Path) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    shutil.copytree(root / "dledger-n0", root / "dledger-n1")
+    for look in (open_snapshot, require_stores):
+        with pytest.raises(
+            UnsupportedLayout, match=r"holds the nodes n0, n1; name the one to read: storePathCommitLog"
+        ):
+            look(root)
+    for node in ("n0", "n1"):
+        data = root / f"dledger-{node}" / "data"
+        snapshot = open_snapshot([[root, data]])
+        assert snapshot.stores[0].ledger is not None
+        assert snapshot.stores[0].ledger.node.self_id == node
+        assert bodies([[root, data]]) == wanted(COUNT)
+
+
+def test_data_files_elsewhere(tmp_path: Path) -> None:
+    """storePathDLedgerCommitLog, with several directories too."""
+    root = small_ledger(COUNT).write(tmp_path / "store")
+    data = root / "dledger-n0" / "data"
+    places = [tmp_path / "disk1", tmp_path / "disk2"]
+    for number, file in enumerate(sorted(data.iterdir())):
+        places[number % 2].mkdir(exist_ok=True)
+        file.rename(places[number % 2] / file.name)
+    data.rmdir()
+    with pytest.raises(UnsupportedLayout, match="storePathDLedgerCommitLog"):
+        open_snapshot(root)
+    for mode in MODES:
+        assert bodies([[root, *places]], mode) == wanted(COUNT)
+    assert open_snapshot([[root, *places]]).stores[0].ledger is not None
+
+
+@pytest.mark.parametrize("path", ["dledger-n0", "dledger-n0/data", "dledger-n0/index"])
+def test_a_directory_of_the_node_is_told_apart(tmp_path: Path, path: str) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    for look in (open_snapshot, require_stores):
+        with pytest.raises(UnsupportedLayout, match="give the broker's directory above it"):
+            look(root / path)
+
+
+def test_data_files_in_the_place_of_a_commitlog_are_refused(tmp_path: Path) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    (root / "dledger-n0" / "data").rename(root / "commitlog")
+    shutil.rmtree(root / "dledger-n0")
+    with pytest.raises(UnsupportedLayout, match=r"entries of DLedger's outside of a node's directory"):
+        open_snapshot(root)
+
+
+def test_a_group_without_a_broker_has_entries_alone(tmp_path: Path) -> None:
+    """Nothing says that they are messages."""
+    root = small_ledger(COUNT).write(tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    with pytest.raises(UnsupportedLayout, match="table=entries"):
+        open_snapshot(root)
+
+
+def test_a_log_of_another_store_is_refused(tmp_path: Path) -> None:
+    root = small_store(COUNT).write(tmp_path / "store")
+    shutil.rmtree(root / "commitlog")
+    store = SmallLedger()
+    for number in range(COUNT):
+        store.add("other", 0, body=b"%d" % number * 20)
+    store.write(tmp_path / "node")
+    with pytest.raises(NotAStore, match="are of two stores"):
+        open_snapshot([[root, tmp_path / "node" / "dledger-n0" / "data"]])
+
+
+def test_a_node_that_is_about_to_begin(tmp_path: Path) -> None:
+    """No file, or files with nothing yet: no message, and no error."""
+    root = small_store(0).write(tmp_path)
+    (root / "dledger-n0" / "data").mkdir(parents=True)
+    (root / "consumequeue").mkdir()
+    assert bodies(root) == []
+    (root / "dledger-n0" / "data" / format_start(0)).write_bytes(bytes(4096))
+    assert bodies(root) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("field", ["magic", "size", "index", "term", "offset", "body_size"])
+def test_a_damaged_head_of_an_entry_costs_no_message(tmp_path: Path, mode: str, field: str) -> None:
+    """Its record tells by itself that it is sound; verify names the place."""
+    store = small_ledger(COUNT)
+    place = store.offsets[20] - ENTRY_HEAD.size
+    store.change(place + ENTRY_HEAD.offset[field], b"\x5a")
+    root = store.write(tmp_path)
+    assert bodies(root, mode, on_corrupt_record="skip") == wanted(COUNT)
+    assert any("entr" in reason for reason in damage_of(root))
+
+
+def test_no_changed_byte_gives_a_wrong_row_and_both_modes_agree(tmp_path: Path) -> None:
+    store = small_ledger(12)
+    root = store.write(tmp_path)
+    (file,) = (root / "dledger-n0" / "data").iterdir()
+    good = file.read_bytes()
+    sound = set(wanted(12))
+    for at in range(store.offsets[4] - ENTRY_HEAD.size, store.offsets[6]):
+        data = bytearray(good)
+        data[at] ^= 0x41
+        file.write_bytes(data)
+        seen = []
+        for mode in ("queue", "commitlog"):
+            try:
+                seen.append(bodies(root, mode, on_corrupt_record="skip"))
+            except Corrupt:
+                seen.append([])
+        assert set(seen[0]) <= sound
+        assert len(seen[0]) >= 11
+        assert set(seen[1]) <= sound
+        assert len(seen[1]) >= 11, at
+
+
+def test_entries_are_a_table(tmp_path: Path) -> None:
+    store = small_ledger(COUNT)
+    store.add("T", 0, body=b"revoked", dispatched=False)
+    root = store.write(tmp_path, committed=3)
+    table = open_snapshot(root).table("entries", "*")
+    assert table["index"].to_pylist() == list(range(COUNT + 1))
+    assert table["position"].to_pylist() == [offset - ENTRY_HEAD.size for offset in store.offsets]
+    assert table["isCommitted"].to_pylist() == [True] * COUNT + [False]
+    assert b"body 7" in table["body"][7].as_py()
+    assert open_snapshot(small_store(3).write(tmp_path / "plain")).table("entries").num_rows == 0
+    assert look_at(root / "dledger-n0").stores[0].is_bare_node
+
+
+def _no_units(root: Path) -> None:
+    shutil.rmtree(root / "dledger-n0" / "index")
+
+
+def _wrong_unit(root: Path) -> None:
+    file = root / "dledger-n0" / "index" / format_start(0)
+    data = bytearray(file.read_bytes())
+    data[5 * 32 + 15] ^= 1
+    file.write_bytes(data)
+
+
+def _checkpoint_ahead(root: Path) -> None:
+    (root / "dledger-n0" / "checkpoint").write_text("committedIndex=5000\n")
+
+
+def _old_term(root: Path) -> None:
+    (root / "dledger-n0" / "currterm").write_text("currTerm=0\nvoteLeader=\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_no_units, "no unit in the index"),
+        (_wrong_unit, "no unit in the index"),
+        (_checkpoint_ahead, "entry 5000 is agreed on; the last one is 59"),
+        (_old_term, "says term 0; the last entry has 1"),
+    ],
+)
+def test_verify_finds_what_contradicts_the_entries(tmp_path: Path, damage: Callable[[Path], None], words: str) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    before = damage_of(root)
+    damage(root)
+    assert [reason for reason in damage_of(root) if words in reason and reason not in before]
+    for mode in MODES:
+        assert bodies(root, mode) == wanted(COUNT)
+
+
+def test_a_stream_shows_no_more_than_the_group_agreed_on(tmp_path: Path) -> None:
+    store = small_ledger(COUNT)
+    root = store.write(tmp_path, committed=COUNT - 1)
+    ends = StreamEnds([root])
+    assert sum(ends.look().queues()["maxOffset"].to_pylist()) == COUNT
+    for number in range(3):
+        store.add("T", 0, body=b"new %d" % number, dispatched=False)
+    shutil.rmtree(root)
+    store.write(root, committed=COUNT - 1)
+    assert sum(ends.look().queues()["maxOffset"].to_pylist()) == COUNT
+    shutil.rmtree(root)
+    store.write(root, committed=COUNT + 1)
+    assert sum(ends.look().queues()["maxOffset"].to_pylist()) == COUNT + 2
+
+
+def test_whoever_writes_refuses_it_and_touches_nothing(tmp_path: Path) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    with pytest.raises(UnsupportedLayout, match="DLedger"):
+        rmqstore.open_store(root, workers=False)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
