@@ -32,7 +32,9 @@ class BatchReader(DataSourceReader):
         Raises NotAStore, UnsupportedLayout, UnknownTopic, Rejected or DataLost.
         """
         asked = self._batch_read
-        snapshot = open_selected(asked.stores, asked.selection, access=asked.request.access)
+        snapshot = open_selected(
+            asked.stores, asked.selection, access=asked.request.access, include_uncommitted=asked.include_uncommitted
+        )
         ranges = snapshot.select(**asked.selection)
         return [StorePartition(split) for split in snapshot.plan(ranges, asked.request, asked.budget)]
 

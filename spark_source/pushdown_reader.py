@@ -58,7 +58,9 @@ class PushdownReader(BatchReader):
     def partitions(self) -> list[InputPartition]:
         """As BatchReader.partitions, of what the filters leave."""
         asked = self._batch_read
-        snapshot = open_selected(asked.stores, asked.selection, access=asked.request.access)
+        snapshot = open_selected(
+            asked.stores, asked.selection, access=asked.request.access, include_uncommitted=asked.include_uncommitted
+        )
         ranges = snapshot.select(**asked.selection)
         if self._is_empty:
             return []

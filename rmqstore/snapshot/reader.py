@@ -1,7 +1,7 @@
 """The reader of one or several store directories that somebody else may be writing."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -53,7 +53,7 @@ from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directori
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.missing_log import require_log, require_messages
 from rmqstore.snapshot.survey.own_log import require_own_log
-from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.survey.survey import WHOLE, SurveyScope, survey
 from rmqstore.snapshot.tables import tables
 
 MissingTime = Literal["error", "latest"]
@@ -62,29 +62,32 @@ MissingTime = Literal["error", "latest"]
 QUERY_BYTES_MAX = 128 * 1024 * 1024
 
 
-def open_snapshot(paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL) -> "Snapshot":
+def open_snapshot(
+    paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL, include_uncommitted: bool = False
+) -> "Snapshot":  # fmt: skip
     """Looks at one store directory, several, {brokerName: path} or StoresIn(directory), and freezes what is there.
 
     Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
     {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
     store before it.  Never writes, locks or creates anything; all is read from `disk`.  `access`: "auto" maps files
-    that nobody can truncate and reads the others, "mmap" maps all, "pread" maps none.  Raises NotAStore, also for a
-    store with messages and without a commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of
-    one broker name.
+    that nobody can truncate and reads the others, "mmap" maps all, "pread" maps none.  `include_uncommitted`: of a
+    DLedger log also what its group may still revoke.  Raises NotAStore, also for a store with messages and without a
+    commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
     """
-    return _required(look_at(paths, access, disk=disk))
+    return _required(look_at(paths, access, SurveyScope((), include_uncommitted), disk))
 
 
 def open_selected(
-    paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto", disk: ReadableDisk = LOCAL
-) -> "Snapshot":
+    paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto", disk: ReadableDisk = LOCAL,
+    include_uncommitted: bool = False,
+) -> "Snapshot":  # fmt: skip
     """`open_snapshot` for a single choice: of a store with very many topics it may hold the queues of those that
     `selection`, arguments of `Snapshot.select`, names by `topics` or `assign`, and no others.  Raises as
     `open_snapshot`.
     """
     named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
     topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
-    return _required(look_at(paths, access, topics, disk))
+    return _required(look_at(paths, access, SurveyScope(topics, include_uncommitted), disk))
 
 
 def _required(snapshot: "Snapshot") -> "Snapshot":
@@ -97,14 +100,13 @@ def _required(snapshot: "Snapshot") -> "Snapshot":
 
 
 def look_at(
-    paths: Paths, access: Access = "auto", topics: Collection[str] = (), disk: ReadableDisk = LOCAL
+    paths: Paths, access: Access = "auto", scope: SurveyScope = WHOLE, disk: ReadableDisk = LOCAL
 ) -> "Snapshot":
-    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well.  `topics` as
-    of `survey`.
-    """
+    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
     arguments.word("access", access, get_args(Access))
+    arguments.flag("include_uncommitted", scope.uncommitted)
     found = store_directories(disk, paths)
-    stores = [survey(disk, one.root, one.broker_name, access, one.logs, topics) for one in found]
+    stores = [survey(disk, one.root, one.broker_name, access, one.logs, scope) for one in found]
     refuse_doubles(paths, stores)
     return Snapshot(tuple(stores), access)
 

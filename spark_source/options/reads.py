@@ -47,6 +47,7 @@ PARSERS: dict[str, Parser] = {
     "verifyCrc": values.one_of("auto", "true", "false"),
     "decompress": values.flag,
     "scanMode": values.one_of("auto", "queue", "commitlog"),
+    "includeUncommitted": values.flag,
     "access": values.one_of("auto", "mmap", "pread"),
     "batchRows": values.count(1, BATCH_ROWS_MAX),
     "batchBytes": values.byte_size(BATCH_BYTES_MAX),
@@ -77,6 +78,7 @@ BATCH_ONLY = {
         "endingTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
         "endingOffsetsByTimestamp": "a stream has no end; use Trigger.AvailableNow to stop at the present one",
         "pushdown": "filters are not pushed down to a stream; prune by tags, keys or assign",
+        "includeUncommitted": "what is revoked later would be a row already",
         "table": "the tables on the side are read by spark.read",
     }.items()
 }
@@ -148,6 +150,7 @@ class BatchRead:
     request: ScanRequest
     budget: SplitBudget
     pushdown: str = "off"
+    include_uncommitted: bool = False
 
     def with_columns(self, columns: tuple[str, ...]) -> "BatchRead":
         """The same read of other columns."""
@@ -312,6 +315,7 @@ def _batch_read(given: Mapping[str, Any]) -> BatchRead:
         request=request,
         budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS)),
         pushdown=given.get("pushdown", "off"),
+        include_uncommitted=given.get("includeUncommitted", False),
     )
 
 

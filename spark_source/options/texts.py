@@ -95,6 +95,9 @@ READ: dict[str, OptionText] = {
     "scanMode": OptionText(
         "auto", "`queue` (through the consume queues) or `commitlog` (the files straight through): the same rows"
     ),
+    "includeUncommitted": OptionText(
+        "false", "whether of a DLedger log also those messages are rows on which its group has not agreed yet"
+    ),
     "access": OptionText(
         "auto", "`mmap` maps all files, `pread` none; `auto` maps only those that nobody can cut short"
     ),

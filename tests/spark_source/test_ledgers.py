@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 import rmqstore
 from rmqstore.snapshot import ledger_entries
 from tests.golden.cases import FOLDERS, unpack
+from tests.snapshot.small_ledger import small_ledger
 
 pytestmark = pytest.mark.spark
 CASE = "broker-dledger-killed-5.3.3"
@@ -33,6 +34,19 @@ def test_rows_are_the_snapshots(spark, store, mode):
     expected = rmqstore.open_snapshot(store).scan(columns=columns).read_all().to_pylist()
     assert [(*row[:4], bytes(row[4])) for row in rows] == sorted(tuple(row.values()) for row in expected)
     assert len(rows) > 1000
+
+
+def test_what_may_be_revoked_is_there_where_it_is_asked_for(spark, tmp_path):
+    ledger = small_ledger(20)
+    ledger.add("T", 0, body=b"may be revoked", dispatched=False)
+    root = ledger.write(tmp_path, committed=19)
+    reader = spark.read.format("rmqstore").option("subscribe", "T")
+    assert reader.load(str(root)).count() == 20
+    assert reader.option("includeUncommitted", "true").load(str(root)).count() == 21
+    stream = spark.readStream.format("rmqstore").options(subscribe="T", includeUncommitted="true").load(str(root))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(PySparkException, match="includeUncommitted is for batch reads and this is a stream"):
+        query.awaitTermination()
 
 
 def test_a_stream_has_each_row_once(spark, store, tmp_path):

@@ -90,6 +90,7 @@ class StoreExtent:
     extra_logs: tuple[str, ...] = ()
     deleted_before: DeletedBefore = field(default_factory=dict)
     ledger: LedgerExtent | None = None
+    includes_uncommitted: bool = False
     access: Access = "auto"
     is_partial: bool = False
 

@@ -25,8 +25,9 @@ class LedgerExtent:
     """A node's log at the moment of opening.
 
     `committed_index` and `committed_end`, where in the log that entry ends, are the checkpoint's, -1 and 0 where it
-    tells nothing.  Behind the log's readable end stand `uncommitted_count` entries from `uncommitted_from` (an index)
-    on, as far as the node's index goes: the group may still revoke them.  `divided_at`: before it the log is the one
+    tells nothing.  The group has agreed on what stands before `agreed_end` of the log, by the queues as well.  From
+    there on stand `uncommitted_count` entries, the first of index `uncommitted_from`, as far as the node's index goes:
+    the group may still revoke them.  `divided_at`: before it the log is the one
     that the broker kept before it went over to DLedger; 0 where it had none.
     """
 
@@ -35,6 +36,7 @@ class LedgerExtent:
     committed_index: int
     committed_end: int
     divided_at: int
+    agreed_end: int = 0
     uncommitted_from: int = 0
     uncommitted_count: int = 0
 
@@ -57,8 +59,7 @@ def bare_log(disk: ReadableDisk, directory: str) -> tuple[LedgerExtent, tuple[St
     node = LedgerNode(directory)
     index = committed_index(disk, node)
     ledger = LedgerExtent(node, term_of(disk, node), index, entry_end(disk, node, index) or 0, 0)
-    first, count = uncommitted(disk, ledger, ledger.committed_end)
-    return replace(ledger, uncommitted_from=first, uncommitted_count=count), wrapped_files(disk, node.data)
+    return settled(disk, ledger, ledger.committed_end), wrapped_files(disk, node.data)
 
 
 def agreed_end(ledger: LedgerExtent, entries: QueueEntries, view: LogView) -> int:
@@ -68,12 +69,12 @@ def agreed_end(ledger: LedgerExtent, entries: QueueEntries, view: LogView) -> in
     return min(max(ledger.committed_end, ledger.divided_at, entries.listed_end()), view.end)
 
 
-def uncommitted(disk: ReadableDisk, ledger: LedgerExtent, log_end: int) -> tuple[int, int]:
-    """The index of the first entry that begins at or after `log_end`, and how many there are; (0, 0) for none."""
+def settled(disk: ReadableDisk, ledger: LedgerExtent, end: int) -> LedgerExtent:
+    """The node's log, whose group has agreed on what stands before `end`, with what it has besides."""
     first, count = 0, 0
     for units in index_units(disk, ledger.node, max(ledger.committed_index, 0)):
-        behind = np.flatnonzero(units["offset"] >= log_end)
+        behind = np.flatnonzero(units["offset"] >= end)
         if len(behind) and not count:
             first = int(units["index"][behind[0]])
         count += len(behind)
-    return first, count
+    return replace(ledger, agreed_end=end, uncommitted_from=first, uncommitted_count=count)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
@@ -21,7 +22,7 @@ from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.found_log import refuse_unread_layouts
-from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, uncommitted
+from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, settled
 from rmqstore.snapshot.survey.log_search import search, settle_end
 from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
@@ -33,6 +34,18 @@ from rmqstore.snapshot.survey.unnoted_deletions import noted_with, queues_begun_
 _CHECKED_SIZE = 16 * 1024 * 1024
 # Looks in a row at a store that changes; that it happens so often means that it is not about to end.
 _LOOKS_MAX = 8
+
+
+class SurveyScope(NamedTuple):
+    """The part of a store that is asked for.  With `topics` only the queues of these, where that is less work and loses
+    nothing (`is_partial` tells).  `uncommitted`: also what the group of a DLedger log may still revoke.
+    """
+
+    topics: Collection[str] = ()
+    uncommitted: bool = False
+
+
+WHOLE = SurveyScope()
 
 
 def batch_start(disk: ReadableDisk, root: str) -> int:
@@ -54,12 +67,11 @@ def survey(
     broker_name: str | None = None,
     access: Access = "auto",
     extra_logs: tuple[str, ...] = (),
-    topics: Collection[str] = (),
+    scope: SurveyScope = WHOLE,
 ) -> StoreExtent:
     """The store at `root` as it is now; `extra_logs` are commitlog directories elsewhere that belong to it.  All paths
     are absolute.
 
-    With `topics` only the queues of these, where that is less work and loses nothing (`is_partial` tells); else all.
     A store that changes otherwise than by growing while it is looked at is looked at again.
     Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
@@ -67,7 +79,7 @@ def survey(
     for remaining in reversed(range(_LOOKS_MAX)):
         before = Footprint.of(disk, root, extra_logs)
         try:
-            found = _look(before, broker_name, access, topics)
+            found = _look(before, broker_name, access, scope)
             changed = before.changed(found) or ("a batch began" if batch_start(disk, root) < found.log_end else "")
         except (DataLost, FileNotFoundError, StoreChanging) as gone:
             if remaining:
@@ -89,7 +101,7 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
     return StoreChanging(root, f"the file {path} went or was cut")
 
 
-def _look(before: Footprint, broker_name: str | None, access: Access, topics: Collection[str]) -> StoreExtent:
+def _look(before: Footprint, broker_name: str | None, access: Access, scope: SurveyScope) -> StoreExtent:
     """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
     disk, root = before.disk, before.root
     if is_node(disk, root):
@@ -116,10 +128,11 @@ def _look(before: Footprint, broker_name: str | None, access: Access, topics: Co
         extra_logs=before.extra_logs,
         access=access,
         ledger=ledger_extent(disk, root, before.extra_logs, before.log_files),
+        includes_uncommitted=scope.uncommitted,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    may_choose = bool(topics) and not rocksdb and not whole.was_killed and whole.ledger is None
-    own = queues_of_topics(disk, root, topics) if may_choose else None
+    may_choose = bool(scope.topics) and not rocksdb and not whole.was_killed and whole.ledger is None
+    own = queues_of_topics(disk, root, scope.topics) if may_choose else None
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
         if found.queues:
@@ -167,7 +180,8 @@ def _look_at(
         entries = QueueEntries.of(queues, view)
         ledger = store.ledger
         if ledger is not None:
-            view.end = agreed_end(ledger, entries, view)
+            ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
+            view.end = view.end if store.includes_uncommitted else ledger.agreed_end
         if store.is_partial:
             searched = search_topics(root, view, entries, words)
             if searched is None:
@@ -184,9 +198,6 @@ def _look_at(
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
-    if ledger is not None:
-        first, count = uncommitted(store.disk, ledger, found.log_end)
-        ledger = replace(ledger, uncommitted_from=first, uncommitted_count=count)
     return replace(
         store,
         queues=bounds,

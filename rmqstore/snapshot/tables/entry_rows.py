@@ -31,6 +31,8 @@ def entry_rows(store: StoreExtent, wanted: frozenset[str]) -> dict[str, Any]:
                 stretches.append(item)
     heads = np.concatenate([np.zeros(0, ENTRY_HEAD.dtype), *(item.heads for item in stretches)])
     columns: dict[str, Any] = {name: pa.array(heads[field].astype(np.int64)) for name, field in _COLUMNS.items()}
-    columns["isCommitted"] = pa.array(heads["offset"].astype(np.int64) < store.log_end)
+    columns["isCommitted"] = pa.array(
+        heads["offset"].astype(np.int64) < (store.ledger.agreed_end if store.ledger else 0)
+    )
     columns["body"] = pa.chunked_array(bodies, pa.binary()) if "body" in wanted else [None] * len(heads)
     return columns

@@ -62,6 +62,17 @@ def test_what_the_group_may_still_revoke_is_no_row(tmp_path: Path, mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_whoever_asks_for_it_sees_that_too(tmp_path: Path, mode: str) -> None:
+    store = small_ledger(COUNT)
+    for number in range(COUNT, COUNT + 7):
+        store.add("T", number % 2, body=b"body %d" % number, dispatched=False)
+    root = store.write(tmp_path, committed=3)
+    snapshot = open_snapshot(root, include_uncommitted=True)
+    assert sorted(snapshot.scan(scan_mode=mode).read_all()["body"].to_pylist()) == wanted(COUNT + 7)
+    assert snapshot.table("entries")["isCommitted"].to_pylist() == [True] * COUNT + [False] * 7
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("checkpoint", ["old", "none", "torn", "no number"])
 def test_queues_tell_further_than_the_checkpoint(tmp_path: Path, mode: str, checkpoint: str) -> None:
     """It is written every 3 s; a broker dispatches nothing that the group has not agreed on."""
