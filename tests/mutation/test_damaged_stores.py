@@ -30,8 +30,11 @@ THOROUGH = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # Between them: both releases, clean and killed, IPv6, inner batches, LMQ, extensions, compression, transactions,
-# property CRCs.
+# property CRCs; the last is of a broker in DLedger mode.
 CASES = ("basic", "killed-4.9.8", "batchcq", "lmq", "cqext", "ipv6", "sysflags", "crcprop")
+CASES += ("broker-dledger-5.3.3",)
+DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "abort")
+DERIVED += ("dledger-n0/index", "dledger-n0/checkpoint", "dledger-n0/currterm")
 CHECKED = {"verify_crc": "always", "decompress": False}
 DAMAGE_WORDS = ("fail", "null", "skip")
 CRC_PROPERTY_SIZE = 20
@@ -77,7 +80,7 @@ class TestOneWound:
         self, case: str, data: st.DataObject, sound_store: Callable[[str], Sound], tmp_path: Path
     ) -> None:
         sound = sound_store(case)
-        wound = data.draw(damages(sound.files_of("commitlog")))
+        wound = data.draw(damages(sound.files_of("commitlog", "dledger-n0/data")))
         mode, word = data.draw(st.sampled_from(SCAN_MODES)), data.draw(st.sampled_from(DAMAGE_WORDS))
         with damaged_copy(sound.path, tmp_path, [wound]) as (store, changed), no_hang():
             rows = _read(store, mode, word)
@@ -95,7 +98,7 @@ class TestOneWound:
     ) -> None:
         """Queues, extensions, index, checkpoint: the messages are all in the commitlog, and none may vanish unsaid."""
         sound = sound_store(case)
-        files = sound.files_of("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "abort")
+        files = sound.files_of(*DERIVED)
         wound = data.draw(damages(files))
         mode, word = data.draw(st.sampled_from(SCAN_MODES)), data.draw(st.sampled_from(DAMAGE_WORDS))
         with damaged_copy(sound.path, tmp_path, [wound]) as (store, _), no_hang():
