@@ -9,6 +9,7 @@ import rmqstore
 from rmqstore.directory.queue_files import SIMPLE, find_queues, queues_of
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.survey.survey import SurveyScope
 from tests.snapshot.small_store import small_store
 
 COUNT = 20
@@ -28,5 +29,5 @@ def test_a_directory_with_a_zero_in_front_of_its_number_is_no_queue(is_copy: boo
     expected = [0, 1] if is_copy else [1]
     assert [found.queue_id for found in find_queues(LOCAL, str(root))] == expected
     assert sorted(found.queue_id for found in queues_of(LOCAL, str(root), "T", SIMPLE)) == expected
-    for look in (rmqstore.open_snapshot, partial(look_at, topics=["T"])):
+    for look in (rmqstore.open_snapshot, partial(look_at, scope=SurveyScope(["T"]))):
         assert look(root).scan(["T"]).read_all().num_rows == COUNT
