@@ -9,6 +9,7 @@ from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, rows_by_kind
+from rmqstore.records.queue_numbers import distinct_queues
 
 
 class BegunAgain(NamedTuple):
@@ -34,21 +35,27 @@ def begun_again(
     batches: Iterable[RecordBatch], is_batch_topic: Callable[[str], bool], next_offsets: Mapping[QueueKey, int]
 ) -> BegunAgain | None:
     """The first queue of the batches that begins again though `next_offsets`, or the batches, have messages of it."""
-    begun = set[QueueKey]()
     numbered = [_numbered(records, is_batch_topic) for records in batches]
+    if not any((each.firsts == 0).any() for each in numbered):
+        return None
+    met = set[QueueKey]()  # in the batches before
     for number, (records, rows, firsts) in enumerate(numbered):
+        if not len(rows):
+            continue
         topics, topic_numbers = records.topics
+        pairs, places = distinct_queues(topic_numbers[rows], records.queue_ids[rows])
+        keys = [(topics[topic], queue_id) for topic, queue_id in pairs]
+        first_rows = np.unique(places, return_index=True)[1]
         for at in np.flatnonzero(firsts == 0).tolist():  # few: one for each queue
-            row = int(rows[at])
-            key = topics[topic_numbers[row]], int(records.queue_ids[row])
-            if key in begun or next_offsets.get(key, 0) > 0:
+            row, key = int(rows[at]), keys[int(places[at])]
+            if key in met or at > first_rows[places[at]] or next_offsets.get(key, 0) > 0:
                 rest = _Numbered(records, rows[at + 1 :], firsts[at + 1 :])
                 following = (_first_number(key, each) for each in (rest, *numbered[number + 1 :]))
                 # 1, or the count of a batch: the topic may have queues of another kind than it had.
                 expected = (None, 0, 1, int(records.numbers.counts[row]))
                 found = next((each for each in following if each is not None), None)
                 return BegunAgain(key, int(records.offsets[row]), found not in expected)
-            begun.add(key)
+        met.update(keys)
     return None
 
 

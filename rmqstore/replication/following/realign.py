@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import message, names
+from rmqstore.log.derived.deleted_topics import save_deleted_topics
 from rmqstore.log.opening import mark_open
 from rmqstore.records.read_batches import read_batches
 from rmqstore.replication.following.note import Origin, read_origin, write_origin
@@ -131,8 +133,36 @@ def finish_cut(fs: FileSystem, root: str, origin: Origin, file_size: int) -> Non
         write_origin(fs, root, origin._replace(cut_to=None))
 
 
+def _forget_deletions(fs: FileSystem, root: str, offset: int) -> None:
+    """Topics whose deletion was told by messages that are cut have what they had before: the master may never have
+    deleted them, and if it did, its messages tell again.  Their queues went: all queues are made again from the log.
+    """
+    noted, _ = load_deleted_topics(fs, root)
+    kept = {topic: one for topic, one in noted.items() if one.log_end < offset and not one.is_pending}
+    if kept == noted:
+        return
+    for room in (*names.QUEUE_ROOMS, names.EXTENSION_ROOM, names.INDEX_ROOM):
+        _remove_tree(fs, join(root, room))
+    if fs.exists(join(root, names.CHECKPOINT_FILE)):  # it says that all that is in them
+        fs.remove(join(root, names.CHECKPOINT_FILE))
+    fs.sync_directory(root)
+    save_deleted_topics(fs, root, kept)
+
+
+def _remove_tree(fs: FileSystem, directory: str) -> None:
+    for entry in fs.entries(directory):
+        path = join(directory, entry.name)
+        if entry.is_directory and not entry.is_link:
+            _remove_tree(fs, path)
+        else:
+            fs.remove(path)
+    if fs.exists(directory):
+        fs.remove_directory(directory)
+
+
 def _cut(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
     mark_open(fs, root)
+    _forget_deletions(fs, root, offset)
     log = join(root, names.LOG_ROOM)
     for entry in sorted(fs.entries(log), key=lambda each: each.name, reverse=True):
         start = names.parse_start(entry.name)

@@ -122,8 +122,41 @@ def test_a_cut_replica_follows_its_master_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_cut_that_is_interrupted_anywhere_is_gone_on_with(seed: int) -> None:
-    pair = parted(seed, (30, 60, 20))
+@pytest.mark.parametrize("is_replicas_own", [True, False])
+def test_a_deletion_that_is_cut_hides_none_of_the_masters_messages(seed: int, *, is_replicas_own: bool) -> None:
+    """It was of another master's topic, or made where the replica was a master for a while."""
+    pair = parted_by_a_deletion(seed, is_replicas_own=is_replicas_own)
+    cut = parting_of(pair).offset
+    cut_log(pair.replica, "/s", cut, FILE_SIZE)
+    follow_again(pair.replica, pair, cut)
+    assert rows_of(pair.replica) == rows_of(pair.master_disk)
+
+
+def parted_by_a_deletion(seed: int, *, is_replicas_own: bool) -> Parted:
+    pair, chance = parted(seed, (60, 0, 20)), random.Random(seed)
+    if is_replicas_own:
+        with closing(opened(pair.replica)) as engine:
+            assert engine.features.deletion.delete("t")
+            put(engine, 30, chance, b"l")
+        return pair
+    other_disk = pair.replica.crash("kept")
+    with closing(opened(other_disk)) as other:
+        assert other.features.deletion.delete("t")
+        put(other, 30, chance, b"l")
+        with closing(opened(pair.replica, follows="the master")) as engine:
+            end = engine.log.marks.appended
+            follower = Follower(engine, lambda: None)
+            follower.take(other.log.read(end, other.log.marks.appended - end))
+            follower.append()
+            follower.sync()
+            engine.catch_up()
+    return pair
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_cut_that_is_interrupted_anywhere_is_gone_on_with(seed: int, *, deletes: bool) -> None:
+    pair = parted_by_a_deletion(seed, is_replicas_own=True) if deletes else parted(seed, (30, 60, 20))
     found = parting_of(pair)
     counter = CrashAt(pair.replica.crash("kept"))
     cut_log(counter, "/s", found.offset, FILE_SIZE)

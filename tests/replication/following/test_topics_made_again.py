@@ -14,6 +14,7 @@ from rmqstore.engine import Attached, Engine
 from rmqstore.errors import StoreError
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import TopicConfig
+from rmqstore.formats.names import format_start
 from rmqstore.replication.following.follower import Follower, ForeignRecord
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
@@ -129,6 +130,31 @@ def test_queues_that_begin_again_hold_what_the_masters_hold(steps: Steps, portio
     engine.close()
     assert disk.image()["/s/commitlog/" + "0" * 20] == master.log[:4096].ljust(4096, b"\0")
     engine = replica_on(disk)
+    assert held(engine) == master.held
+    engine.close()
+
+
+@pytest.mark.parametrize("portion", [150, 1000, 1 << 20])
+@pytest.mark.parametrize("count", [2, 30])
+def test_a_replica_that_begins_in_the_middle_of_the_old_messages(count: int, portion: int) -> None:
+    """Their numbers are not 0, and the first new one comes in the same portion."""
+
+    def steps(store: rmqstore.Store) -> None:
+        put(store, "t", numbered("old", 60), (0,))
+        assert store.delete_topic("t")
+        put(store, "t", numbered("new", count), (0,))
+
+    master = OfMaster(steps)
+    start = 4096
+
+    def prepare(fs: FileSystem, root: str) -> None:
+        fs.make_directories(f"{root}/commitlog")
+        fs.create(f"{root}/commitlog/{format_start(start)}", 4096).close()
+
+    attached = Attached(follows="the master", prepare=prepare)
+    engine = Engine(ROOT, CONFIG, ManualClock(), MemoryDisk(), attached, threads=False)
+    fed(Follower(engine, lambda: None), master.log[start:], portion)
+    engine.catch_up()
     assert held(engine) == master.held
     engine.close()
 
