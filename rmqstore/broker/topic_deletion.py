@@ -12,7 +12,7 @@ from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import DeletedTopic
-from rmqstore.log.derived.deleted_topics import save_deleted_topics
+from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.put.appender import Appender
 

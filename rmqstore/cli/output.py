@@ -92,6 +92,8 @@ class Commands(click.Group):
             try:
                 return super().main(*args, **extra)
             except OSError as error:  # of --help and --version, for which no command is invoked
+                if not _is_of_output(error):
+                    raise  # a command's, which --debug shows whole
                 failed = _output_failed(error)
         failed.show()
         sys.exit(failed.exit_code)

@@ -18,7 +18,7 @@ from rmqstore.formats.deleted_topics import read_deleted_topics
 from rmqstore.formats.message import Record, read_record
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE
-from rmqstore.log.derived.deleted_topics import note_path
+from rmqstore.log.deleted_topics import note_path
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message, PutStatus
 from rmqstore.snapshot.stream.ends import StreamEnds

@@ -115,3 +115,16 @@ def test_a_place_without_a_record_is_no_damage_of_a_sound_store(run: Run, store_
     line = last_line(result.stderr)
     assert "no whole record stands here; give the physicalOffset of a message, as `rmqstore cat --json-lines`" in line
     assert "lists all damage" not in line
+
+
+def test_debug_shows_the_stack_of_a_disk_that_is_full(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the store's, not that of standard output."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path))
+
+    monkeypatch.setattr(sys.modules["rmqstore.cli.verify"], "look_at", fails)
+    assert "No space left" in last_line(run("verify", str(tmp_path)).stderr)
+    assert getattr(run("verify", str(tmp_path), "--debug").exception, "errno", None) == errno.ENOSPC

@@ -23,8 +23,8 @@ from rmqstore.formats.index import HEADER, read_header
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import CHECKPOINT_FILE, INDEX_ROOM
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.checkpoint import CheckpointFile
-from rmqstore.log.derived.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.recovery.plan import PlannedExtension, PlannedQueue, RecoveryPlan

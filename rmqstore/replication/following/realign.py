@@ -7,7 +7,7 @@ from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import message, names
-from rmqstore.log.derived.deleted_topics import save_deleted_topics
+from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.opening import mark_open
 from rmqstore.records.read_batches import read_batches
 from rmqstore.replication.following.note import Origin, read_origin, write_origin
@@ -52,7 +52,7 @@ def parting(own: OwnLog, own_end: int, master: Read, master_bounds: tuple[int, i
     low, high = max(own.start, master_bounds[0]), min(own_end, master_bounds[1])
     if low >= high:
         raise Rejected(
-            f"our log, [{own.start}, {own_end}), and the master's, [{master_bounds[0]}, {master_bounds[1]}), have no "
+            f"our log, from {own.start} to {own_end}, and the master's, which begins at {master_bounds[0]}, have no "
             "part in common: move the replica away and begin another one"
         )
     if not _is_same(own.read, master, low, min(high, low + _WINDOW_SIZE)):

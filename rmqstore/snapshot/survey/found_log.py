@@ -100,6 +100,9 @@ def refuse_unread_layouts(
     first = log_files[0] if log_files else None
     if first is not None and not first.is_wrapped and holds_entries(disk, first):
         raise UnsupportedLayout(first.path, _FOREIGN_ADVICE)
+    log = join(root, names.LOG_ROOM)
+    if names.LOG_ROOM in children and not disk.is_directory(log):
+        raise NotAStore(root, f"{log} is no directory, or a link that leads nowhere: the messages are elsewhere")
     if not log_files and not _OF_A_STORE.intersection(children) and not _JUST_OPENED.issubset(children):
         raise NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, children)}")
 

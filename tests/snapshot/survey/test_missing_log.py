@@ -146,6 +146,19 @@ def test_a_stream_stops_where_its_log_goes_away(tmp_path: Path) -> None:
         ends.look()
 
 
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_a_commitlog_that_is_no_directory_is_no_empty_store(tmp_path: Path, what: str) -> None:
+    (tmp_path / "config").mkdir()
+    log = tmp_path / "commitlog"
+    if what == "file":
+        log.write_bytes(b"x")
+    else:
+        log.symlink_to(tmp_path / "not mounted")
+    for look in (rmqstore.open_snapshot, require_stores):
+        with pytest.raises(NotAStore, match="commitlog is no directory, or a link that leads nowhere"):
+            look(tmp_path)
+
+
 def ledger(directory: Path, start: int = 0) -> Path:
     """A DLedger node's directory with one entry."""
     for room in ("data", "index"):
