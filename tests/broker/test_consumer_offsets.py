@@ -14,7 +14,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import consumer_offsets, parse
 from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
-from tests.golden.cases import BROKER_CASES
+from tests.golden.cases import OPENED_CASES
 
 PATH = "/store/config/consumerOffset.json"
 LIGHT = "/store/config/lmqConsumerOffset.json"
@@ -98,7 +98,7 @@ def test_a_commit_that_no_file_could_hold_is_refused(commit) -> None:
     assert offsets.all() == {}
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_a_commit_changes_nothing_else_of_a_brokers_file(case: str) -> None:
     disk = disk_of(case)
     text = disk.image()[PATH].decode()

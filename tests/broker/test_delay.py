@@ -23,7 +23,7 @@ from rmqstore.formats.record_crc import masked_crc32, property_crc, verify_prope
 from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.message import Message, PutStatus
 from rmqstore.records.dispatch_rules import set_delivery_times
-from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
+from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
 from tests.golden.conftest import store_of
 
 __all__ = ["store_of"]
@@ -168,7 +168,7 @@ def records_of(store_of: Callable[[str], Path]) -> Callable[[str], list[Record]]
     return records
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_what_a_real_broker_delivered_is_what_we_would(case: str, records_of: Callable[[str], list[Record]]) -> None:
     records = records_of(case)
     delivered: dict[bytes, list[Record]] = {}
@@ -188,7 +188,7 @@ def test_what_a_real_broker_delivered_is_what_we_would(case: str, records_of: Ca
     assert count >= len(sent) > 0
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_what_a_real_broker_had_wait_is_what_we_would(case: str, records_of: Callable[[str], list[Record]]) -> None:
     levels = DelayLevels(StoreConfig(delay_levels=read_json(FOLDERS[case], "meta")["messageDelayLevel"]).delay_ms())
     waited = {}

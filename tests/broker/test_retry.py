@@ -16,7 +16,7 @@ from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import Opened
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
-from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
+from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
 
 GROUPS = {"none": SubscriptionGroup("none", retry_queue_nums=0), "wide": SubscriptionGroup("wide", retry_queue_nums=4)}
 GOLDEN_DELAY_MS = (1000, 2000, 1000, 2000, 5000, 3_600_000, 7_200_000)
@@ -121,7 +121,7 @@ def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         store.close()
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_every_step_of_a_chain_is_the_broker_s(case: str, broker_store: Callable[[str], Opened]):
     """From what was consumed, the copy that waits and the dead letter; from the copy, what was consumed next."""
     opened = broker_store(case)

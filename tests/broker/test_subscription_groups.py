@@ -12,7 +12,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
 from tests.broker.scenes import disk_of
 from tests.crash.disks import FailingDisk, MemoryDisk
-from tests.golden.cases import BROKER_CASES
+from tests.golden.cases import OPENED_CASES
 
 PATH = "/store/config/subscriptionGroup.json"
 
@@ -42,7 +42,7 @@ def test_a_group_is_durable_when_it_was_put() -> None:
     assert b'"counter":2' in disk.image()[PATH]
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_a_change_of_a_brokers_table_changes_nothing_else(case: str) -> None:
     disk = disk_of(case)
     text = disk.image()[PATH].decode()

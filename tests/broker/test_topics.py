@@ -18,7 +18,7 @@ from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
 from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
-from tests.golden.cases import BROKER_CASES
+from tests.golden.cases import OPENED_CASES
 
 PATH = "/store/config/topics.json"
 ILLEGAL = PutStatus.MESSAGE_ILLEGAL
@@ -214,7 +214,7 @@ def test_a_topic_that_no_broker_could_hold_is_refused(config: TopicConfig) -> No
     assert disk.image() == {}
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_a_change_of_a_brokers_table_changes_nothing_else(case: str) -> None:
     disk = disk_of(case)
     text = disk.image()[PATH].decode()

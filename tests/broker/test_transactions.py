@@ -31,7 +31,7 @@ from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk
-from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
+from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
 
 # What a broker adds on the way, which is no concern of a half message.
 ADDED_BY_BROKER = {"MSG_REGION", "TRACE_ON", "CLUSTER"}
@@ -305,7 +305,7 @@ def given_up_keys(opened: Opened) -> set[str]:
     return {message.properties["UNIQ_KEY"] for message in opened.messages(names.TRANSACTION_CHECK_TOPIC)}
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_a_broker_s_open_transactions_are_those_that_it_left_open(case: str, broker_store: Callable[[str], Opened]):
     opened = broker_store(case)
     sends = [send for send in read_json(FOLDERS[case], "sent") if send["kind"] == "transaction:pending"]
@@ -318,7 +318,7 @@ def test_a_broker_s_open_transactions_are_those_that_it_left_open(case: str, bro
     assert {prepared.queue_offset for prepared in pending} <= {half.queue_offset for half in newest}
 
 
-@pytest.mark.parametrize("case", [case for case in BROKER_CASES if "clean" in case])
+@pytest.mark.parametrize("case", [case for case in OPENED_CASES if "clean" in case])
 def test_half_messages_are_the_broker_s(case: str, broker_store: Callable[[str], Opened]):
     halves = {
         half.properties["UNIQ_KEY"]: half
@@ -336,7 +336,7 @@ def test_half_messages_are_the_broker_s(case: str, broker_store: Callable[[str],
         assert (ours.topic, ours.queue_id, ours.sys_flag) == (names.HALF_TOPIC, 0, theirs.sys_flag)
 
 
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", OPENED_CASES)
 def test_copies_commits_and_giving_up_are_the_broker_s(case: str, broker_store: Callable[[str], Opened]):
     opened = broker_store(case)
     halves = {(half.properties["UNIQ_KEY"], check_times(half.properties)): half
@@ -359,7 +359,7 @@ def test_copies_commits_and_giving_up_are_the_broker_s(case: str, broker_store: 
         assert differences(given_up_message(before), theirs) == []
 
 
-@pytest.mark.parametrize("case", [case for case in BROKER_CASES if "clean" in case])
+@pytest.mark.parametrize("case", [case for case in OPENED_CASES if "clean" in case])
 def test_op_messages_name_what_was_decided(case: str, broker_store: Callable[[str], Opened]):
     opened = broker_store(case)
     ops = opened.messages(names.OP_HALF_TOPIC)

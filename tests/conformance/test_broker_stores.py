@@ -14,9 +14,9 @@ from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
 from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, SUBSCRIPTIONS, Left, changes, key_of, place_of
 from tests.conformance.workload import Json
-from tests.golden.cases import BROKER_CASES, FOLDERS, load_expected, read_json
+from tests.golden.cases import FOLDERS, OPENED_CASES, load_expected, read_json
 
-CASES = [case for case in BROKER_CASES if "live" not in case]
+CASES = [case for case in OPENED_CASES if "live" not in case]
 KILLED = [case for case in CASES if "killed" in case]
 FAR_LEVELS = (6, 7)
 DELAYED = ("G101Delay", "G101Normal", "G101Narrow")

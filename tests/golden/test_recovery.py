@@ -29,7 +29,7 @@ from rmqstore.records.read_batches import CrcChecks, read_batches
 from rmqstore.records.vectors import Records
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
-from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, load_expected, unpack
+from tests.golden.cases import FOLDERS, OPENED_CASES, STORE_CASES, base_name, load_expected, unpack
 from tests.golden.departures import has_shifted_queue
 from tests.golden.rows import scanned
 
@@ -288,7 +288,7 @@ def test_what_is_refused_is_refused_for_a_reason() -> None:
 
 
 @pytest.mark.slow  # together
-@pytest.mark.parametrize("store", BROKER_CASES, indirect=True)
+@pytest.mark.parametrize("store", OPENED_CASES, indirect=True)
 def test_stores_of_whole_brokers(store: Path) -> None:
     """No field of any message changes, and nothing is left to find fault with."""
     before = scanned(rmqstore.open_snapshot(store))
