@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk, ReadableFile, join
@@ -130,6 +131,15 @@ def small_disk(*, is_killed: bool) -> MemoryDisk:
     disk.put_file(join(ROOT, "config", "consumerOffset.json"), GROUPS)
     disk.put_file(join(ROOT, "config", "deletedTopics.json"), b"{}")
     return disk
+
+
+def copied(host: Path) -> MemoryDisk:
+    """The files of a store of the host's."""
+    memory = MemoryDisk()
+    for path in host.rglob("*"):
+        if path.is_file():
+            memory.put_file(join(ROOT, str(path.relative_to(host))), path.read_bytes())
+    return memory
 
 
 def scanned(snapshot: Snapshot, **how: Any) -> object:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk, join
+from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot import ScanRequest, SplitBudget, open_snapshot, read_split
 from rmqstore.snapshot.tables.tables import SCHEMAS
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import BROKER_CASES
 from tests.log.recovering import ROOT
-from tests.snapshot.read_disk import DOORS, ReadDisk, found_by_verify, scanned, small_disk
+from tests.snapshot.read_disk import DOORS, ReadDisk, copied, found_by_verify, scanned, small_disk
 from tests.snapshot.small_store import FIRST_MS
 
 
@@ -87,10 +87,7 @@ def test_the_hosts_disk_is_pickled_by_its_name() -> None:
 @pytest.mark.parametrize("case", BROKER_CASES)
 def test_a_brokers_own_store_is_the_same_on_every_disk(case: str, store_of: Callable[[str], Path]) -> None:
     host = store_of(case)
-    memory = MemoryDisk()
-    for path in host.rglob("*"):
-        if path.is_file():
-            memory.put_file(join(ROOT, str(path.relative_to(host))), path.read_bytes())
+    memory = copied(host)
 
     def told(disk: ReadableDisk, root: str) -> Iterator[str]:
         yield str(found_by_verify(disk, root))
