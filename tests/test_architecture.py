@@ -307,7 +307,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.remoting": {"rmqstore.arguments", "rmqstore.clock", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.replication": set(),
     "rmqstore.replication.tls": {"rmqstore.config", "rmqstore.errors", "rmqstore.files"},
-    "rmqstore.replication.link": set(),
+    "rmqstore.replication.link": {"rmqstore.formats"},
     "rmqstore.replication.serving": {
         "rmqstore.clock",
         "rmqstore.config",

@@ -72,7 +72,9 @@ _FAILED = 1
 @click.option("--tls", is_flag=True, help="Ask brokers and name servers inside TLS.")
 @click.option("--tls-ca", metavar="FILE", help="The certificates that brokers' own are held against.")
 @click.option("--tls-insecure", is_flag=True, help="Take any certificate.")
-@click.option("--file-reserved-hours", type=click.IntRange(0), metavar="HOURS", help="Delete log files that are older.")
+@click.option(
+    "--file-reserved-hours", type=click.IntRange(0), metavar="HOURS", help="Delete log files last written earlier."
+)
 @click.option(
     "--metrics", metavar="[HOST:]PORT", help="Answer GET /metrics there, in the format of OpenMetrics; for Prometheus."
 )

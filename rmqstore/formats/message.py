@@ -50,6 +50,8 @@ BLANK = Layout(("total_size", "i4"), ("magic", "i4"))
 # Bytes of a record that are neither host, body, topic nor properties, with a topic length of one byte (V1).
 FIXED_SIZE = HEAD.size + STORE_TIME.size + FOOT.size + TOPIC_SIZE_V1.size + PROPERTIES_SIZE.size
 RECORD_SIZE_MIN = FIXED_SIZE + 2 * HOST_V4.size
+# All before the body, at the most.
+FRONT_SIZE_MAX = HEAD.size + STORE_TIME.size + 2 * HOST_V6.size + FOOT.size
 # Broker default: maxMessageSize (4 MiB) can be raised by configuration, so the bound here is what one i32 body may
 # hold.
 RECORD_SIZE_MAX = 2**31 - 1
@@ -115,6 +117,25 @@ def host_sizes(sys_flag: int) -> tuple[int, int]:
     born = HOST_V6.size if sys_flag & flags.BORN_HOST_V6 else HOST_V4.size
     store = HOST_V6.size if sys_flag & flags.STORE_HOST_V6 else HOST_V4.size
     return born, store
+
+
+def size_without_first_byte(rest: bytes | memoryview) -> int | None:
+    """The total size of a record whose first byte, the highest of its size, is missing before `rest`.
+
+    Its other lengths tell it.  None while more of the record is needed; what is no message's record counts as small.
+    """
+    behind = memoryview(rest)
+    if len(behind) < FRONT_SIZE_MAX - 1:
+        return None
+    size = int.from_bytes(behind[:3], "big")
+    front = b"\0" + bytes(behind[: FRONT_SIZE_MAX - 1])
+    head = HEAD.read(front)
+    if head["magic"] not in MESSAGE_MAGICS:
+        return size
+    foot_at = HEAD.size + STORE_TIME.size + sum(host_sizes(head["sys_flag"]))
+    least = foot_at + FOOT.size + FOOT.read(front, foot_at)["body_size"]
+    whole = size + max(-(-(least - size) // 2**24), 0) * 2**24
+    return whole if whole <= RECORD_SIZE_MAX else size
 
 
 def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | Torn:

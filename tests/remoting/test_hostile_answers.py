@@ -248,3 +248,22 @@ def test_a_name_server_that_names_itself_as_a_broker_is_asked_once_and_refused(t
             Replica(tmp_path / "r", master)
     assert len(asked) == 3
     assert not (tmp_path / "r").exists()
+
+
+def test_a_broker_that_another_name_is_listed_for_is_waited_for(tmp_path: Path) -> None:
+    """Its log would be taken for the other one's; a name server may be set right."""
+
+    def answer(connection: socket.socket, command: Command) -> None:
+        if command.code == cluster.GET_BROKER_CLUSTER_INFO:
+            saying(broker_list(1, "{}:{}".format(*connection.getsockname())))(connection, command)
+        else:
+            broker_with(f"brokerName=other\nmappedFileSizeCommitLog={FILE_SIZE}\nhaListenPort=1\n")(connection, command)
+
+    with peer(answer) as address:
+        (found,) = chosen_masters(address, None, UNSIGNED)
+        master = named_broker(found, address, UNSIGNED)
+        with pytest.raises(
+            Unreachable, match=f"calls itself 'other', and the name server lists it as '{found.broker_name}'"
+        ):
+            Replica(tmp_path / "r", master)
+    assert not (tmp_path / "r").exists()

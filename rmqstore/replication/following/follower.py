@@ -6,7 +6,9 @@ from rmqstore.engine import Engine
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
+from rmqstore.records.batch import RecordBatch
 from rmqstore.records.begun_again import BegunAgain, begun_again
+from rmqstore.records.queue_jumps import QueueJump, first_jump
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.
@@ -134,19 +136,25 @@ class Follower:
         self._needed = wanted_size(rest)
 
     def _append_parts(self, offset: int, data: bytes, parts: Sequence[BlockPart]) -> int:
-        """Where the log ends then."""
+        """Where the log ends then.  Raises ForeignRecord at a record that no queue can take, with all before it
+        appended."""
+        jump = first_jump(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        if jump is not None:
+            data = data[: jump.offset - offset]
+            parts = self._parts(offset, data)
         end = self._log.append_block(offset, data, parts)
         self._count(parts)
         for part in parts:
             if part.records is not None:
                 self._engine.parsed.add(part.records)
         self._engine.appended()
+        if jump is not None:
+            raise _left_out(jump)
         return end
 
     def _begun_again(self, parts: Sequence[BlockPart]) -> BegunAgain | None:
         """The first queue that begins again, before which nothing does.  Raises ForeignRecord."""
-        batches = [part.records for part in parts if part.records is not None]
-        again = begun_again(batches, self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        again = begun_again(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
         if again is not None and again.is_doubted:
             topic, queue_id = again.key
             reason = f"the record says that the queue {queue_id} of {topic!r} begins with it, and the next one does not"
@@ -197,3 +205,17 @@ class Follower:
             self._learn()
             self._unlisted |= {topic for topic in unknown if find(topic) is None}
         return bool(unknown)
+
+
+def _left_out(jump: QueueJump) -> ForeignRecord:
+    topic, queue_id = jump.key
+    return ForeignRecord(
+        jump.offset,
+        f"the record is number {jump.found} of the queue {queue_id} of {topic!r}, where {jump.expected} comes next:"
+        " those between are not in the master's log, whose queues may have been lost in a crash. This replica has all"
+        " before it; another one, in a directory of its own and with --from latest, has what comes later",
+    )
+
+
+def _batches(parts: Sequence[BlockPart]) -> list[RecordBatch]:
+    return [part.records for part in parts if part.records is not None]

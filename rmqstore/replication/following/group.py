@@ -55,7 +55,7 @@ def named_broker(found: ListedMaster, name_servers: str, access: Access) -> Brok
                 return master.address
         raise Unreachable(name_servers, f"it lists no master {found.broker_name!r} at the moment")
 
-    return Broker(found.address, access, find=find)
+    return Broker(found.address, access, find=find, name=found.broker_name)
 
 
 Open = Callable[[], Replica]

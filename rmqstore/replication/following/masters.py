@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.remoting import cluster
-from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, host_and_port
+from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, Unreachable, host_and_port
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
 from rmqstore.replication.following.connection import LinkTls
 from rmqstore.replication.following.probe import MasterLog
@@ -51,15 +51,18 @@ class KnownMaster(Protocol):
 
 
 class Broker:
-    """A broker of RocketMQ's, which answers at its listen port; `find`, where given, says where that is now."""
+    """A broker of RocketMQ's, which answers at its listen port.
+
+    `find`, where given, says where that is now; `name` what it has to call itself there.
+    """
 
     link_tls: LinkTls | None = None
 
     def __init__(
         self, address: str, access: Access = UNSIGNED, clock: Clock = SYSTEM_CLOCK,
-        find: Callable[[], str] | None = None,
+        find: Callable[[], str] | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
-        self.address = address
+        self.address, self._name = address, name
         self._access, self._clock, self._find = access, clock, find
         self._client = RemotingClient(address, access, clock)
         self._lock = threading.Lock()  # one question at a time
@@ -69,7 +72,13 @@ class Broker:
         with self._lock:
             if self._find is not None:
                 self._go_to(self._find())
-            return cluster.settings(self._client)
+            found = cluster.settings(self._client)
+        if self._name not in (None, found.broker_name):
+            reason = (
+                f"the broker there calls itself {found.broker_name!r}, and the name server lists it as {self._name!r}"
+            )
+            raise Unreachable(self.address, reason)
+        return found
 
     def _go_to(self, address: str) -> None:
         if address != self.address:

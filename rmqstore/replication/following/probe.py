@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.formats.message import size_without_first_byte
 from rmqstore.remoting.cluster import BrokerSettings
 from rmqstore.replication.following.connection import MAY_WANT_TLS, LinkTls, connected
 from rmqstore.replication.following.session import ConnectionLost
@@ -42,7 +43,9 @@ class MasterLog:
                 raise ConnectionLost(f"{address} is no master of RocketMQ's: {error}") from None
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        return bytes(first - offset) + bytes(found[:wanted])
+        if first == offset:
+            return bytes(found[:wanted])
+        return ((size_without_first_byte(bytes(found)) or 0) >> 24).to_bytes() + bytes(found[:wanted])
 
     def start(self) -> int:
         """Where the log begins: a master of ours says so to whoever asks for what it has not any more.  0 where it

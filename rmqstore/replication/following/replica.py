@@ -69,7 +69,7 @@ class Replica:
         present = master.present()
         prepare = Preparation(self._broker, present, start, master.log_start)
         attached = Attached(follows=f"{self._broker.broker_name} ({master.address})", prepare=prepare)
-        config = _config(self._broker, settings)
+        config = replica_config(self._broker, settings)
         self._engine = Engine(path, config, self._clock, fs, attached)
         self._tables = Tables(self._engine, master)
         self._follower = Follower(self._engine, self._tables.fetch_topics)
@@ -171,12 +171,15 @@ class Replica:
         return parting(log, own_end, master.read, bounds, log.files.file_size)
 
     def finish(self, timeout_s: float = 60.0) -> None:
-        """Makes all that came readable, and takes the master's tables over as they are now; `run` has ended.
+        """Makes all that came readable, takes the master's tables over as they are now, and deletes log files that are
+        old enough, where there is retention; `run` has ended.
 
-        Raises as Store.flush, Unreachable, Refused.
+        Raises as Store.flush and Store.clean, Unreachable, Refused.
         """
         self._engine.flush(timeout_s)
         self._tables.fetch()
+        if self._engine.config.retention:
+            self._engine.retention.clean_now()
 
     def close(self) -> None:
         """Ends the store cleanly; `run` has ended by then.  Raises as Store.close."""
@@ -282,7 +285,11 @@ def realign(path: StorePath, master: KnownMaster, *, may_cut: bool = False) -> P
     return found
 
 
-def _config(broker: BrokerSettings, settings: Mapping[str, Any]) -> StoreConfig:
-    """That of the master as far as it decides what files look like; a store of its own otherwise."""
+def replica_config(broker: BrokerSettings, settings: Mapping[str, Any]) -> StoreConfig:
+    """That of the master as far as it decides what files look like; a store of its own otherwise.
+
+    Old files go at any hour: RocketMQ waits for four in the morning to spare its clients, of which a replica has none.
+    """
     same: dict[str, Any] = {"log_file_size": broker.log_file_size, "broker_name": broker.broker_name}
+    same["delete_when"] = ";".join(f"{hour:02d}" for hour in range(24))
     return StoreConfig(**({**same, "cluster_name": broker.cluster} | dict(settings)))

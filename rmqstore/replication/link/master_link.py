@@ -8,8 +8,8 @@ from rmqstore.replication.link.wire import BLOCK_HEADER, ReportReader, Send
 
 # Java: haTransferBatchSize, maxHaTransferByteInSecond.
 _BLOCK_SIZE = 32 * 1024
-# Where slaves ask RocketMQ's masters to begin that want the whole log: 0 would mean the newest file, and byte 0 is a
-# zero anyway.
+# Where slaves ask RocketMQ's masters to begin that want the whole log: 0 would mean the newest file, and byte 0 follows
+# from what comes after it.
 FIRST_BYTE = 1
 _RATE_BYTES_S = 100 * 1024 * 1024
 # A slave hears so soon that it has all, and not only with the heartbeats of a master that has long had nothing.

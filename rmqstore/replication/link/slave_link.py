@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from rmqstore.formats.message import size_without_first_byte
 from rmqstore.replication.link.wire import Block, PeerError, Send, UsualWire, Wire
 
-# The high byte of the first record's size, which no record is large enough to have: Java's masters take a report of 0
-# for "the newest file only", so whoever wants the whole log asks for byte 1.
-_BYTE_ZERO = b"\0"
+# Java's masters take a report of 0 for "the newest file only", so whoever wants the whole log asks for byte 1.  The one
+# before it, the high byte of the first record's size, follows from the record's other lengths.
+_SECOND = 1
 # A master is heard by a whole block, or by so much of one: one that lets single bytes drip in is as good as silent.
 _HEARD_SIZE = 4096
 
@@ -72,7 +73,7 @@ class OwnEnd(NamedTuple):
     @property
     def request(self) -> int:
         """The first report: where the master is to begin."""
-        return 0 if self.offset is None else self.offset or len(_BYTE_ZERO)
+        return 0 if self.offset is None else self.offset or _SECOND
 
 
 class Phase(Enum):
@@ -98,6 +99,8 @@ class SlaveLink:
         self.idle_s: float | None = None  # when the master last said that it has no more than that
         self.is_level = False  # the master said last that it had no more
         self._own = own
+        # What came after byte 0, until that byte is known.
+        self._first: bytes | None = b"" if own == OwnEnd(0) else None
         self._timing = timing
         self._next = own.request if own.offset is not None else None  # the offset of the next block
         self._reported = own.request
@@ -173,15 +176,20 @@ class SlaveLink:
         if self.phase is Phase.COMPARING:
             yield from self._compared(block)
         elif block.data:
-            yield self._append(block.offset, block.data)
+            yield from self._append(block.offset, block.data)
         else:
             self.idle_s = self._heard_s
 
-    def _append(self, offset: int, data: bytes) -> Append:
+    def _append(self, offset: int, data: bytes) -> Iterator[Append]:
         self._next = offset + len(data)
-        if self._own == OwnEnd(0) and offset == len(_BYTE_ZERO):
-            return Append(0, _BYTE_ZERO + data)
-        return Append(offset, data)
+        if self._first is None:
+            yield Append(offset, data)
+            return
+        self._first += data
+        size = size_without_first_byte(self._first)
+        if size is not None:
+            data, self._first = (size >> 24).to_bytes() + self._first, None
+            yield Append(0, data)
 
     def _compared(self, block: Block) -> Iterator[Decision]:
         assert self._own.offset is not None
@@ -200,7 +208,7 @@ class SlaveLink:
         if self._next == own_end:
             self.phase = Phase.FOLLOWING
             if rest := block.data[len(ours) :]:
-                yield self._append(own_end, rest)
+                yield from self._append(own_end, rest)
 
     def _why_silent(self) -> str:
         if self.phase is Phase.FOLLOWING and self.master_end is not None:

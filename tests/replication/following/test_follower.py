@@ -7,6 +7,9 @@ import pytest
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
 from rmqstore.engine import Attached, Engine
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.queue_jumps import first_jump
+from rmqstore.records.read_batches import read_batches
 from rmqstore.replication.following import follower as module
 from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord
 from tests.crash.disks import MemoryDisk
@@ -107,3 +110,55 @@ def test_an_interrupt_at_any_line_neither_doubles_nor_loses_a_record() -> None:
         if interrupt.place is None:
             break
     assert at > 100
+
+
+@pytest.mark.parametrize("portion", [300, 1 << 20])
+@pytest.mark.parametrize("taken", [0, 3])
+def test_what_leaves_numbers_of_a_queue_out_is_refused_once_all_before_it_is_appended(portion: int, taken: int) -> None:
+    """`taken`: so many messages are there before the others come."""
+    log, ends = log_of_queues()
+    at = ends[6] + 4 + 4 + 4 + 4 + 4  # queue offset: behind size, magic, CRC of the body, queue id and flag
+    assert int.from_bytes(log[at : at + 8]) == 3
+    data = log[:at] + (5).to_bytes(8) + log[at + 8 :]
+    engine = opened("the master")
+    follower = Follower(engine, lambda: None)
+    follower.take(data[: ends[taken]])
+    follower.append()
+
+    def go_on() -> None:
+        for begin in range(ends[taken], len(data), portion):
+            follower.take(data[begin : begin + portion])
+            follower.append()
+
+    with pytest.raises(ForeignRecord, match="number 5 of the queue 0 of 't', where 3 comes next") as refusal:
+        go_on()
+    assert refusal.value.offset == follower.end == ends[6]
+    engine.catch_up()
+    assert engine.reasons == []
+    assert engine.parts.queues.bounds("t", 0) == (0, 3)
+    engine.close()
+
+
+def test_a_queue_may_begin_with_any_number() -> None:
+    log, ends = log_of_queues()
+    follower = Follower(opened("the master"), lambda: None)
+    for number in (3, 5):  # each with numbers of its own
+        assert first_jump([parsed(log, ends[number])], lambda _: False, {}) is None
+        assert first_jump([parsed(log, ends[number])], lambda _: False, {("t", 0): 99, ("t", 1): 99}) is None
+    assert follower.end == 0
+
+
+def log_of_queues() -> tuple[bytes, list[int]]:
+    """A log of messages to two queues in turns, and where each ends, with 0 before them."""
+    engine, ends = opened(), [0]
+    for number in range(10):
+        assert engine.put(Message("t", b"m", queue_id=number % 2)).is_stored
+        ends.append(engine.log.marks.appended)
+    return engine.log.read(0, ends[-1]), ends
+
+
+def parsed(log: bytes, begin: int) -> RecordBatch:
+    """The records from there on."""
+    (batch,) = list(read_batches(lambda at, size: log[at : at + size], begin, len(log), CONFIG.log_file_size))
+    assert isinstance(batch, RecordBatch)
+    return batch

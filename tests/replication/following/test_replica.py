@@ -1,5 +1,6 @@
 """Replicas of a master of ours over loopback: what they end with, what they go on with, and what they refuse."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig
 from rmqstore.errors import NotAStore, Rejected, StoreInUse
+from rmqstore.log.retention.plan import RetentionPolicy
 from rmqstore.message import PutStatus
 from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replication.following.replica import Replica, replica_config
 from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
 from tests.engine_of import engine_of
@@ -108,6 +110,28 @@ def test_nothing_can_be_put_to_it(tmp_path: Path) -> None:
         answer = engine_of(replica).put(Message("orders", b"x"))
         assert answer.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "put it there" in answer.reason
+
+
+def test_old_files_go_at_any_hour_and_when_it_has_caught_up(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as store:
+        put(store, 300)
+        assert store.ha_address is not None
+        master = BareMaster(store.ha_address, FILE_SIZE)
+        for kept, is_old in ((True, False), (False, True)):
+            settings = {"retention": True, "file_reserved_hours": 5}
+            with Replica(tmp_path / "r", master, settings=settings) as replica:
+                files = sorted((tmp_path / "r" / "commitlog").iterdir())
+                for file in files if is_old else []:
+                    os.utime(file, (0, 0))
+                catch_up(replica, store)
+                assert (replica.state.log_start == 0) == kept
+    assert len(list((tmp_path / "r" / "commitlog").iterdir())) == 1
+    assert bodies(tmp_path / "r")
+
+
+def test_its_retention_acts_at_every_hour() -> None:
+    policy = RetentionPolicy.of(replica_config(BareMaster("127.0.0.1:1", FILE_SIZE).settings(), {}))
+    assert all(policy.is_hour(hour * 3_600_000) for hour in range(24))
 
 
 def test_a_second_replica_into_one_directory_is_refused(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.formats import sys_flag
+from rmqstore.formats.message import FOOT, FRONT_SIZE_MAX, HEAD, STORE_TIME, encode_record, magic_of
 from rmqstore.replication.link.slave_link import Append, BeginsLater, Diverged, Drop, OwnEnd, Phase, SlaveLink
 from rmqstore.replication.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
+from tests.formats.records import make_record
 
 LOG = bytes(range(256)) * 8
 EMPTY = OwnEnd(0)
@@ -44,8 +47,42 @@ def test_the_first_report_asks_for_what_is_to_be_sent(own: OwnEnd, asked: int) -
 
 def test_the_first_byte_of_a_whole_log_is_not_sent_and_is_zero() -> None:
     link, _ = begun(EMPTY)
-    assert received(link, block(1, b"abc")) == [Append(0, b"\0abc")]
-    assert received(link, block(4, b"d")) == [Append(4, b"d")]
+    assert received(link, block(1, LOG[1:FRONT_SIZE_MAX])) == [Append(0, LOG[:FRONT_SIZE_MAX])]
+    assert received(link, block(FRONT_SIZE_MAX, b"d")) == [Append(FRONT_SIZE_MAX, b"d")]
+
+
+@pytest.mark.parametrize("portion", [1, 50, 200])
+@pytest.mark.parametrize("body_size", [10, 2**24 - 95, 2**24 - 89, 2**24 - 80, 2**24, 2**25 + 3])
+@pytest.mark.parametrize("topic", [b"t", b"t" * 127, b"t" * 200])
+@pytest.mark.parametrize("host", [8, 20])
+def test_the_first_byte_of_a_large_record_follows_from_its_lengths(
+    portion: int, body_size: int, topic: bytes, host: int
+) -> None:
+    flag = sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6 if host == 20 else 0
+    fields = {"sys_flag": flag, "born_host": bytes(host), "store_host": bytes(host), "magic": magic_of(len(topic))}
+    record = bytearray(encode_record(make_record(topic=topic, body=bytes(300), **fields)))
+    size_at = HEAD.size + STORE_TIME.size + 2 * host + FOOT.offset["body_size"]
+    for at, size in ((0, len(record) - 300 + body_size), (size_at, body_size)):  # as if the body were larger
+        record[at : at + 4] = size.to_bytes(4)
+    link, _ = begun(EMPTY)
+    got = list[object]()
+    for begin in range(1, 301, portion):
+        got += received(link, block(begin, record[begin : min(begin + portion, 301)]))
+    assert b"".join(one.data for one in got if isinstance(one, Append)) == record[:301]
+    assert isinstance(got[0], Append)
+    assert got[0].offset == 0
+
+
+def test_what_is_no_record_has_a_first_byte_too() -> None:
+    """Whoever appends it sees that it is none; a size beyond 2 GiB is none that a record has."""
+    record = encode_record(make_record(body=bytes(10)))
+    body_size_at = FRONT_SIZE_MAX - 24 - 4
+    assert int.from_bytes(record[body_size_at : body_size_at + 4]) == 10
+    for body_size in (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"):
+        hostile = (record[:body_size_at] + body_size + record[body_size_at + 4 :]).ljust(300, b"\0")
+        link, _ = begun(EMPTY)
+        (first,) = received(link, block(1, hostile[1:]))
+        assert first in (Append(0, hostile), Append(0, b"\x7f" + hostile[1:]))
 
 
 def test_the_newest_file_begins_wherever_the_master_says() -> None:
@@ -75,7 +112,8 @@ def test_however_it_is_cut_what_is_appended_is_the_rest_of_the_masters_log(
         assert isinstance(one, Append)
         assert one.offset == begin + len(appended)
         appended += one.data
-    assert appended == (LOG[own_end : max(offset, own_end)] if offset > asked else b"")
+    is_known = own_end > 0 or offset >= FRONT_SIZE_MAX  # what byte 0 is
+    assert appended == (LOG[own_end : max(offset, own_end)] if offset > asked and is_known else b"")
 
 
 @pytest.mark.parametrize("place", [600, 633, 699])
