@@ -14,6 +14,7 @@ from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
 from rmqstore.formats.host import encode_host, parse_place
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+from rmqstore.ledger_config import LedgerConfig, ledger_of_broker
 
 MIB = 1024 * 1024
 
@@ -98,7 +99,7 @@ class StoreConfig:
     and only what is committed can be read.  `on_middle_damage`: what opening does with a log that is damaged in front
     of sound records: refuse, or cut it there as RocketMQ does.  `auto_create_topics`: a topic is made by its first
     message, and gets more queues when a message asks for one that it has not; without, such messages are refused.
-    `ha`: slaves may attach.
+    `ha`: slaves may attach.  `dledger`: the commitlog stands in a DLedger log; `log_paths` have no meaning then.
     `retention`: old log files are deleted, and a full disk refuses messages, by themselves; without, only when asked.
     Raises Rejected, with all mistakes in one message.
     """
@@ -153,6 +154,7 @@ class StoreConfig:
     batch_queue_file_size: int = 460_000
     statistics: bool = True
     ha: HaConfig | None = None
+    dledger: LedgerConfig | None = None
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)
@@ -164,6 +166,8 @@ class StoreConfig:
             mistakes.append(f"queue_file_size={self.queue_file_size}: a multiple of {QUEUE_ENTRY.size}")
         if self.pool_buffers == 1:
             mistakes.append("pool_buffers=1: 0, or at least 2, as a new file begins before the old one is committed")
+        if self.dledger is not None and self.ha is not None:
+            mistakes.append("ha and dledger: the members of a DLedger group have no slaves")
         mistakes += wrong_percents(self, _PERCENTS) + wrong_hours("delete_when", self.delete_when)
         for check in (self.delay_ms, self.host_bytes):
             try:
@@ -363,7 +367,7 @@ def read_values(pairs: Mapping[str, str], names: ApacheNames) -> dict[str, Any]:
 
 
 def _from_apache(pairs: Mapping[str, str]) -> dict[str, Any]:
-    values = read_values(pairs, _APACHE)
+    values = read_values(pairs, _APACHE) | ledger_of_broker(pairs)
     if pairs.get("transientStorePoolEnable", "false").lower() != "true":
         values.pop("pool_buffers", None)
     else:

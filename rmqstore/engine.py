@@ -5,7 +5,8 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.broker.features import Duties, Features, OpenLog
 from rmqstore.broker.transaction_check import Check
@@ -40,6 +41,9 @@ from rmqstore.replication.serving.peer_socket import taker_in
 from rmqstore.stats.counting import Statistics
 from rmqstore.store_condition import StoreCondition
 from rmqstore.worker import Step, Worker
+
+if TYPE_CHECKING:
+    from rmqstore.dledger.member import FoundMember
 
 
 class Attached(NamedTuple):
@@ -78,7 +82,8 @@ class Engine:
         self.workers: dict[str, Worker] = {}
         self._closing = threading.RLock()  # held by the one thread that closes
         self._take_in = taker_in(None if config.ha is None else config.ha.tls)  # first: it may refuse
-        require_room(fs, self.path, (*config.log_paths, *config.read_only_log_paths))
+        log_paths = (*config.log_paths, *config.read_only_log_paths)
+        require_room(fs, self.path, log_paths, may_be_ledger=config.dledger is not None)
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self.lock = fs.lock(join(self.path, names.LOCK_FILE))
@@ -88,12 +93,15 @@ class Engine:
             if attached.prepare is not None:
                 attached.prepare(fs, self.path)
             self.follows = attached.follows
+            found = self._found_member(fs)
+            config = self.config
             duties = Duties(attached.check, is_replica=bool(self.follows))
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
                 fs, self.path, config, clock, attached.dispatchers, kinds
             )
+            self.member = None if found is None else found.opened(fs, self.parts, self.recovery)
             self._make_log(attached.hooks)
             self._make_dispatch(attached.dispatchers)
             self._make_features()
@@ -105,6 +113,16 @@ class Engine:
                 self._stop_serving()
                 self.ownership.end()
             raise
+
+    def _found_member(self, fs: FileSystem) -> "FoundMember | None":
+        """The DLedger member that the configuration names, whose log is the store's."""
+        if self.config.dledger is None:
+            return None
+        from rmqstore.dledger.member import found_member  # noqa: PLC0415  plain stores import nothing of it
+
+        found = found_member(fs, self.path, self.config)
+        self.config = found.config
+        return found
 
     def put(self, message: Message) -> PutResult:
         """As Store.put."""
@@ -215,6 +233,8 @@ class Engine:
             self.dispatch.catch_up()
             self.features.persist()
             self.derived_flush.flush(whole_index=True)
+            if self.member is not None:
+                self.member.close()
             if self.dispatch.behind == 0:
                 mark_closed(self.fs, self.path)
         except OSError as error:
@@ -244,7 +264,11 @@ class Engine:
         self.log = CommitLog(
             parts.log, self.recovery.log_end, self.next_files.make, pool, config.pool_fast_fail,
             lambda low: mark_unsynced(self.fs, self.path, low), self.ownership,
+            None if self.member is None else self.member.wrapping,
         )  # fmt: skip
+        if self.member is not None:
+            self.warnings += self.member.warnings
+            self.member.begin(self.log)
         self.log.next_offsets.update(parts.queues.next_offsets())
         self.fetch = Fetch(
             self.log, parts.queues, parts.index, broker_name=config.broker_name, batches=parts.queues.batches
@@ -264,11 +288,14 @@ class Engine:
         self.parsed = ParsedBatches()  # of what is appended in blocks
         recent = None if from_log else RecentDispatch(self.appender.recent, parts.queues, parts.index)
         self.dispatch = DispatchLoop(
-            FollowedLog(self.log, lambda: self.log.readable_end, parts.log.file_size), parts.dispatchers,
-            position=self.recovery.log_end, clock=clock, recent=recent, parsed=self.parsed,
+            FollowedLog(self.log, lambda: self.log.readable_end, parts.log.file_size, self.log.framing),
+            parts.dispatchers, position=self.recovery.log_end, clock=clock, recent=recent, parsed=self.parsed,
         )  # fmt: skip
         self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
-        self.derived_flush = DerivedFlush(parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms)
+        self.derived_flush = DerivedFlush(
+            parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms,
+            None if self.member is None else self.member.index.flush,
+        )  # fmt: skip
 
     def _make_features(self) -> None:
         """The parts that make it a broker's store, and tell its condition."""
@@ -323,6 +350,8 @@ class Engine:
             steps["commit"] = self.log_flush.commit_step
         if self.config.preallocate:
             steps["preallocate"] = self.next_files.step
+        if self.member is not None:
+            steps["ledger"] = partial(self.member.step, self.log, self.log_flush.flush)
         if self.master is not None:
             steps["replication"] = self.master.step
         return steps

@@ -37,6 +37,8 @@ def is_covered(store: StoreView, file: StoredFile) -> bool:
         return False
     end = file.start + file.size
     offsets, sizes = _entries(store, file.start, end)
+    gap = store.log.framing(file.start).gap
+    offsets, sizes = offsets - gap, sizes + gap
     if len(offsets) and (offsets[0] < file.start or (offsets[1:] < (offsets + sizes)[:-1]).any()):
         return False
     ends = np.concatenate(([file.start], offsets + sizes))
@@ -71,7 +73,7 @@ def _is_explained(store: StoreView, low: int, high: int) -> bool:
     log = store.log
     if high - low > _READ_SIZE_MAX:
         return False
-    for item in read_batches(log.read, low, high, log.file_size):
+    for item in read_batches(log.read, low, high, log.file_size, framing=log.framing):
         if isinstance(item, RecordBatch):
             by_kind = queue_rows(store, item)
             for rows, queues in zip(by_kind, (store.queues, store.batch_queues), strict=True):

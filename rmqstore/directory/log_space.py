@@ -74,6 +74,15 @@ class LogSpace:
         file = self.file_at(offset)
         return WRAPPED if file is not None and file.is_wrapped else BARE
 
+    @property
+    def divider(self) -> int | None:
+        """Where the files begin in which records stand in entries; None where there are none."""
+        return next((file.start for file in self.files if file.is_wrapped), None)
+
+    def boundary(self, place: int) -> int:
+        """Where the entry of the record at `place` begins, or the record itself where records stand in none."""
+        return place - self.framing(place).gap
+
     def _room_end(self, number: int) -> int:
         file = self.files[number]
         return file.start + (self.file_size or file.size)
@@ -102,7 +111,10 @@ class LogSpace:
         if number is None:
             return None
         stop = self.readable_end(number)
-        found = next(read_batches(self.read, offset, stop, _I64_MAX, window_size=message.BLANK.size), None)
+        walk = read_batches(
+            self.read, offset, stop, _I64_MAX, window_size=self.framing(offset).window, framing=self.framing
+        )
+        found = next(walk, None)
         return found if isinstance(found, RecordBatch) else None
 
     def whole_record(self, offset: int, size: int) -> message.Record | None:

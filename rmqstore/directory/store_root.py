@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.layouts import find_ledger, is_log_head, is_rocksdb, logs_below, root_hint
+from rmqstore.directory.layouts import find_ledger, is_log_head, is_rocksdb, is_within_node, logs_below, root_hint
+from rmqstore.directory.ledger.nodes import NODE_PREFIX, nodes_below
 from rmqstore.directory.listing import Numbered, numbered_files
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
@@ -30,14 +31,14 @@ _ROOT_CONTENT_MAX = 128
 Paths = Sequence[str]
 
 
-def require_room(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> None:
+def require_room(disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be_ledger: bool = False) -> None:
     """Raises NotAStore, UnsupportedLayout unless a store stands at `root`, or nothing at all, so that one can be made.
 
     What file systems and desktops leave in every directory, lost+found and names with a dot in front, is nothing.  With
-    `log_paths` each of these holds commitlog files or nothing, too.
+    `log_paths` each of these holds commitlog files or nothing, too.  `may_be_ledger`: its log may be DLedger's.
     """
     if disk.exists(root):
-        found = _look(disk, root, log_paths)
+        found = _look(disk, root, log_paths, may_be_ledger)
         if not found.is_store and (found.own or found.foreign):
             raise _no_store(disk, root, found)
     if not disk.exists(root) or not found.own:
@@ -47,14 +48,16 @@ def require_room(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> None:
             raise NotAStore(path, "holds other things than commitlog files; give an empty directory as a log path")
 
 
-def require_store(disk: ReadableDisk, root: str, log_paths: Paths = ()) -> tuple[str, ...]:
+def require_store(
+    disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be_ledger: bool = False
+) -> tuple[str, ...]:
     """The paths of what stands at the root of a store and is none of its parts.  Raises NotAStore, UnsupportedLayout
     for what is no store, an empty path among it.
     """
     canonical_path(root)
     if not disk.exists(root):
         raise NotAStore(root, f"does not exist here; {names.ROOT_WANTED}")
-    found = _look(disk, root, log_paths)
+    found = _look(disk, root, log_paths, may_be_ledger)
     if not found.is_store:
         raise _no_store(disk, root, found)
     return tuple(join(root, name) for name in found.foreign)
@@ -122,7 +125,7 @@ class _Found:
         return bool(self.own) and (self.has_proof or not self.foreign)
 
 
-def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
+def _look(disk: ReadableDisk, root: str, log_paths: Paths, may_be_ledger: bool = False) -> _Found:
     """The names at a root, sorted out.  Raises NotAStore for what is no directory, UnsupportedLayout for other
     layouts.
     """
@@ -134,6 +137,9 @@ def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
         path = join(root, entry.name)
         if entry.name == "lost+found" or entry.name.startswith("."):
             found.passed_over.append(entry.name)
+        elif may_be_ledger and entry.is_directory and entry.name.startswith(NODE_PREFIX):
+            found.own.append(entry.name)
+            found.has_proof = found.has_proof or bool(nodes_below(disk, root))
         elif path in log_paths or _is_part(disk, path, entry, log_paths):
             found.own.append(entry.name)
             found.has_proof = found.has_proof or _is_proof(disk, path, entry)
@@ -144,7 +150,8 @@ def _look(disk: ReadableDisk, root: str, log_paths: Paths) -> _Found:
     found.foreign.extend(name for name in others if name not in logs)
     (found.own or found.foreign).extend(logs)  # of a broker with several paths, where something else tells of one
     found.has_proof = found.has_proof or (bool(found.own) and any(_has_record(disk, join(root, name)) for name in logs))
-    _refuse_other_layouts(disk, root, [*below.values(), *(numbered_files(disk, path) for path in log_paths)])
+    logs_found = [*below.values(), *(numbered_files(disk, path) for path in log_paths)]
+    _refuse_other_layouts(disk, root, logs_found, may_be_ledger)
     return found
 
 
@@ -205,12 +212,12 @@ def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     return entry.is_directory and any(map(_is_numbered, _listed(disk, path))) and entry.name != INDEX_ROOM
 
 
-def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered]) -> None:
+def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered], may_be_ledger: bool) -> None:
     """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
     files = sorted((file for log in logs for file in log.files if file.size), key=lambda file: file.start)
     ledger = find_ledger(disk, root, files)
-    if ledger is not None:
-        raise UnsupportedLayout(ledger, "a DLedger commitlog, which this version does not write or recover")
+    if ledger is not None and (not may_be_ledger or is_within_node(disk, root)):
+        raise UnsupportedLayout(ledger, "a DLedger commitlog, which only StoreConfig(dledger=LedgerConfig()) opens")
     if is_rocksdb(disk, root):
         reason = "consume queues in RocksDB, which this version cannot write"
         raise UnsupportedLayout(join(root, PLAIN_ROOM), reason)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rmqstore.directory.config_files import load_newest
 from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.directory.layouts import load_checkpoint, logs_below
-from rmqstore.directory.listing import directories, numbered_files, usual_size
+from rmqstore.directory.listing import Numbered, directories, numbered_files, usual_size
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFiles, listed_topics
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -79,11 +79,16 @@ class StoreView:
 
 
 def open_view(
-    disk: ReadableDisk, root: str, log_paths: Sequence[str] = (), kinds: QueueKinds = PLAIN_ONLY
-) -> StoreView:
-    """Looks at the store at `root`.  Raises NotAStore, UnsupportedLayout, OSError."""
-    notes = [f"{path}: no part of a store, left as it is" for path in require_store(disk, root, log_paths)]
-    logs = [numbered_files(disk, path) for path in log_paths] or [*logs_below(disk, root).values()]
+    disk: ReadableDisk, root: str, log_paths: Sequence[str] = (), kinds: QueueKinds = PLAIN_ONLY,
+    *, wrapped: Sequence[str] = (),
+) -> StoreView:  # fmt: skip
+    """Looks at the store at `root`; in the files of the log paths `wrapped` records stand in DLedger's entries.
+
+    Raises NotAStore, UnsupportedLayout, OSError.
+    """
+    others = require_store(disk, root, log_paths, may_be_ledger=bool(wrapped))
+    notes = [f"{path}: no part of a store, left as it is" for path in others]
+    logs = [_log_files(disk, path, path in wrapped) for path in log_paths] or [*logs_below(disk, root).values()]
     files = sorted((file for log in logs for file in log.files), key=lambda file: file.start)
     strays = tuple(stray for log in logs or [numbered_files(disk, join(root, LOG_ROOM))] for stray in log.strays)
     topic_queues: dict[str, Sequence[int]] = {}
@@ -102,6 +107,11 @@ def open_view(
         topic_queues=topic_queues,
     )  # fmt: skip
     return view.with_batch_topics(told | written | asked)
+
+
+def _log_files(disk: ReadableDisk, path: str, is_wrapped: bool) -> Numbered:
+    files, strays = numbered_files(disk, path)
+    return Numbered([replace(file, is_wrapped=True) for file in files] if is_wrapped else files, strays)
 
 
 def _log_space(disk: ReadableDisk, files: Sequence[StoredFile]) -> LogSpace:

@@ -100,6 +100,20 @@ def read_entry(buffer: bytes | memoryview, position: int) -> Entry | EntryBlank 
                  head["body_crc"])  # fmt: skip
 
 
+def encode_entry(entry: Entry) -> bytes:
+    """The bytes of an entry.  Raises struct.error where a field does not fit."""
+    head = ENTRY_HEAD.struct.pack(
+        entry.magic, entry.size, entry.index, entry.term, entry.offset, entry.channel, entry.chain_crc, entry.body_crc,
+        len(entry.body),
+    )  # fmt: skip
+    return head + entry.body
+
+
+def index_unit(entry: Entry) -> bytes:
+    """The unit that the index has for an entry."""
+    return INDEX_UNIT.struct.pack(entry.magic, entry.offset, entry.size, entry.index, entry.term)
+
+
 def is_entry(data: bytes | memoryview, start: int) -> bool:
     """Whether a file that starts at byte `start` of a log begins as DLedger's do.
 
@@ -127,6 +141,16 @@ def read_numbers(data: str | bytes) -> dict[str, int]:
         if name in (COMMITTED_INDEX, END_INDEX) and value:
             found[name] = _number(name, value)
     return found
+
+
+def checkpoint_text(committed_index: int, end_index: int) -> str:
+    """The text of `checkpoint`, as Java writes it."""
+    return f"{COMMITTED_INDEX}={committed_index}\n{END_INDEX}={end_index}\n"
+
+
+def term_text(term: Term) -> str:
+    """The text of `currterm`, as Java writes it."""
+    return f"{VOTE_LEADER}={term.voted_for or ''}\n{CURRENT_TERM}={term.number}\n"
 
 
 def read_term(data: str | bytes) -> Term:

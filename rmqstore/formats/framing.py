@@ -3,6 +3,7 @@
 Either way a record's place is the byte at which it begins itself: what it says of its place, queues and index count so.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqstore.formats import dledger, message
@@ -18,6 +19,11 @@ class Framing(NamedTuple):
     """
 
     gap: int
+
+    @property
+    def window(self) -> int:
+        """So many bytes tell how large the record is to which a place leads."""
+        return self.gap + message.BLANK.size
 
     def record_position(self, buffer: bytes | memoryview | Bytes, position: int) -> int:
         """Where in `buffer` the record begins to which `position` leads, if one stands there."""
@@ -44,10 +50,31 @@ class Framing(NamedTuple):
         reason = found.reason if isinstance(found, message.Torn) else "a blank"
         return message.Torn(position, f"no message in the entry: {reason}")
 
-    def chain(self, page: Bytes, position: int) -> Ints:
+    def chain(self, page: Bytes, position: int, places: Ints | None = None) -> Ints:
         """As `record_chain.chain`, from the record on to which `position` leads."""
-        return chain(page, self.record_position(page, position), gap=self.gap)
+        return chain(page, self.record_position(page, position), places, gap=self.gap)
+
+    def blank(self, size: int) -> bytes:
+        """What begins the blank that fills up a file with its last `size` bytes."""
+        if self.gap:
+            return dledger.ENTRY_BLANK.struct.pack(dledger.MAGIC_BLANK, size)
+        return message.BLANK.struct.pack(size, message.MAGIC_BLANK)
 
 
 BARE = Framing(0)
 WRAPPED = Framing(dledger.ENTRY_HEAD.size)
+
+
+def bare(_: int) -> Framing:
+    """The framing at any offset of a log without entries."""
+    return BARE
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """The framing of a log of which all from `divider` on is wrapped."""
+
+    divider: int
+
+    def __call__(self, offset: int) -> Framing:
+        return WRAPPED if offset >= self.divider else BARE

@@ -36,24 +36,34 @@ class _KeySlices(NamedTuple):
     rows: Ints
 
 
+EntryHeads = npt.NDArray[np.void]
+
+
 @dataclass(eq=False)
 class RecordBatch:
     """n ≥ 1 whole records in log order, one after the other, as far as the last one's `end` in the log.
 
     `offsets` int64[n] in the log; `located` says where their parts lie in its page, a copy that stays valid.  All
     vectors have one row a record; they are made when first asked for and kept, so they are not to be changed.
+    `heads`: those of the entries around the records, where they stand in entries and a walk from entry to entry met
+    them; ENTRY_HEAD.dtype[n], or one less where it began with a record.
     """
 
     offsets: Ints
     located: Located
     end: int
+    heads: EntryHeads | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def take(self, rows: npt.NDArray[np.intp]) -> "RecordBatch":
         """The same for some rows, ascending; `end` stays."""
-        return RecordBatch(self.offsets[rows], self.located.take(rows), self.end)
+        taken = RecordBatch(self.offsets[rows], self.located.take(rows), self.end)
+        if self.heads is not None:
+            before = len(self) - len(self.heads)  # 1 where the first record has none
+            taken.heads = self.heads[rows[rows >= before] - before]
+        return taken
 
     @cached_property
     def sizes(self) -> Ints:

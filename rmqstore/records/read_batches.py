@@ -1,14 +1,16 @@
 """The walk that finds batches of records in a log: from one to the next, as far as they are sound."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqstore.formats import message
+from rmqstore.formats.framing import Framing, bare
 from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, locate
-from rmqstore.formats.record_chain import chain
 from rmqstore.records.batch import RecordBatch
+from rmqstore.records.entry_heads import LastHead
 from rmqstore.records.soundness import TEXT, Reason, judge_crcs, judge_place
 
 WINDOW_SIZE = 4 * 1024 * 1024
@@ -35,6 +37,7 @@ def read_batches(
     checks: CrcChecks = NO_CHECKS,
     window_size: int = WINDOW_SIZE,
     places: Ints | None = None,
+    framing: Callable[[int], Framing] = bare,
 ) -> Iterator[RecordBatch | message.Blank | message.Torn]:
     """Everything that stands in the log in [start, stop), in order: records, and where a file ends in a blank.
 
@@ -42,17 +45,22 @@ def read_batches(
     begins.  Ends at `stop`, or with the first place where no sound record stands: lengths that do not add up, a
     physicalOffset field that names another place, or a wrong CRC of those that `checks` names.  `position` of a Blank
     and a Torn is its offset in the log.  A batch is what one window of `window_size` bytes holds.  `places`, ascending,
-    are where records are said to begin in the log: as far as that is so, they are found faster.
+    are where records are said to begin in the log: as far as that is so, they are found faster.  `framing` says how
+    records stand in the file of an offset; entries whose numbers do not follow each other end the walk as well.
     """
-    offset, topic = start, b""
+    offset, topic, heads = start, b"", LastHead()
     while offset < stop:
         file_end = offset - offset % file_size + file_size
         room = min(file_end, stop) - offset
         data = read(offset, min(room, window_size))
-        size = claimed_size(data, 0)
-        if size is not None and len(data) < size <= room:  # only the window cut it
-            data = read(offset, size)
-        standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)))
+        framed = framing(offset)
+        begin = framed.record_position(data, 0)
+        size = claimed_size(data, begin)
+        if size is not None and len(data) - begin < size <= room - begin:  # only the window cut it
+            data = read(offset, begin + size)
+        standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)), framed)
+        if framed.gap and isinstance(standing, RecordBatch):
+            standing, heads = heads.judged(standing, data, offset, checks_bodies=checks.bodies)
         yield standing
         if isinstance(standing, message.Torn):
             return
@@ -82,17 +90,21 @@ def claimed_size(data: bytes | Bytes, position: int) -> int | None:
 
 
 def _standing(
-    data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None
+    data: bytes, offset: int, topic: bytes, checks: CrcChecks, places: Ints | None, framing: Framing
 ) -> RecordBatch | message.Blank | message.Torn:
     """The first thing in `data`, which begins at `offset`; `topic` is that of the record before, `places` where records
     may be.
     """
-    if len(data) >= message.BLANK.size:
+    if framing.gap:
+        whole = framing.standing(data, 0)
+        if not isinstance(whole, message.Record):
+            return replace(whole, position=offset)
+    elif len(data) >= message.BLANK.size:
         size, magic = message.BLANK.struct.unpack_from(data)
         if magic == message.MAGIC_BLANK:
             return message.Blank(offset, size)
     page = np.frombuffer(data, np.uint8)
-    starts = chain(page, 0, places)
+    starts = framing.chain(page, 0, places)
     if not len(starts):
         return _torn(data, offset, "")
     located = locate(page, starts, topic=topic)

@@ -14,6 +14,7 @@ from tests.crash.sweep import ROUNDS, moments_of, sweep_crashes, sweep_failures
 from tests.crash.workload import (
     ALONE,
     ASYNC,
+    LEDGER,
     POOL,
     ROOT,
     SYNC,
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.crash
 
 # At least so many crashes and failures belong to a sweep: one that finds nothing to do proves nothing.
 CRASHES_MIN, FAILURES_MIN = 500, 8
-CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
+CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE, "ledger": LEDGER}
 # What the clock does between two puts: a checkpoint answers for what is older than 3 s; clocks stand, and step back.
 CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("async", -1500)]
 
@@ -62,7 +63,7 @@ def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledge
     return [(disk, ledger) for _, _, disk, ledger in rated[::-step][:count]]
 
 
-@pytest.mark.parametrize("name", ["sync", "async"])
+@pytest.mark.parametrize("name", ["sync", "async", "ledger"])
 def test_a_crash_in_the_middle_of_a_recovery(name: str):
     """Recovering goes through, however often it is interrupted, and comes to the same."""
     config = CONFIGS[name]

@@ -16,13 +16,16 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, NotNow
 from rmqstore.files.filesystem import DiskFile, FileSystem
+from rmqstore.ledger_config import LedgerConfig
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
+from tests.snapshot.read_disk import found_by_verify
 
 ROOT = "/store"
-DERIVED = ("consumequeue", "index", "checkpoint")
+DERIVED = ("consumequeue", "index", "checkpoint", "dledger-n0/index")
+LOGS = ("/commitlog/", "/dledger-n0/data/")
 SMALL = {
     "log_file_size": 4096,
     "queue_file_size": 200,
@@ -36,6 +39,8 @@ SYNC = StoreConfig(flush="SYNC", **SMALL)
 ASYNC = StoreConfig(flush="ASYNC", flush_least_pages=1, **(SMALL | {"flush_thorough_interval_ms": 10_000}))
 POOL = StoreConfig(flush="ASYNC", pool_buffers=2, **SMALL)
 ALONE = StoreConfig(flush="SYNC", preallocate=False, index_enabled=False, append_property_crc=True, **SMALL)
+
+LEDGER = replace(SYNC, dledger=LedgerConfig(index_file_size=640))
 
 
 class Fate(enum.Enum):
@@ -373,6 +378,8 @@ def check_disk(
     store = open_again(disk, config)
     bodies = check(store, ledger, is_power_cut=is_power_cut and not was_clean)
     check_sizes(disk, config)
+    if config.dledger is not None:
+        assert not [found for found in found_by_verify(disk, ROOT) if found[-1] != "note"]
     if thorough:
         check_rebuild(disk.image(), config)
         check_second_recovery(disk, config, was_clean)
@@ -406,7 +413,7 @@ def check_rebuild(image: dict[str, bytes], config: StoreConfig) -> None:
 def check_sizes(disk: MemoryDisk, config: StoreConfig) -> None:
     """What was left of a file that was being made did not become the measure of all files."""
     for path, content in disk.image().items():
-        if "/commitlog/" in path:
+        if any(log in path for log in LOGS):
             assert len(content) == config.log_file_size, (path, len(content))
         elif "/consumequeue/" in path:
             assert len(content) == config.queue_file_size, (path, len(content))
@@ -482,7 +489,8 @@ def derived_of(image: dict[str, bytes]) -> dict[str, bytes]:
 
 def comparable(image: dict[str, bytes]) -> dict[str, bytes]:
     """All that a store consists of, but the marks of being open, and files made ahead."""
-    others = {path: content for path, content in image.items() if "/commitlog/" in path and content.strip(b"\0")}
+    logs = {path: content for path, content in image.items() if any(log in path for log in LOGS)}
+    others = {path: content for path, content in logs.items() if content.strip(b"\0")}
     return derived_of(image) | others | {path: image[path] for path in image if path.endswith("/checkpoint")}
 
 

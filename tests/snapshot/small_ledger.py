@@ -4,11 +4,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.formats import java_hash
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, MAGIC_BLANK, Entry, Term
+from rmqstore.formats.dledger import (
+    ENTRY_BLANK,
+    ENTRY_HEAD,
+    MAGIC_BLANK,
+    Entry,
+    Term,
+    checkpoint_text,
+    encode_entry,
+    index_unit,
+    term_text,
+)
 from rmqstore.formats.message import HEAD, encode_record
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from tests.directory.ledger.entries import checkpoint_text, encode_entry, index_unit, term_text
 from tests.formats.records import make_record
 from tests.snapshot.small_store import SmallStore
 

@@ -1,5 +1,7 @@
 """When the log and what is derived from it are made durable: the steps of the background workers."""
 
+from collections.abc import Callable
+
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.log.derived.checkpoint import CheckpointFile
@@ -56,11 +58,14 @@ class DerivedFlush:
     """Makes queues, full index files and then the checkpoint durable, in that order, so that it never says too much.
 
     The index file that still takes items is rebuilt after a crash, and synced at a clean close only, as RocketMQ does.
+    `flush_entries` comes first: what tells of the entries in which records stand.
     """
 
     def __init__(
-        self, queues: QueueTable, index: IndexLog | None, checkpoint: CheckpointFile, interval_ms: int
-    ) -> None:
+        self, queues: QueueTable, index: IndexLog | None, checkpoint: CheckpointFile, interval_ms: int,
+        flush_entries: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._flush_entries = flush_entries
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
@@ -74,6 +79,8 @@ class DerivedFlush:
     def flush(self, whole_index: bool = False) -> None:
         """Queues and index as they are now, then what the checkpoint may say about them.  Raises OSError."""
         dispatched_ms = self._queues.store_ms
+        if self._flush_entries is not None:
+            self._flush_entries()
         self._queues.flush()
         if self._index is not None:
             self._index.flush() if whole_index else self._index.flush_full()

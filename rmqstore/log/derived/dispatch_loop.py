@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
+from rmqstore.formats.framing import Framing, bare
 from rmqstore.locks import Bell
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.log.derived.parsed_batches import ParsedBatches
@@ -38,6 +39,7 @@ class FollowedLog(NamedTuple):
     log: LogBytes
     end: Callable[[], int]
     file_size: int
+    framing: Callable[[int], Framing] = bare
 
 
 class DispatchLoop:
@@ -61,7 +63,7 @@ class DispatchLoop:
     ) -> None:
         self.position = position  # all records before it are dispatched
         self.stuck: message.Torn | None = None
-        self._log, self._end, self._file_size = followed
+        self._log, self._end, self._file_size, self._framing = followed
         self._dispatchers = tuple(dispatchers)
         self._clock = clock
         self._fresh, self._parsed = recent, parsed
@@ -135,7 +137,7 @@ class DispatchLoop:
         if self._parsed is not None and (batch := self._parsed.take(start, end)) is not None:
             self._hand_out(batch)
             return
-        for standing in read_batches(self._log.read, start, end, self._file_size):
+        for standing in read_batches(self._log.read, start, end, self._file_size, framing=self._framing):
             if isinstance(standing, message.Torn):
                 self.stuck = standing
                 return

@@ -18,11 +18,13 @@ class BatchFrame:
     """The records of a batch, whole but for their places: `data` is what to append once `stamp` has been called.
 
     `starts` are the records' positions in `data`, in the order of the messages, which all take a number in the queue.
+    In the log `gap` bytes stand in front of each.
     """
 
-    __slots__ = ("_has_crc", "_store_time_at", "data", "queue_id", "starts", "topic")
+    __slots__ = ("_has_crc", "_store_time_at", "data", "gap", "queue_id", "starts", "topic")
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], gap: int = 0) -> None:
+        self.gap = gap
         self.topic, self.queue_id = frames[0].topic, frames[0].queue_id
         self.data = bytearray().join([frame.data for frame in frames])
         self.starts: list[int] = []
@@ -38,14 +40,32 @@ class BatchFrame:
         """How many messages it has."""
         return len(self.starts)
 
+    @property
+    def record_count(self) -> int:
+        """How many records it is."""
+        return len(self.starts)
+
+    @property
+    def records(self) -> "list[bytearray]":
+        """The records' bytes; all in one piece where they lie side by side in the log."""
+        if not self.gap:
+            return [self.data]
+        return [
+            self.data[start:end] for start, end in zip(self.starts, [*self.starts[1:], len(self.data)], strict=True)
+        ]
+
+    def places(self, first: int) -> list[int]:
+        """Where the records stand in the log, by the place of the first."""
+        return [first + start + number * self.gap for number, start in enumerate(self.starts)]
+
     def stamp(self, first_queue_offset: int, first_physical_offset: int, store_ms: int) -> None:
-        """Fills in places and store time: queue offsets and physical offsets are consecutive, the time is one.
+        """Fills in places and store time: the queue offsets are consecutive, the time is one.
 
         May be called again, as where the batch turns out not to fit the file.
         """
-        data = self.data
+        data, places = self.data, self.places(first_physical_offset)
         for number, (start, time_at) in enumerate(zip(self.starts, self._store_time_at, strict=True)):
-            stamp_place(data, start + PLACE_AT, first_queue_offset + number, first_physical_offset + start)
+            stamp_place(data, start + PLACE_AT, first_queue_offset + number, places[number])
             stamp_time(data, start + time_at, store_ms)
         if self._has_crc:
             for start, end in zip(self.starts, [*self.starts[1:], len(data)], strict=True):
@@ -78,7 +98,7 @@ def batch_of(messages: Sequence[Message], form: RecordForm, now_ms: int) -> Batc
             return frame
         body_size += PIECE_SIZE_MIN + len(message.body) + frame.properties_size - own_size
         frames.append(frame)
-    return PutStatus.MESSAGE_ILLEGAL if body_size > form.message_size_max else BatchFrame(frames)
+    return PutStatus.MESSAGE_ILLEGAL if body_size > form.message_size_max else BatchFrame(frames, form.gap)
 
 
 def is_delayed(message: Message) -> bool:

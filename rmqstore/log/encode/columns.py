@@ -22,7 +22,7 @@ from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, proper
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.encode.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
 from rmqstore.log.encode.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
-from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items
+from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items, places_of
 from rmqstore.log.encode.record_frame import (
     PLACE_AT,
     STORE_TIME_AT_V4,
@@ -85,9 +85,13 @@ class EncodedColumns:
             rows = DispatchRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items)
             self.dispatch_rows = lambda: rows
 
-    def rows_within(self, first: int, room: int) -> int:
-        """The end of the longest run of rows from `first` on that fits `room` bytes; at least one row."""
+    def rows_within(self, first: int, room: int, gap: int = 0) -> int:
+        """The end of the longest run of rows from `first` on that fits `room` bytes, `gap` of them in front of each; at
+        least one row."""
         last = int(np.searchsorted(self.starts, self.starts[first] + room, side="right")) - 1
+        if gap:
+            ends = self.starts[first : last + 1] - self.starts[first] + np.arange(last + 1 - first) * gap
+            last = first + int(np.searchsorted(ends, room, side="right")) - 1
         return max(last, first + 1)
 
     def amounts(self, first: int, last: int) -> dict[str, tuple[int, int]]:
@@ -101,14 +105,14 @@ class EncodedColumns:
             found[topic] = (before[0] + count, before[1] + int(size))
         return {topic: amount for topic, amount in found.items() if amount[0]}
 
-    def stamp(self, first: int, last: int, bases: Ints, physical_offset: int, store_ms: int) -> memoryview:
-        """Fills in places and store time of rows [first, last), which go to `physical_offset` one after the other, and
-        returns their bytes.
+    def stamp(self, first: int, last: int, bases: Ints, place: int, store_ms: int, gap: int = 0) -> memoryview:
+        """Fills in places and store time of rows [first, last), which go to `place` one after the other, with `gap`
+        bytes in front of each but the first, and returns their bytes.
 
         `bases` are those of `bases`; messages that take no number (prepared, rolled back) get queue offset 0.  About 25
         ns a row, without the CRC property.
         """
-        begin, end = int(self.starts[first]), int(self.starts[last])
+        end = int(self.starts[last])
         rows = self.starts[first:last]
         numbers = self.queue_numbers[first:last]
         places = np.empty(last - first, _PLACE_DTYPE)
@@ -116,14 +120,14 @@ class EncodedColumns:
         if self.counted is not None:
             queue_offsets[~self.counted[first:last]] = 0
         places["queue_offset"] = queue_offsets
-        places["physical_offset"] = rows + (physical_offset - begin)
+        places["physical_offset"] = places_of(rows, place, gap)
         scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
         at = self.store_time_at if isinstance(self.store_time_at, int) else self.store_time_at[first:last]
         time = np.frombuffer(layouts.STORE_TIME.struct.pack(store_ms), f"V{layouts.STORE_TIME.size}")
         scatter(self.data, rows + at, time)
         if self.has_crc:
             self._stamp_crcs(first, last)
-        return memoryview(self.data)[begin:end]
+        return memoryview(self.data)[int(rows[0]) : end]
 
     def moved(self, first: int, last: int, next_offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """The next offsets of the queues that the rows [first, last) go to, once they are appended."""

@@ -42,8 +42,17 @@ class DispatchRows:
         return self._made()
 
 
+def places_of(starts: Ints, place: int, gap: int = 0) -> Ints:
+    """Where n records stand that begin at `starts`, int64[n], where they lie side by side: in the log the first stands
+    at `place`, and `gap` bytes in front of each.
+    """
+    places = starts + (place - int(starts[0]))
+    return places + np.arange(len(starts)) * gap if gap else places
+
+
 class RecentBlock(NamedTuple):
-    """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`.
+    """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`, with
+    `gap` bytes in front of each.
 
     `bases` int64[] is by queue what makes a rank a queue offset.  `load` raises StoreError, OSError where the rows are
     not to be had any more; `held_count` of them are in memory until then.
@@ -57,6 +66,7 @@ class RecentBlock(NamedTuple):
     store_ms: int
     held_count: int
     load: Callable[[], DispatchRows]
+    gap: int = 0
 
     def records(self) -> RecordVectors:
         """The records for dispatch.  Raises as `load`."""
@@ -70,7 +80,7 @@ class RecentBlock(NamedTuple):
         topic_numbers = np.array([topics.setdefault(topic, len(topics)) for topic, _ in known.queues], np.int64)
         return RecordVectors(
             end=self.end,
-            offsets=bounds[:-1] + (self.offset - int(bounds[0])),
+            offsets=places_of(bounds[:-1], self.offset, self.gap),
             sizes=np.diff(bounds),
             queue_ids=np.array([queue_id for _, queue_id in known.queues], np.int64)[numbers],
             queue_offsets=known.ranks[rows] + self.bases[numbers],

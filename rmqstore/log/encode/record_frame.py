@@ -51,7 +51,8 @@ class RecordForm:
 
     `store_host` is the storing broker's 8 or 20 bytes.  `long_topics_as_v2`: retry topics of more than 127 bytes
     become V2 records, else they are refused.  `property_crc`: every record ends in its CRC (docs/formats.md).
-    `more_properties` is appended to the properties of every message, closed by 0x02 (CLUSTER, say).
+    `more_properties` is appended to the properties of every message, closed by 0x02 (CLUSTER, say).  `gap` bytes stand
+    in front of each record in the log.
     """
 
     store_host: bytes
@@ -59,6 +60,7 @@ class RecordForm:
     long_topics_as_v2: bool = True
     property_crc: bool = False
     more_properties: bytes = b""
+    gap: int = 0
     host_flags: int = field(init=False)
     record_size_max: int = field(init=False)
     _topics: dict[str, bytes | None] = field(init=False, repr=False, compare=False)
@@ -124,6 +126,8 @@ class Frame:
         "data", "has_crc", "is_counted", "properties_size", "queue_id", "said", "store_time_at", "sys_flag", "topic",
     )  # fmt: skip
 
+    record_count = 1
+
     def __init__(
         self, data: bytearray, key: tuple[str, int], flags: int, has_crc: bool, properties_size: int,
         said: Said | None,
@@ -136,6 +140,11 @@ class Frame:
         self.is_counted = flags & sys_flag.TRANSACTION_MASK in _COUNTED
         self.store_time_at = STORE_TIME_AT_V6 if flags & sys_flag.BORN_HOST_V6 else STORE_TIME_AT_V4
         self.has_crc = has_crc
+
+    @property
+    def records(self) -> list[bytearray]:
+        """The record's bytes."""
+        return [self.data]
 
     def stamp(self, queue_offset: int, physical_offset: int, store_ms: int) -> None:
         """Fills in place and store time, and after them the CRC property where there is one; may be called again.

@@ -27,6 +27,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import NotNow, StoreClosed
 from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.framing import WRAPPED
 from rmqstore.formats.message_fields import explain, with_plain_numbers
 from rmqstore.formats.message_id import offset_message_id
 from rmqstore.formats.names import QueueKey
@@ -78,7 +79,7 @@ class Appender:
         self._log = log
         self._clock = clock
         self.gate = gate
-        self.recent = RecentPuts()
+        self.recent = RecentPuts(log.gap)
         self.form = record_form(config)
         self._level_count = len(config.delay_ms())
         self._turns = Turns(log, clock, self.recent, gate.refusal, after.appended)
@@ -187,7 +188,7 @@ class Appender:
         offset, queue_offset, store_ms = placed
         if waits:
             status = self._confirmation.replicate(status, offset + len(frame.data))
-        ids = ",".join(offset_message_id(self.form.store_host, offset + start) for start in frame.starts)
+        ids = ",".join(offset_message_id(self.form.store_host, place) for place in frame.places(offset))
         reason = self._confirmation.reason(status)
         return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count, reason)
 
@@ -345,6 +346,7 @@ def _add_amounts(totals: MutableMapping[str, tuple[int, int]], more: Mapping[str
 
 def record_form(config: StoreConfig) -> RecordForm:
     """The form that all records of a store have, by its configuration."""
+    gap = 0 if config.dledger is None else WRAPPED.gap
     cluster = {properties.CLUSTER: config.cluster_name} if config.cluster_name else {}
     return RecordForm(
         config.host_bytes(),
@@ -352,4 +354,5 @@ def record_form(config: StoreConfig) -> RecordForm:
         long_topics_as_v2=config.long_topics_as_v2,
         property_crc=config.append_property_crc,
         more_properties=properties.encode_properties(cluster),
+        gap=gap,
     )

@@ -7,18 +7,47 @@ for the store, the queue offsets and the order of store timestamps.
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.ownership import Ownership
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message
+from rmqstore.formats.framing import Framing, bare
+from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.locks import let_go
 from rmqstore.log.put.block import BlockPart
 from rmqstore.log.put.watermarks import Watermarks
 
 _FREE_S = -1.0
+
+
+class Wrapper(Protocol):
+    """Puts records into the entries of a log; under the put lock.  See `dledger.wrapping.EntryWrapper`."""
+
+    gap: int
+
+    @property
+    def locks(self) -> tuple[threading.RLock, ...]:
+        """The locks that `locks.let_go` may have to give back."""
+
+    def wrap(self, place: int, records: Sequence[bytes | bytearray | memoryview]) -> bytes:
+        """The entries of records of which the first stands at `place`."""
+
+    def wrap_rows(self, place: int, data: Bytes, starts: Ints) -> memoryview:
+        """The entries of records that lie side by side in `data`, at `starts` int64[n + 1]."""
+
+    def appended(self) -> None:
+        """Says that what was wrapped last is in the log; again does nothing.  Raises OSError."""
+
+
+class Wrapping(NamedTuple):
+    """A log whose new records stand in entries; `framing` says how they stand in the file of an offset."""
+
+    wrapper: Wrapper
+    framing: Callable[[int], Framing]
 
 
 class NoLogFile(NotNow):
@@ -32,7 +61,8 @@ class CommitLog:
     in its buffers until `commit`, and only committed bytes can be read.  `sync_failed` is told from where on bytes may
     never reach the disk, before anybody hears of it.  `next_offsets` (queue → queue offset of the next message) is
     filled in before the first put, and changed under the lock.  `ownership`, where there is one, says whether the log
-    may still be written.
+    may still be written.  With `wrapping` records are put into entries: `gap` bytes in front of each are the head of
+    its entry, and what is appended begins with one.
     """
 
     def __init__(
@@ -44,8 +74,12 @@ class CommitLog:
         pool_fast_fail: bool = False,
         sync_failed: Callable[[int], None] | None = None,
         ownership: Ownership | None = None,
+        wrapping: Wrapping | None = None,
     ) -> None:
         self.files = files
+        self.wrapper: Wrapper | None = None if wrapping is None else wrapping.wrapper
+        self.framing: Callable[[int], Framing] = bare if wrapping is None else wrapping.framing
+        self.gap = 0 if self.wrapper is None else self.wrapper.gap
         self.lock = threading.RLock()  # one that `let_go` may free; nobody takes it twice, see `begin_turn`
         self.held_since_s = _FREE_S  # when the present turn began, on the monotonic clock; below 0: there is none
         self.next_offsets: dict[QueueKey, int] = {}
@@ -98,13 +132,15 @@ class CommitLog:
 
     def let_go(self) -> None:
         """Gives back what an exception left this thread with (see `locks.let_go`); not in the middle of a turn."""
-        let_go((self.lock, self._commit_lock, self.marks.lock, *self.files.locks))
+        wrapped = () if self.wrapper is None else self.wrapper.locks
+        let_go((self.lock, self._commit_lock, self.marks.lock, *self.files.locks, *wrapped))
         if self.lock.acquire(blocking=False):
             self.end_turn()  # nobody's, as the lock is free
             self.lock.release()
 
     def place(self, size: int) -> int:
-        """Where a record, or a batch that must stay together, of `size` bytes goes; under the lock.
+        """Where a record goes, or a batch that must stay together, which takes `size` bytes with the heads of its
+        entries; under the lock.
 
         Closes the file with a blank record when it does not fit, and begins the next one.  Raises Rejected for what no
         file can hold, NoLogFile, DurabilityLost, and StoreClosed once the store is being closed.
@@ -115,19 +151,29 @@ class CommitLog:
             self._ownership.require_open()
         if size > self._file_end - self.marks.appended - message.BLANK.size:
             self._roll(size)
-        return self.marks.appended
+        return self.marks.appended + self.gap
+
+    def end_file(self) -> None:
+        """Has what is appended next begin a file of its own, which is there then; before the first put.  Raises
+        NoLogFile, DurabilityLost."""
+        with self.lock:
+            self._roll(0)
 
     def append(
         self, offset: int, data: bytes | bytearray | memoryview, store_ms: int, moved: Mapping[QueueKey, int]
     ) -> None:
         """Appends at the place that `place` gave, and notes the `next_offsets` that changed by it; under the lock.
+        `data` begins with the head of the record's entry, where it has one.
 
         Both or neither: a record without its note would have its queue offset given out twice.  So whatever interrupts
         it (Ctrl-C, say), it is done once more before the exception goes on: the same bytes at the same place, the same
         numbers.  Interrupted again, the log takes nothing more.  Raises DurabilityLost when the disk refuses.
         """
+        offset -= self.gap
         try:
             self._write(offset, data)
+            if self.wrapper is not None:
+                self._note_entries(self.wrapper)
             self.next_offsets.update(moved)
             self.newest_ms = store_ms
         except DurabilityLost:
@@ -181,11 +227,19 @@ class CommitLog:
     ) -> None:
         try:
             self._write(offset, data)
+            if self.wrapper is not None:
+                self._note_entries(self.wrapper)
             self.next_offsets.update(moved)
             self.newest_ms = store_ms
         except BaseException as again:
             self.marks.latch(f"a put was interrupted twice ({again!r})")
             raise
+
+    def _note_entries(self, wrapper: Wrapper) -> None:
+        try:
+            wrapper.appended()
+        except OSError as error:
+            raise self.marks.latch(f"a write to the index of entries failed ({error.strerror or error})") from error
 
     def _write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         end = offset + len(data)
@@ -284,7 +338,7 @@ class CommitLog:
 
         The end moves once, to where the next record goes: in between nothing may be put.
         """
-        blank = message.BLANK.struct.pack(file_end - end, message.MAGIC_BLANK)
+        blank = self.framing(end).blank(file_end - end)
         if end - end % self.files.file_size in self._buffers:
             self._write(end, blank.ljust(file_end - end, b"\0"))
             return

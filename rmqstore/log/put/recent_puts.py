@@ -54,7 +54,8 @@ class RecentPuts:
 
     takes_blocks = False
 
-    def __init__(self) -> None:
+    def __init__(self, gap: int = 0) -> None:
+        self._gap = gap  # bytes in front of each record
         self._backlog = _Backlog()
 
     def add(self, offset: int, queue_offset: int, store_ms: int, frame: Frame | BatchFrame) -> None:
@@ -80,13 +81,13 @@ class RecentPuts:
         """The records that follow each other from `position` on, before `end`, or the one block that stands there; none
         if what stands there is not at hand.
         """
-        backlog, taken = self._backlog, list[RecentPut]()
+        backlog, taken, gap = self._backlog, list[RecentPut](), self._gap
         while backlog and (first := backlog[0]).offset < position:
             if isinstance(first, RecentBlock):
                 backlog.take_block(first)
             else:
                 backlog.popleft()
-        while backlog and (first := backlog[0]).offset == position and (following := first.end) <= end:
+        while backlog and (first := backlog[0]).offset == position + gap and (following := first.end) <= end:
             if isinstance(first, RecentBlock):
                 return taken or backlog.take_block(first)
             backlog.popleft()

@@ -132,11 +132,14 @@ class Turns:
         return refused
 
     def _frame(self, frame: Frame | BatchFrame, count: int) -> Placed:
-        log, key, data = self._log, (frame.topic, frame.queue_id), frame.data
-        offset = log.place(len(data))
+        log, key = self._log, (frame.topic, frame.queue_id)
+        data: bytes | bytearray = frame.data
+        offset = log.place(len(data) + log.gap * frame.record_count)
         store_ms = self._clock.now_ms()
         queue_offset = log.next_offsets.get(key, 0) if count else 0
         frame.stamp(queue_offset, offset, store_ms)
+        if log.wrapper is not None:
+            data = log.wrapper.wrap(offset, frame.records)
         log.append(offset, data, store_ms, {key: queue_offset + count} if count else _UNMOVED)
         self._recent.add(offset, queue_offset, store_ms, frame)
         return Placed(offset, queue_offset, store_ms)
@@ -147,26 +150,31 @@ class Turns:
         refused = put.complete(queue_offset)
         if refused is not None:
             return refused
-        data = put.frame.data
-        offset = log.place(len(data))
+        data: bytes | bytearray = put.frame.data
+        offset = log.place(len(data) + log.gap)
         store_ms = self._clock.now_ms()
         put.frame.frame.stamp(queue_offset, offset, store_ms)
+        if log.wrapper is not None:
+            data = log.wrapper.wrap(offset, (data,))
         log.append(offset, data, store_ms, put.moved(queue_offset))
         return Placed(offset, queue_offset, store_ms)
 
     def _rows(self, rows: EncodedColumns, wanted: tuple[int, int]) -> PlacedRows:
         log, (first, end) = self._log, wanted
-        offset = log.place(rows.size_of(first))
-        last = min(rows.rows_within(first, min(log.room(), _TURN_BYTES)), end)
+        offset = log.place(rows.size_of(first) + log.gap)
+        last = min(rows.rows_within(first, min(log.room(), _TURN_BYTES), log.gap), end)
         store_ms = self._clock.now_ms()
         bases = rows.bases(first, last, log.next_offsets)
-        data = rows.stamp(first, last, bases, offset, store_ms)
+        data = rows.stamp(first, last, bases, offset, store_ms, log.gap)
+        if log.wrapper is not None:
+            data = log.wrapper.wrap_rows(offset, rows.data, rows.starts[first : last + 1])
         log.append(offset, data, store_ms, rows.moved(first, last, log.next_offsets))
         if rows.dispatch_rows is not None:
             held_count = last - first if rows.is_held else 0
             block = RecentBlock(
-                offset, offset + len(data), first, last, bases, store_ms, held_count, rows.dispatch_rows
-            )
+                offset, offset - log.gap + len(data), first, last, bases, store_ms, held_count, rows.dispatch_rows,
+                log.gap,
+            )  # fmt: skip
             self._recent.add_block(block)
         return PlacedRows(offset, last, store_ms, len(data))
 
@@ -189,7 +197,7 @@ class _Run:
     def __init__(self, log: CommitLog, store_ms: int) -> None:
         self._log = log
         self._store_ms = store_ms
-        self._parts: list[bytes | bytearray] = []
+        self._parts: list[bytearray] = []
         self._placed: list[tuple[WaitingFrame, Placed]] = []
         self._start = self._end = self._limit = 0
         self._moved: dict[QueueKey, int] = {}
@@ -197,32 +205,37 @@ class _Run:
     def add(self, waiting: WaitingFrame) -> None:
         """Gives the frame its place, or why it has none.  Raises DurabilityLost."""
         frame, count = waiting.frame, waiting.count
-        size, key = len(frame.data), (frame.topic, frame.queue_id)
+        gap, key = self._log.gap, (frame.topic, frame.queue_id)
+        size = len(frame.data) + gap * frame.record_count
         if self._end + size > self._limit:
             self.write()
             try:
-                self._start = self._end = self._log.place(size)
+                self._start = self._end = self._log.place(size) - gap
             except _NO_PLACE as why:
                 waiting.outcome = why if isinstance(why, StoreClosed) else _status_of(why)
                 return
             self._limit = self._end + self._log.room()
-        offset, queue_offset = self._end, 0
+        offset, queue_offset = self._end + gap, 0
         if count:
             queue_offset = self._moved.get(key, -1)
             if queue_offset < 0:
                 queue_offset = self._log.next_offsets.get(key, 0)
             self._moved[key] = queue_offset + count
         frame.stamp(queue_offset, offset, self._store_ms)
-        self._parts.append(frame.data)
+        self._parts += frame.records
         self._placed.append((waiting, Placed(offset, queue_offset, self._store_ms)))
-        self._end = offset + size
+        self._end += size
 
     def write(self) -> None:
         """Writes what was added since the last write.  Raises DurabilityLost."""
         if self._parts:
-            data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            wrapper, place = self._log.wrapper, self._start + self._log.gap
+            if wrapper is not None:
+                data: bytes | bytearray = wrapper.wrap(place, self._parts)
+            else:
+                data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             try:
-                self._log.append(self._start, data, self._store_ms, self._moved)
+                self._log.append(place, data, self._store_ms, self._moved)
             finally:
                 if self._log.marks.appended == self._end:  # also where an interrupt came too late
                     for waiting, placed in self._placed:

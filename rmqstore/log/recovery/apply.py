@@ -217,7 +217,10 @@ class _RestOfRecord(RecordBatch):
 def _complete_record(partial: tuple[int, int], plan: RecoveryPlan, log: FileSequence, index: IndexLog) -> None:
     """Puts the keys of a record that the file before had no room for, or that a crash left out."""
     offset, held = partial
-    found = next(read_batches(log.read, offset, plan.log_end, log.file_size, window_size=message.BLANK.size), None)
+    walk = read_batches(
+        log.read, offset, plan.log_end, log.file_size, window_size=message.BLANK.size, framing=plan.framing
+    )
+    found = next(walk, None)
     if not isinstance(found, RecordBatch):
         raise StoreDamaged(log.path_of(offset), offset % log.file_size, "the record that the index ends with is gone")
     rest = _RestOfRecord(found.offsets, found.located, found.end)
@@ -256,7 +259,9 @@ def _records(plan: RecoveryPlan, log: FileSequence) -> Iterator[Records]:
     for records in plan.seen.records:
         yield records
         start = records.end
-    for item in read_batches(log.read, start, plan.log_end, log.file_size, places=plan.seen.places):
+    for item in read_batches(
+        log.read, start, plan.log_end, log.file_size, places=plan.seen.places, framing=plan.framing
+    ):
         if isinstance(item, message.Torn):
             reason = f"changed meanwhile: {item.reason}"
             raise StoreDamaged(log.path_of(item.position), item.position % log.file_size, reason)

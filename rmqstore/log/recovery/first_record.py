@@ -31,16 +31,20 @@ def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
     first = log.files[0]
     if flushed_ms and not log.start:
         return False
-    head = log.read(first.start, SECTOR_SIZE)
-    if not any(head):
+    gap = log.framing(first.start).gap
+    if gap and first.size <= gap:
+        return True
+    head = log.read(first.start + gap, SECTOR_SIZE)
+    if not any(head) and not any(log.read(first.start, gap)):
         # No record reaches into the last bytes, which are a blank's.
         return is_zero(log.opened(first), max(first.size - message.BLANK.size, 0), first.size)
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)
     size, is_ours = fields["total_size"], fields["magic"] in message.MESSAGE_MAGICS
-    is_ours = is_ours and fields["physical_offset"] == first.start
+    place = first.start + gap
+    is_ours = is_ours and fields["physical_offset"] == place
     if not is_ours or not message.RECORD_SIZE_MIN <= size <= log.file_size:
         return False
-    end = first.start + size
+    end = place + size
     return has_lost_sector(log, first.start, end) or not any(log.read(end - 1, 1))

@@ -190,7 +190,8 @@ def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> 
 
 def has_keys(log: LogSpace, offset: int) -> bool:
     """Whether some of the first records from `offset` on, where one begins, have a key to be indexed."""
-    found = next(read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE), None)
+    walk = read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE, framing=log.framing)
+    found = next(walk, None)
     return isinstance(found, RecordBatch) and len(found.index_items()[0]) > 0
 
 

@@ -114,12 +114,13 @@ def scan_log(
 
     held: RecordBatch | None = None  # given when what follows shows that its last record was written to the end
     for item in read_batches(
-        log.read, start, stop, log.file_size, checks=CrcChecks(rules.check_crc, rules.check_crc), places=places
-    ):
+        log.read, start, stop, log.file_size, checks=CrcChecks(rules.check_crc, rules.check_crc), places=places,
+        framing=log.framing,
+    ):  # fmt: skip
         if isinstance(item, message.Torn):
             torn = item
             if held is not None and rules.may_be_torn and lacks_end(held.located):
-                torn = message.Torn(int(held.offsets[-1]), NO_END)
+                torn = message.Torn(log.boundary(int(held.offsets[-1])), NO_END)
                 held = _without_last(held)
             give(held)
             return _end_at(log, torn, rules, count), count
@@ -137,7 +138,11 @@ def scan_log(
 
 def _without_last(batch: RecordBatch) -> RecordBatch | None:
     rows = np.arange(len(batch) - 1)
-    return RecordBatch(batch.offsets[rows], batch.located.take(rows), int(batch.offsets[-1])) if len(rows) else None
+    if not len(rows):
+        return None
+    shorter = batch.take(rows)
+    shorter.end = int(shorter.offsets[-1] + shorter.sizes[-1])
+    return shorter
 
 
 def _end_at(log: LogSpace, torn: message.Torn, rules: ScanRules, count: ScanCount) -> LogEnd:
@@ -166,7 +171,9 @@ def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count:
         if not has_lost_sector(log, position, following):
             return False
         position = following
-        for item in read_batches(log.read, following, log.end, log.file_size, checks=CrcChecks(bodies=True)):
+        for item in read_batches(
+            log.read, following, log.end, log.file_size, checks=CrcChecks(bodies=True), framing=log.framing
+        ):
             if isinstance(item, RecordBatch):
                 after.add(item)
                 oldest_ms = min(oldest_ms, int(item.store_ms.min()))

@@ -1,16 +1,18 @@
 """The plan of a recovery: a value that can be shown, compared, and applied."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.framing import Divided, Framing, bare
 from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen
+from rmqstore.records.batch import EntryHeads
 
-_NOT_SHOWN = ("seen", "known")
+_NOT_SHOWN = ("seen", "known", "heads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class RecoveryPlan:
     many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
+    `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
 
     root: str
@@ -133,6 +136,13 @@ class RecoveryPlan:
     notes_deleted: bool = False
     seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
     known: KnownQueues = field(default=NOTHING_KNOWN, compare=False, repr=False)
+    divider: int | None = None
+    heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def framing(self) -> Callable[[int], Framing]:
+        """How records stand in the file of an offset."""
+        return bare if self.divider is None else Divided(self.divider)
 
     @property
     def changes_nothing(self) -> bool:

@@ -24,6 +24,7 @@ from rmqstore.files.reading import LOCAL
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import LOG_ROOM
+from rmqstore.log.ledger_paths import with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery.claims import Claim, claims
 from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, without_deleted_topics
@@ -54,7 +55,7 @@ from rmqstore.log.recovery.start import (
     settled_log,
     usual_start,
 )
-from rmqstore.records.batch import RecordBatch
+from rmqstore.records.batch import EntryHeads, RecordBatch
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
 _NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
@@ -80,7 +81,11 @@ def plan_recovery(
     Corrupt for a log that is damaged in front of sound records, unless the configuration says to cut it there;
     NotAStore, UnsupportedLayout, OSError.
     """
-    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds)
+    config = with_ledger_paths(disk, root, config)
+    store = open_view(
+        disk, root, (*config.log_paths, *config.read_only_log_paths), kinds,
+        wrapped=() if config.dledger is None else config.log_paths,
+    )  # fmt: skip
     store = without_deleted_topics(store)
     planner = _Planner(store, config, keeps_records)
     try:
@@ -107,6 +112,7 @@ class _Scan:
     seen: Seen
     index_missing: int | None = None
     claims: list[Claim] = field(default_factory=list)
+    heads: tuple[EntryHeads, ...] = ()
 
 
 class _Planner:
@@ -196,19 +202,22 @@ class _Planner:
                     return scan
                 continue
             first = min(lies, key=lambda found: found.offset)
-            rules = replace(rules, stop=first.offset, stop_reason=first.reason)
+            rules = replace(rules, stop=self._log.boundary(first.offset), stop_reason=first.reason)
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
         begins_with_log = start[0] <= self._log.start
         queues = QueueScan(self._store, start[0], self._clean, begins_with_log)
         batches = BatchScan(self._store, start[0], self._clean, begins_with_log)
         missing: list[int] = []
+        heads: list[EntryHeads] = []
         keeps = self._keeps_records and not self._clean
         seen = SeenRecords(keeper(self._config, self._store.kinds) if keeps else None)
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
         def take(batch: RecordBatch) -> None:
+            if batch.heads is not None:
+                heads.append(batch.heads)
             queues.add(batch)
             batches.add(batch)
             seen.add(batch)
@@ -219,7 +228,17 @@ class _Planner:
         end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
         queues.finish()
         batches.finish()
-        return _Scan(start, end, count, queues, batches, seen.all(), missing[0] if missing else None, claims(queues))
+        return _Scan(
+            start,
+            end,
+            count,
+            queues,
+            batches,
+            seen.all(),
+            missing[0] if missing else None,
+            claims(queues),
+            tuple(heads),
+        )
 
     def _is_known(self, located: Located, offset: int) -> bool:
         """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
@@ -344,7 +363,7 @@ class _Planner:
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
             kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
-            seen=scan.seen, known=known_queues(store, queues),
+            seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

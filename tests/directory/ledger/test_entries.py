@@ -16,12 +16,15 @@ from rmqstore.formats.dledger import (
     EntryBlank,
     NoEntry,
     Term,
+    checkpoint_text,
+    encode_entry,
+    index_unit,
     is_entry,
     read_entry,
     read_numbers,
     read_term,
+    term_text,
 )
-from tests.directory.ledger.entries import checkpoint_text, encode_entry, index_unit, term_text
 
 # Data files of 256 bytes, index files of 128, as RocketMQ's library wrote them: five entries of term 3.
 FIRST_FILE = bytes.fromhex(

@@ -1,0 +1,118 @@
+"""The index of a DLedger log: a unit for each entry, at byte 32 n of its files for entry n."""
+
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.files.file_sequence import FileSequence
+from rmqstore.formats.dledger import INDEX_UNIT
+
+# So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
+_PENDING_MAX = 1024 * 1024
+
+Units = npt.NDArray[np.void]
+
+
+class EntryIndex:
+    """The units of entries [`first`, `end`), of which the newest may be in memory only until `flush`.
+
+    `put`, `cut` and `forget` are for one thread at a time, `flush` and `read` for any.  After a crash the units that
+    were not written are made again from the data.
+    """
+
+    def __init__(self, files: FileSequence) -> None:
+        self.files = files
+        self._pending = (0, bytearray())  # the first that waits, and the units from there on; replaced as a whole
+        self._unsynced = 0  # from this byte on nothing is known to be synced
+        self._lock = threading.RLock()  # held while the first is changed; nothing is synced under it
+
+    @property
+    def locks(self) -> tuple[threading.RLock, ...]:
+        """The locks that `locks.let_go` may have to give back."""
+        return self._lock, *self.files.locks
+
+    @property
+    def end(self) -> int:
+        """The index of the next entry."""
+        first, units = self._pending
+        return first + len(units) // INDEX_UNIT.size
+
+    @property
+    def written(self) -> int:
+        """Up to this entry the files have the units."""
+        return self._pending[0]
+
+    def begin(self, end: int) -> None:
+        """Says that the files hold what is before entry `end`, and nothing waits."""
+        self._pending, self._unsynced = (end, bytearray()), end * INDEX_UNIT.size
+
+    def put(self, index: int, units: bytes | memoryview) -> None:
+        """Notes the units from entry `index` on, which follow each other; again does nothing.  Raises OSError."""
+        with self._lock:
+            first, waiting = self._pending
+            at = (index - first) * INDEX_UNIT.size
+            if not 0 <= at <= len(waiting):
+                raise ValueError(f"units of entry {index}, where {self.end} comes next")
+            waiting[at : at + len(units)] = units
+            if len(waiting) >= _PENDING_MAX:
+                self.write_out()
+
+    def write_out(self) -> None:
+        """Writes what waits to the files; not synced.  Raises OSError."""
+        with self._lock:
+            first, waiting = self._pending
+            count = len(waiting) // INDEX_UNIT.size
+            position, size = first * INDEX_UNIT.size, count * INDEX_UNIT.size
+            self._write(position, bytes(waiting[:size]))
+            self._pending = (first + count, waiting[size:])
+
+    def flush(self) -> None:
+        """Makes all units durable that are noted by now.  Raises OSError."""
+        with self._lock:
+            self.write_out()
+            begin, end = self._unsynced, self._pending[0] * INDEX_UNIT.size
+        if begin < end:
+            self.files.sync(begin, end)
+            self._unsynced = max(self._unsynced, end)
+
+    def rewrite(self, index: int, units: Units) -> None:
+        """Writes units that are missing in the files, or wrong there.  Raises OSError."""
+        self._unsynced = min(self._unsynced, index * INDEX_UNIT.size)
+        self._write(index * INDEX_UNIT.size, units.tobytes())
+
+    def read(self, index: int, count: int) -> Units:
+        """The units from entry `index` on, INDEX_UNIT.dtype, at most `count`; fewer where the index ends.  Raises
+        OSError."""
+        first, waiting = self._pending
+        parts = []
+        if index < first:
+            parts.append(self.files.read(index * INDEX_UNIT.size, min(count, first - index) * INDEX_UNIT.size))
+        low = max(index - first, 0) * INDEX_UNIT.size
+        parts.append(bytes(waiting[low : max(index + count - first, 0) * INDEX_UNIT.size]))
+        data = b"".join(parts)
+        return np.frombuffer(data[: len(data) // INDEX_UNIT.size * INDEX_UNIT.size], INDEX_UNIT.dtype)
+
+    def cut(self, end: int) -> None:
+        """Ends the index before entry `end`, durably: what stood after it cannot come back.  Raises OSError."""
+        with self._lock:
+            self.write_out()
+            self.files.cut(end * INDEX_UNIT.size)
+            self.begin(end)
+
+    def forget(self, begin: int) -> list[str]:
+        """Removes the files with nothing but units before entry `begin`, never the last; their paths.  Raises
+        OSError."""
+        starts = self.files.starts
+        gone = [start for start in starts[:-1] if start + self.files.file_size <= begin * INDEX_UNIT.size]
+        return self.files.remove_first(len(gone))
+
+    def _write(self, position: int, data: bytes) -> None:
+        size = self.files.file_size
+        while data:
+            start = position - position % size
+            if not self.files.holds(position):
+                self.files.add(start)
+            room = start + size - position
+            self.files.write(position, data[:room])
+            position, data = position + len(data[:room]), data[room:]

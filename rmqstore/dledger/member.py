@@ -1,0 +1,134 @@
+"""A store's directory of a DLedger group of which it is the only member: found, opened, kept up."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rmqstore.config import StoreConfig
+from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode, nodes_below, wrapped_files
+from rmqstore.directory.listing import stored_files
+from rmqstore.dledger.index import EntryIndex
+from rmqstore.dledger.repair import LedgerPart, repaired
+from rmqstore.dledger.state import load_term, save_committed, save_term
+from rmqstore.dledger.wrapping import EntryWrapper
+from rmqstore.errors import NotAStore, Rejected
+from rmqstore.files.file_sequence import FileSequence
+from rmqstore.files.filesystem import FileSystem, directory_of, join
+from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT, Term
+from rmqstore.formats.framing import Divided
+from rmqstore.ledger_config import LedgerConfig
+from rmqstore.log.ledger_paths import node_of, with_ledger_paths
+from rmqstore.log.put.commitlog import CommitLog, Wrapping
+from rmqstore.log.recovery.apply import StoreParts
+from rmqstore.log.recovery.plan import RecoveryPlan
+
+
+class FoundMember(NamedTuple):
+    """A member before it is opened: its directory, its term, the store's configuration with the paths of its log."""
+
+    node: LedgerNode
+    settings: LedgerConfig
+    config: StoreConfig
+    term: Term
+
+    def opened(self, fs: FileSystem, parts: StoreParts, plan: RecoveryPlan) -> "Member":
+        """The member, open; see there."""
+        return Member(fs, self, parts, plan)
+
+
+def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
+    """The member of `config.dledger` below `root`, whose store's lock the caller holds.  Looks, and changes nothing.
+
+    Raises NotAStore where another member is there, or an ordinary commitlog that nobody said to convert; Rejected for
+    what another member may still decide about; StoreDamaged for a torn term, OSError.
+    """
+    settings = config.dledger
+    assert settings is not None
+    node, placed = node_of(root, settings), with_ledger_paths(fs, root, config)
+    others = [other.self_id for other in nodes_below(fs, root) if other.self_id != settings.self_id]
+    files, old = [file for path in placed.log_paths for file in _data_files(fs, path)], placed.read_only_log_paths
+    if others and not files:
+        raise NotAStore(root, f"has member {' and '.join(others)} of a DLedger group, and self_id={settings.self_id!r}")
+    term = load_term(fs, node)
+    if old and not files and not settings.converts and not term.number:
+        raise NotAStore(
+            root, f"has an ordinary commitlog, {old[0]}; open it without dledger=, or say LedgerConfig(converts=True) "
+            "to go on in a DLedger log behind it, which only brokers in DLedger mode open afterwards",
+        )  # fmt: skip
+    if files and term.voted_for not in (None, settings.self_id) and not settings.takes_over:
+        raise Rejected(
+            f"{node.directory}: the member voted for {term.voted_for!r} in term {term.number}, so its group has "
+            "others, which may have agreed on other entries at its end; LedgerConfig(takes_over=True) goes on alone "
+            "with what it has"
+        )
+    return FoundMember(node, settings, placed, term)
+
+
+def _data_files(fs: FileSystem, path: str) -> Sequence[object]:
+    """The files of a directory of data.  Raises NotAStore if they are no DLedger's."""
+    listed = stored_files(fs, path)
+    found = wrapped_files(fs, path)
+    if listed and not found:
+        raise NotAStore(path, "holds files that are no DLedger's, though dledger= says that its data are there")
+    return found
+
+
+class Member:
+    """An open member: `wrapping` is for the commitlog; `step` keeps index and checkpoint up, `close` ends it cleanly.
+
+    Made after the recovery of the store, whose data decide about the index.  Raises OSError, StoreDamaged.
+    """
+
+    def __init__(self, fs: FileSystem, found: FoundMember, parts: StoreParts, plan: RecoveryPlan) -> None:
+        self._fs, self._node, self._settings = fs, found.node, found.settings
+        self._log = parts.log
+        data = {*found.config.log_paths}
+        divider = next((start for start in parts.log.starts if directory_of(parts.log.path_of(start)) in data), None)
+        self.divider = parts.log.end if divider is None else divider
+        framing = Divided(self.divider)
+        index_path = join(found.node.directory, INDEX_ROOM)
+        fs.make_directories(index_path)
+        listed = stored_files(fs, index_path)
+        size = listed[0].size if listed and not listed[0].size % INDEX_UNIT.size else found.settings.index_file_size
+        files = FileSequence(fs, parts.handles, [index_path], size, keep_open=True)
+        self.warnings = files.load()
+        self.index = EntryIndex(files)
+        self.repaired_units = repaired(
+            self.index, LedgerPart(parts.log, self.divider, plan.log_end, framing), plan.heads
+        )
+        newest = int(plan.heads[-1]["term"][-1]) if plan.heads else 0
+        self.term = max(found.term.number, newest) + 1
+        save_term(fs, found.node, Term(self.term, found.settings.self_id))
+        self.wrapping = Wrapping(EntryWrapper(self.index, self.term), framing)
+        self._saved: tuple[int, int] | None = None
+
+    def begin(self, log: CommitLog) -> None:
+        """Has the commitlog go on in entries: one that stands without them is closed by its blank, behind which the
+        first file of entries begins.  Raises NoLogFile, DurabilityLost."""
+        end = log.marks.appended
+        if self._log.starts and end <= self.divider and not self._log.holds(self.divider):
+            log.end_file()
+
+    def step(self, log: CommitLog, sync: Callable[[], bool]) -> float:
+        """Makes log and index durable, notes how far the group, which is this member, agrees, and removes files of the
+        index whose entries are gone.  Raises OSError, DurabilityLost."""
+        with log.lock:
+            last = self.index.end - 1
+        if sync():
+            self.index.flush()
+            self._save(last)
+        start = next((start for start in self._log.starts if start >= self.divider), None)
+        if start is not None and start > self.divider:
+            head = self._log.read(start, ENTRY_HEAD.size)
+            if len(head) == ENTRY_HEAD.size and any(head):
+                self.index.forget(ENTRY_HEAD.read(head)["index"])
+        return self._settings.checkpoint_interval_ms / 1000
+
+    def close(self) -> None:
+        """Notes the end, once the log is on the disk and nothing is appended any more.  Raises OSError."""
+        self.index.flush()
+        self._save(self.index.end - 1)
+
+    def _save(self, last: int) -> None:
+        if self._saved != (last, last):
+            save_committed(self._fs, self._node, last, last)
+            self._saved = (last, last)

@@ -1,0 +1,39 @@
+"""The two text files of a member: the term that it is in, with its vote, and how far its group agreed.
+
+Each is replaced as a whole and synced: after a crash it is the old one or the new one.  Java writes the old content to
+`.bak` and takes the file away before it puts the new one there.
+"""
+
+from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, TERM_FILE, LedgerNode, committed_index, term_of
+from rmqstore.errors import StoreDamaged
+from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.replace import replace_file
+from rmqstore.formats.dledger import Term, checkpoint_text, term_text
+
+
+def save_term(fs: FileSystem, node: LedgerNode, term: Term) -> None:
+    """Notes the term and the vote, durably.  Raises OSError."""
+    replace_file(fs, join(node.directory, TERM_FILE), term_text(term).encode())
+
+
+def load_term(fs: FileSystem, node: LedgerNode) -> Term:
+    """The term and the vote; term 0 without a vote where nothing was ever noted.  Raises StoreDamaged for a file that
+    says nothing."""
+    found = term_of(fs, node)
+    if found is not None:
+        return found
+    path = join(node.directory, TERM_FILE)
+    if fs.exists(path):
+        hint = f"its newest entries and other members tell the term; write currTerm=TERM and voteLeader={node.self_id}"
+        raise StoreDamaged(path, 0, f"says no term: {hint}")
+    return Term(0, None)
+
+
+def save_committed(fs: FileSystem, node: LedgerNode, committed: int, end: int) -> None:
+    """Notes the index of the last entry that is agreed on, and of the last one, durably.  Raises OSError."""
+    replace_file(fs, join(node.directory, CHECKPOINT_FILE), checkpoint_text(committed, end).encode())
+
+
+def load_committed(fs: FileSystem, node: LedgerNode) -> int:
+    """The index of the last entry that is known to be agreed on; -1 for none."""
+    return committed_index(fs, node)
