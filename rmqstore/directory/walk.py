@@ -63,7 +63,14 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
         if isinstance(found, Stretch):
             if not len(found.offsets):
                 return  # the head of an entry begins before the end of what is asked for, its record after it
-            found = _read_again(log, found, limits)
+            found, is_end = _read_again(log, found, limits)
+            if is_end:
+                yield found
+                if limits.stop > found.end and log.file_number(found.end) is not None:
+                    yield Break(found.end, message.NO_DATA, None)
+                    return  # what is there by now came after the last look: so may have the rest of the record
+                offset = found.end
+                continue
         if isinstance(found, Break):
             yield found
             offset = found.resume
@@ -84,21 +91,23 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
             offset = log.files[number].end
 
 
-def _read_again(log: LogView, found: Stretch, limits: WalkLimits) -> Stretch | message.Blank | message.Torn | Break:
+def _read_again(log: LogView, found: Stretch, limits: WalkLimits) -> tuple[Stretch, bool]:
     """The stretch as it is; where some of its unsound records have become sound meanwhile, up to the first of these,
-    or what stands there now.
+    or what stands there now.  And whether it ends in unsound ones and nothing followed, when it was looked at.
     """
     bad = np.flatnonzero(found.reasons != Reason.SOUND)
-    if not len(bad) or not (bad[0] < found.last_sound or _goes_on(log, found.end, limits)):
-        return found
+    if not len(bad):
+        return found, False
+    if bad[0] > found.last_sound and not _goes_on(log, found.end, limits):
+        return found, True
     again = _standing(log, int(found.offsets[bad[0]]), limits)
     if not isinstance(again, Stretch):
-        return found
+        return found, False
     healed = bad[np.isin(found.offsets[bad], again.offsets[again.reasons == Reason.SOUND])]
     if not len(healed):
-        return found
+        return found, False
     if healed[0]:
-        return found.take(np.arange(len(found.offsets)) < healed[0])
+        return found.take(np.arange(len(found.offsets)) < healed[0]), False
     return _read_again(log, again, limits)
 
 

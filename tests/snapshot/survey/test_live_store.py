@@ -154,6 +154,28 @@ def test_files_that_expire_during_a_look_are_not_part_of_it(tmp_path: Path, part
         assert_whole(bounds, rows_of(snapshot, scan_mode=MODES[number % 3]))
 
 
+@pytest.mark.parametrize("is_torn_by_page", [False, True])
+def test_a_write_that_becomes_visible_page_by_page_is_no_damage(tmp_path: Path, is_torn_by_page: bool) -> None:
+    """Several records come in one write, of which a reader sees a part at first."""
+    made = small_store(60, file_size=16384)
+    whole = bytes(made.data[0])
+    seen = made.offsets[40] + 97 if is_torn_by_page else made.offsets[40]
+    for number in range(1, 200):
+        root = made.write(tmp_path / str(number))
+        (root / "abort").touch()
+        for queue in (root / "consumequeue" / "T").iterdir():
+            path = queue / format_start(0)
+            path.write_bytes(path.read_bytes()[: 15 * 20].ljust(path.stat().st_size, b"\0"))
+        log = root / "commitlog" / format_start(0)
+        log.write_bytes(whole[:seen].ljust(len(whole), b"\0"))
+        snapshot, count = open_with_events(root, {number: lambda log=log: log.write_bytes(whole)})
+        assert snapshot.stores[0].damage == (), number
+        assert bounds_of(snapshot) in ({("T", 0): (0, 20), ("T", 1): (0, 20)}, {("T", 0): (0, 30), ("T", 1): (0, 30)})
+        if number > count:
+            break
+    assert number > 30
+
+
 def rebuilding(root: Path, queue_id: int) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
     """What a recovery does that builds a queue anew: its entries go, a few come back, all are there."""
     directory = root / "consumequeue" / "T" / str(queue_id)
