@@ -271,7 +271,8 @@ def _fits_index(entries: Sequence[DirectoryEntry]) -> bool:
 
 
 def _fits_compaction(entries: Sequence[DirectoryEntry]) -> bool:
-    return {entry.name for entry in entries} <= {"compactionLog", "compactionCq", "position-checkpoint"}
+    kept = {"compactionLog", "compactionCq", "position-checkpoint", "position-checkpoint.bak"}
+    return {entry.name for entry in entries} <= kept
 
 
 def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:

@@ -1,4 +1,5 @@
-"""A broker that goes over to DLedger, writes, is killed, comes back and stops; read by us at every step.
+"""A broker that goes over to DLedger, writes, is killed, comes back and stops; in turns with a store of ours over the
+same files, and read at every step.
 
 python -m tests.conformance.ledger_reading RELEASE DIRECTORY
 
@@ -6,6 +7,7 @@ A process of its own, for DLedger's server listens on all addresses of its machi
 a machine of its own where the system can.
 """
 
+import base64
 import json
 import signal
 import sys
@@ -13,9 +15,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore import Message, StoreConfig
 from rmqstore.errors import StoreChanging
+from rmqstore.ledger_config import LedgerConfig
 from rmqstore.snapshot import open_snapshot
-from tests.conformance.broker import Broker, BrokerClient, Rocketmq, broker_alone, free_port, name_server, until
+from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.verify import verify
+from rmqstore.store import Store, open_store
+from tests.conformance.broker import (
+    BROKER_NAME,
+    Broker,
+    BrokerClient,
+    Rocketmq,
+    broker_alone,
+    free_port,
+    name_server,
+    until,
+)
 
 TOPIC = "Ledger"
 FILE_SIZE = 65536
@@ -40,29 +59,79 @@ class Reading:
         return small | (ledger if is_ledger else {})
 
     def run(self) -> None:
-        """The whole life."""
+        """The whole life.  RocketMQ 5 converts the store itself, that of RocketMQ 4 is converted by us."""
         with name_server(self.work / "namesrv", self.rocketmq) as named:
             self.live(named, is_ledger=False, how=signal.SIGTERM)
             self.compare()
+            if self.rocketmq.release.startswith("4"):
+                self.ours(is_ended_cleanly=False)
             self.live(named, is_ledger=True, how=signal.SIGKILL)
             self.compare()
+            self.ours(is_ended_cleanly=False)
             self.live(named, is_ledger=True, how=signal.SIGTERM)
             self.compare()
+            self.ours(is_ended_cleanly=True)
+            self.live(named, is_ledger=True, how=signal.SIGKILL, count=0)
+            self.ours(is_ended_cleanly=True)
 
-    def live(self, named: str, *, is_ledger: bool, how: signal.Signals) -> None:
-        """Starts the broker, sends, reads meanwhile, and ends it."""
+    def ours(self, *, is_ended_cleanly: bool) -> None:
+        """A store of ours goes on where the broker ended, and has all that was acknowledged."""
+        config = StoreConfig.broker(
+            log_file_size=FILE_SIZE, broker_name=BROKER_NAME, retention=False, flush="SYNC",
+            dledger=LedgerConfig(self_id="n0", converts=True),
+        )  # fmt: skip
+        store = open_store(self.store, config)
+        others = [told for told in store.warnings if not told.endswith("left as it is")]
+        assert others == [], others
+        topic = store.topics.find(TOPIC)
+        assert topic is not None
+        for number in range(40):
+            self._put(store, number, topic.write_queue_nums)
+        bodies = [f"body {len(self.acked) + number}".encode() for number in range(60)]
+        queues = pa.array([number % topic.write_queue_nums for number in range(60)], pa.int32())
+        assert store.put_columns(pa.table({"topic": [TOPIC] * 60, "body": bodies, "queueId": queues})).is_stored
+        self.acked += bodies
+        store.flush()
+        self.compare()
+        if is_ended_cleanly:
+            store.close()
+        else:
+            store.abandon()
+        self.compare()
+        findings = [found for store in look_at(str(self.store)).stores for found in verify(store)]
+        assert not [found for found in findings if found.severity != "note"], findings
+
+    def _put(self, store: Store, number: int, queue_count: int) -> None:
+        body = f"body {len(self.acked)} {'y' * 50 * number}".encode()
+        message = Message(TOPIC, body, queue_id=number % queue_count)
+        result = store.put_batch([message]) if number % 10 == 9 else store.put(message)
+        assert result.is_stored, result
+        self.acked.append(body)
+
+    def live(self, named: str, *, is_ledger: bool, how: signal.Signals, count: int = COUNT) -> None:
+        """Starts the broker, sends, reads meanwhile, has all messages from it, and ends it."""
         settings = self.settings(is_ledger=is_ledger, port=free_port(0))
         with broker_alone(self.work / "broker", self.store, named, settings, self.rocketmq) as running:
             client = BrokerClient(self.work, named, running)
             try:
                 until("a message that is taken", lambda: self._takes_one(running, client), [running, client])
-                for first in range(0, COUNT, 20):
+                for first in range(0, count, 20):
                     self._send(client, [f"{len(self.acked) + number}" for number in range(20)], first)
                     self._look()
                 until("all rows", lambda: len(self.rows("queue")) == len(self.acked), [running])
+                self._require_served(client)
             finally:
                 client.end()
             running.end(how)
+
+    def _require_served(self, client: BrokerClient) -> None:
+        """The broker delivers what it and we have put, each message once."""
+        ends = open_snapshot(self.store).queues()
+        served = []
+        for queue_id in sorted(set(ends.filter(pc.field("topic") == TOPIC)["queueId"].to_pylist())):
+            found = client.call("pull", topic=TOPIC, queueId=queue_id)
+            served += [base64.b64decode(message["body"]) for message in found]
+        assert sorted(served) == sorted(self.acked)
 
     def _takes_one(self, running: Broker, client: BrokerClient) -> bool:
         """A node of DLedger's is the leader some time after its start; the broker registers when it is."""
