@@ -5,7 +5,10 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.files.file_sequence import FileSequence
+from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
+from rmqstore.directory.listing import stored_files
+from rmqstore.files.file_sequence import FileHandles, FileSequence
+from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.dledger import INDEX_UNIT
 
 # So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
@@ -116,3 +119,19 @@ class EntryIndex:
             room = start + size - position
             self.files.write(position, data[:room])
             position, data = position + len(data[:room]), data[room:]
+
+
+def opened_index(
+    fs: FileSystem, handles: FileHandles, node: LedgerNode, file_size: int
+) -> tuple[EntryIndex, list[str]]:
+    """The index of a node, in files of the size that they have, and of `file_size` bytes where there are none; and
+    sentences about what else stands there.  Raises StoreDamaged for files of several sizes, OSError.
+    """
+    path = join(node.directory, INDEX_ROOM)
+    fs.make_directories(path)
+    listed = stored_files(fs, path)
+    present = listed[0].size if listed else 0
+    size = present if present and present % INDEX_UNIT.size == 0 else file_size
+    files = FileSequence(fs, handles, [path], size, keep_open=True)
+    warnings = files.load()
+    return EntryIndex(files), warnings

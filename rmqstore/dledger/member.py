@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqstore.config import StoreConfig
-from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode, nodes_below, wrapped_files
+from rmqstore.directory.ledger.nodes import LedgerNode, nodes_below, wrapped_files
 from rmqstore.directory.listing import stored_files
-from rmqstore.dledger.index import EntryIndex
-from rmqstore.dledger.repair import LedgerPart, repaired
-from rmqstore.dledger.state import load_term, save_committed, save_term
+from rmqstore.dledger.index import opened_index
+from rmqstore.dledger.repair import last_entry, repaired
+from rmqstore.dledger.state import load_term, require_committed, save_committed, save_term
+from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryWrapper
 from rmqstore.errors import NotAStore, Rejected
-from rmqstore.files.file_sequence import FileSequence
-from rmqstore.files.filesystem import FileSystem, directory_of, join
-from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT, Term
+from rmqstore.files.filesystem import FileSystem, directory_of
+from rmqstore.formats.dledger import ENTRY_HEAD, Term
 from rmqstore.formats.framing import Divided
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.log.ledger_paths import node_of, with_ledger_paths
@@ -85,17 +85,10 @@ class Member:
         divider = next((start for start in parts.log.starts if directory_of(parts.log.path_of(start)) in data), None)
         self.divider = parts.log.end if divider is None else divider
         framing = Divided(self.divider)
-        index_path = join(found.node.directory, INDEX_ROOM)
-        fs.make_directories(index_path)
-        listed = stored_files(fs, index_path)
-        size = listed[0].size if listed and not listed[0].size % INDEX_UNIT.size else found.settings.index_file_size
-        files = FileSequence(fs, parts.handles, [index_path], size, keep_open=True)
-        self.warnings = files.load()
-        self.index = EntryIndex(files)
-        self.repaired_units = repaired(
-            self.index, LedgerPart(parts.log, self.divider, plan.log_end, framing), plan.heads
-        )
-        newest = int(plan.heads[-1]["term"][-1]) if plan.heads else 0
+        last, newest = last_entry(plan.heads)
+        require_committed(fs, found.node, last, may_lack=found.config.on_middle_damage == "cut")
+        self.index, self.warnings = opened_index(fs, parts.handles, found.node, found.settings.index_file_size)
+        self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
         self.term = max(found.term.number, newest) + 1
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
         self.wrapping = Wrapping(EntryWrapper(self.index, self.term), framing)

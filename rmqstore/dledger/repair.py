@@ -3,53 +3,21 @@
 Unlike Java's, a repair of the newest units leaves those of older files alone, and makes them again where they are lost.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from rmqstore.directory.ledger.walk import EntryBreak
 from rmqstore.dledger.index import EntryIndex, Units
+from rmqstore.dledger.windows import EntryFiles
 from rmqstore.errors import StoreDamaged
-from rmqstore.files.file_sequence import FileSequence
-from rmqstore.formats import message
-from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT, is_entry
-from rmqstore.formats.framing import Framing
-from rmqstore.records.batch import EntryHeads, RecordBatch
-from rmqstore.records.read_batches import read_batches
+from rmqstore.formats.dledger import INDEX_UNIT
+from rmqstore.records.batch import EntryHeads
 
 _AT_ONCE = 64 * 1024
 
 
-class LedgerPart:
-    """The part of a log whose records stand in entries: from `divider` on, as far as `end`."""
-
-    def __init__(self, log: FileSequence, divider: int, end: int, framing: Callable[[int], Framing]) -> None:
-        self.log, self.divider, self.end = log, divider, end
-        self._framing = framing
-
-    @property
-    def starts(self) -> list[int]:
-        """Where its files start that hold something."""
-        return [start for start in self.log.starts if self.divider <= start < self.end]
-
-    def first_head(self, start: int) -> Units:
-        """The head of the entry with which the file at `start` begins: ENTRY_HEAD.dtype[1], or none."""
-        data = self.log.read(start, ENTRY_HEAD.size)
-        return np.frombuffer(data if is_entry(data, start) else b"", ENTRY_HEAD.dtype)
-
-    def heads(self, start: int) -> Iterator[EntryHeads]:
-        """The heads of all entries from the one at `start` on.  Raises StoreDamaged where the data end too early."""
-        for item in read_batches(self.log.read, start, self.end, self.log.file_size, framing=self._framing):
-            if isinstance(item, message.Torn):
-                path = self.log.path_of(item.position)
-                reason = (
-                    f"{item.reason}; the index of entries is lost, and is made again from the data only where these"
-                )
-                raise StoreDamaged(path, item.position % self.log.file_size, f"{reason} are whole")
-            if isinstance(item, RecordBatch) and item.heads is not None:
-                yield item.heads
-
-
-def repaired(index: EntryIndex, part: LedgerPart, newest: Sequence[EntryHeads]) -> int:
+def repaired(index: EntryIndex, data: EntryFiles, newest: Sequence[EntryHeads]) -> int:
     """Has the index hold the units of all entries, and nothing after; how many units were wrong or missing.
 
     `newest` are the heads that the opening has read, the last entry's among them.  Raises OSError, StoreDamaged.
@@ -59,14 +27,19 @@ def repaired(index: EntryIndex, part: LedgerPart, newest: Sequence[EntryHeads]) 
         return 0
     changed, end = 0, int(newest[-1]["index"][-1]) + 1
     index.begin(end)
-    if _has_older(index, part, newest[0][:1]):
+    if _has_older(index, data, newest[0][:1]):
         changed = sum(_rewritten(index, heads) for heads in newest)
     else:
         index.cut(0)
         index.begin(end)
-        changed = sum(_rewritten(index, heads) for heads in part.heads(part.starts[0]))
+        changed = _remade(index, data)
     index.cut(end)
     return changed
+
+
+def last_entry(heads: Sequence[EntryHeads]) -> tuple[int, int]:
+    """Index and term of the last of some entries; -1 and 0 for none."""
+    return (int(heads[-1]["index"][-1]), int(heads[-1]["term"][-1])) if heads else (-1, 0)
 
 
 def units_of(heads: EntryHeads) -> Units:
@@ -77,13 +50,25 @@ def units_of(heads: EntryHeads) -> Units:
     return units
 
 
-def _has_older(index: EntryIndex, part: LedgerPart, first: EntryHeads) -> bool:
+def _remade(index: EntryIndex, data: EntryFiles) -> int:
+    """Writes the units of all entries."""
+    count = 0
+    for found in data.walk(max(data.begin, data.starts[0])):
+        if isinstance(found, EntryBreak):
+            path = data.files.path_of(found.offset)
+            reason = f"{found.reason}; the index of entries is lost, and made again only from data that are whole"
+            raise StoreDamaged(path, found.offset % data.files.file_size, reason)
+        count += _rewritten(index, found.heads)
+    return count
+
+
+def _has_older(index: EntryIndex, data: EntryFiles, first: EntryHeads) -> bool:
     """Whether of each file before the entry `first` the index has the first entry and the last one."""
     following = first
-    for start in reversed(part.starts):
+    for start in reversed(data.starts):
         if start >= first["offset"][0]:
             continue
-        head = part.first_head(start)
+        head = data.first_head(start)
         last = index.read(int(following["index"][0]) - 1, 1)
         is_last = len(last) == 1 and last["index"][0] == following["index"][0] - 1 and last["offset"][0] >= start
         if not len(head) or not is_last or not np.array_equal(index.read(int(head["index"][0]), 1), units_of(head)):

@@ -34,6 +34,15 @@ def save_committed(fs: FileSystem, node: LedgerNode, committed: int, end: int) -
     replace_file(fs, join(node.directory, CHECKPOINT_FILE), checkpoint_text(committed, end).encode())
 
 
+def require_committed(fs: FileSystem, node: LedgerNode, last: int, *, may_lack: bool) -> None:
+    """Raises StoreDamaged where the data end with entry `last`, and more was agreed on, unless it `may_lack`."""
+    committed = load_committed(fs, node)
+    if committed > last and not may_lack:
+        hint = "on_middle_damage='cut' goes on with what there is"
+        reason = f"the group agreed on entry {committed}, and the data end with entry {last}; {hint}"
+        raise StoreDamaged(join(node.directory, CHECKPOINT_FILE), 0, reason)
+
+
 def load_committed(fs: FileSystem, node: LedgerNode) -> int:
     """The index of the last entry that is known to be agreed on; -1 for none."""
     return committed_index(fs, node)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, named_places
-from rmqstore.directory.log_files import LogView
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY_HEAD, EntryBlank, NoEntry
 from rmqstore.formats.message_columns import Bytes, Ints
@@ -40,7 +40,24 @@ class EntryBreak:
     is_empty: bool = False
 
 
-def walk_entries(log: LogView, start: int, stop: int) -> Iterator[EntryStretch | EntryBreak]:
+class EntryLog(Protocol):
+    """A log as a walk asks it; `LogView` is one."""
+
+    def file_number(self, offset: int) -> int | None:
+        """Which file has the byte at `offset`; None if none has."""
+
+    def next_start(self, offset: int) -> int | None:
+        """Where the first file that starts above `offset` starts; None if there is none."""
+
+    def readable_end(self, number: int) -> int:
+        """Offset past the last byte of that file that may be looked at."""
+
+    def window(self, offset: int, size: int) -> tuple[Bytes, int]:
+        """Bytes with those from `offset` on that one file holds, at least `size` if it has them, and where `offset` is
+        among them."""
+
+
+def walk_entries(log: EntryLog, start: int, stop: int) -> Iterator[EntryStretch | EntryBreak]:
     """Everything in [start, stop) of the log, in order; `start` is where an entry or a file begins.  Only files that
     are wrapped are looked at.  Raises DataLost if a file is gone.
     """
@@ -72,7 +89,7 @@ def walk_entries(log: LogView, start: int, stop: int) -> Iterator[EntryStretch |
         offset = resume
 
 
-def _page(log: LogView, offset: int) -> tuple[Bytes, int]:
+def _page(log: EntryLog, offset: int) -> tuple[Bytes, int]:
     """A window from `offset` on, at least as large as the entry there, and the position of `offset` in it."""
     page, position = log.window(offset, WINDOW_SIZE)
     if len(page) - position >= ENTRY_HEAD.size:
@@ -84,7 +101,7 @@ def _page(log: LogView, offset: int) -> tuple[Bytes, int]:
     return page, position
 
 
-def _next_entry(log: LogView, offset: int, stop: int) -> int | None:
+def _next_entry(log: EntryLog, offset: int, stop: int) -> int | None:
     """The next place behind a break at which an entry names its own place; of a file of which nothing more is written
     only its beginning is looked at.
     """
