@@ -84,7 +84,7 @@ tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracl
 	@mvn -q -B -f tests/oracle/pom.xml -Drmq=$* process-classes
 	@touch $@
 
-tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml tests/oracle/broker/BrokerClient.java tests/oracle/broker/build_client.sh
+tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml $(wildcard tests/oracle/broker/*.java) tests/oracle/broker/build_client.sh
 	$(call need,java)
 	$(call need,mvn)
 	@echo "building the client of a whole broker of RocketMQ $*"

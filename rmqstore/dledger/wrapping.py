@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from rmqstore.dledger.index import EntryIndex
 from rmqstore.formats import dledger
-from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT
+from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT, Entry, encode_entry, index_unit
 from rmqstore.formats.framing import WRAPPED
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import masked_crc32, masked_crc32s
@@ -58,6 +58,11 @@ class EntryWrapper:
             begin += size
         self._made = (first, b"".join(units))
         return b"".join(parts)
+
+    def taken(self, entry: Entry) -> bytes:
+        """The bytes of an entry of another log, to be appended as it is."""
+        self._made = (entry.index, index_unit(entry))
+        return encode_entry(entry)
 
     def wrap_rows(self, place: int, data: Bytes, starts: Ints) -> memoryview:
         """The entries of n ≥ 1 records that lie side by side in `data`, at `starts` int64[n + 1]; as `wrap`."""

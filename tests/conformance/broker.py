@@ -143,16 +143,8 @@ class Child:
         return "\n".join(f"{name}: {_without_chatter(text)[-2000:]}" for name, text in texts.items())
 
 
-class BrokerClient(Child):
-    """BrokerClient.java; see there what it can be asked."""
-
-    def __init__(self, work: Path, name_server: str, broker: "Broker") -> None:
-        super().__init__(
-            work, "client", broker.rocketmq.told("-Xmx256m", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
-            "BrokerClient", name_server, broker.address, BROKER_NAME, talks=True,
-        )  # fmt: skip
-        self.events: list[Json] = []
-        self._broker = broker
+class Asked(Child):
+    """A child that answers a JSON object a line."""
 
     def call(self, op: str, **fields: Any) -> Any:
         """One request.  Raises AssertionError for an error or a silence."""
@@ -167,6 +159,18 @@ class BrokerClient(Child):
         reply = json.loads(line)
         assert "error" not in reply, f"{op}: {reply['error']}: {self.last_words()}"
         return reply["ok"]
+
+
+class BrokerClient(Asked):
+    """BrokerClient.java; see there what it can be asked."""
+
+    def __init__(self, work: Path, name_server: str, broker: "Broker") -> None:
+        super().__init__(
+            work, "client", broker.rocketmq.told("-Xmx256m", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
+            "BrokerClient", name_server, broker.address, BROKER_NAME, talks=True,
+        )  # fmt: skip
+        self.events: list[Json] = []
+        self._broker = broker
 
     def send(self, messages: Sequence[Mapping[str, Any]], group: str = "") -> list[Json]:
         """Sends messages (body: bytes), as transactions of a group where they have a `fate`."""

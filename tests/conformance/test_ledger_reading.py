@@ -38,3 +38,10 @@ def test_a_broker_that_goes_over_to_dledger_is_read_through_its_life(rocketmq, t
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["acked"] >= 360
     assert told["looks"] >= 10
+
+
+def test_a_dledger_node_and_ours_take_turns(tmp_path):
+    command = [*own_network(), sys.executable, "-m", "tests.conformance.ledger_node", "11", str(tmp_path)]
+    done = subprocess.run(command, cwd=_PROJECT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1])["entries"] > 180

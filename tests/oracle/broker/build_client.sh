@@ -1,5 +1,5 @@
 #!/bin/bash
-# build_client.sh <release> <directory> : class path and compiled BrokerClient of a release of RocketMQ, in the directory.
+# build_client.sh <release> <directory> : class path and compiled BrokerClient and LedgerNode of a release of RocketMQ.
 # The 4.9 releases have the same classes in other packages, and producers that cannot be told their topics beforehand.
 set -euo pipefail
 release=$1 target=$(mkdir -p "$2" && cd "$2" && pwd) here=$(cd "$(dirname "$0")" && pwd)
@@ -14,5 +14,6 @@ case $release in
     *) cp "$here/BrokerClient.java" "$sources";;
 esac
 mkdir -p "$target/classes"
-javac -nowarn -XDsuppressNotes -d "$target/classes" -cp "$(cat "$target/dependencies.txt")" "$sources/BrokerClient.java"
+javac -nowarn -XDsuppressNotes -d "$target/classes" -cp "$(cat "$target/dependencies.txt")" \
+    "$sources/BrokerClient.java" "$here/LedgerNode.java"
 mv "$target/dependencies.txt" "$target/classpath.txt"

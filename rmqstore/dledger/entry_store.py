@@ -1,0 +1,397 @@
+"""A node's log of entries in files, whatever they hold.  Java: DLedgerMmapFileStore; docs/dledger.md says where this
+differs, and why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.config import OnMiddleDamage
+from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
+from rmqstore.dledger.entry_log import Hook
+from rmqstore.dledger.entry_plan import plan_entries
+from rmqstore.dledger.index import EntryIndex, opened_index
+from rmqstore.dledger.repair import last_entry, repaired
+from rmqstore.dledger.state import load_committed, load_term, require_committed, save_committed, save_term
+from rmqstore.dledger.windows import EntryFiles
+from rmqstore.dledger.wrapping import EntryWrapper
+from rmqstore.errors import NotNow, Rejected, StoreDamaged
+from rmqstore.files.file_sequence import FileHandles, FileSequence
+from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.reading import StorePath, canonical_path
+from rmqstore.files.store_lock import HeldLock
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, read_entry
+from rmqstore.formats.framing import Divided
+from rmqstore.formats.names import LOCK_FILE
+from rmqstore.ledger_config import INDEX_FILE_SIZE
+from rmqstore.log.put.commitlog import CommitLog, Wrapping
+from rmqstore.log.retention.plan import (
+    DiskUse,
+    LogFile,
+    Request,
+    RetentionPlan,
+    RetentionPolicy,
+    RetentionView,
+    disk_is_full,
+    full_log_paths,
+    plan_retention,
+)
+
+_HOUR_MS = 3_600_000
+_SYNC_S = 60.0
+_DLEDGERS = RetentionPolicy(max_used_percent=70, clean_percent=85, warning_percent=90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryStoreConfig:
+    """Sizes of new files, in bytes; where the data files are, instead of `data`; what is done about damage in front of
+    sound entries; how long data stay.  Nodes of one group have the same `data_file_size`.
+    """
+
+    data_file_size: int = 1024 * 1024 * 1024
+    index_file_size: int = INDEX_FILE_SIZE
+    data_paths: tuple[str, ...] = ()
+    read_only_data_paths: tuple[str, ...] = ()
+    on_middle_damage: OnMiddleDamage = "refuse"
+    checkpoint_interval_ms: int = 3000
+    retention: RetentionPolicy = _DLEDGERS
+
+    def __post_init__(self) -> None:
+        if self.data_file_size < ENTRY_HEAD.size + ENTRY_BLANK.size:
+            raise Rejected(f"data_file_size={self.data_file_size}: room for an entry")
+
+
+class EntryStore:
+    """The log of the node in `directory`, for one thread at a time; to be closed.
+
+    Opening recovers it: the data decide, and the index is made again where it differs.  Only `flush` makes durable.
+    `begin_index` is the first entry's, -1 of an empty log; `committed_index` how far the group agrees, `committed_end`
+    the byte of the log where that ends.  Raises StoreDamaged, StoreInUse, NotAStore, OSError.
+    """
+
+    def __init__(
+        self, directory: StorePath, config: EntryStoreConfig | None = None, clock: Clock = SYSTEM_CLOCK,
+        filesystem: FileSystem | None = None,
+    ) -> None:  # fmt: skip
+        self._fs = fs = filesystem or RealFileSystem()
+        self.config, self._clock = config or EntryStoreConfig(), clock
+        self.node = LedgerNode(canonical_path(directory))
+        fs.make_directories(self.node.directory)
+        self._lock: HeldLock | None = fs.lock(join(self.node.directory, LOCK_FILE))
+        self._handles = FileHandles(fs, 64)
+        self.committed_index = self.begin_index = -1
+        self.committed_end = 0
+        self._saved_s = clock.monotonic_s()
+        self._is_full = False
+        try:
+            self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the state
+
+    @property
+    def end_index(self) -> int:
+        """The index of the last entry; -1 for none."""
+        return self.index.end - 1
+
+    @property
+    def end_term(self) -> int:
+        """The term of the last entry; 0 for none."""
+        return self._end_term
+
+    @property
+    def data_end(self) -> int:
+        """The byte of the log after the last entry, or where the next file begins."""
+        return self._log.marks.appended
+
+    @property
+    def term(self) -> Term:
+        """The term that the node is in, and whom it voted for."""
+        return self._term
+
+    def save_term(self, term: Term) -> None:
+        """Notes a term and a vote, durably, before it answers for it.  Raises OSError; Rejected for an older term."""
+        if term.number < self._term.number:
+            raise Rejected(f"term {term.number}: the node is in term {self._term.number}")
+        save_term(self._fs, self.node, term)
+        self._term = term
+
+    # --- entries
+
+    def append(self, bodies: Sequence[bytes], term: int, hook: Hook | None = None) -> list[Entry]:
+        """Appends entries as the leader of a term, next to each other unless a file ends between them.  `hook` may
+        change a body once its place is known.  Raises Rejected for one that no file can hold, and for a term that is
+        over; NotNow while the disk is full; DurabilityLost.
+        """
+        if term < self._end_term:
+            raise Rejected(f"term {term}: the last entry is of term {self._end_term}")
+        gap, file_size = ENTRY_HEAD.size, self._files.file_size
+        largest = max(map(len, bodies), default=0)
+        if largest + gap + ENTRY_BLANK.size > file_size:
+            raise Rejected(f"a body of {largest} bytes: data files have {file_size}")
+        self._require_room()
+        made = []
+        self._wrapper.term = term
+        for body in bodies:
+            with self._log.lock:
+                place = self._log.place(len(body) + gap)
+                changed = bytearray(body)
+                if hook is not None:
+                    hook(self.index.end, place, changed)
+                index = self.index.end
+                data = self._wrapper.wrap(place, (changed,))
+                self._log.append(place, data, 0, {})
+            made.append(self._decoded(data))
+            self._appended(index, term)
+        return made
+
+    def append_entry(self, entry: Entry) -> None:
+        """Appends an entry of the leader's, as it is: at the same place, for all members have the same bytes.
+
+        Raises Rejected unless it is the next one, of no older term, and of this place.
+        """
+        if entry.index != self.end_index + 1 and self.end_index >= 0:
+            raise Rejected(f"entry {entry.index}: entry {self.end_index + 1} comes next")
+        if entry.term < self._end_term:
+            raise Rejected(f"entry {entry.index} of term {entry.term}: the last entry is of term {self._end_term}")
+        self._require_room()
+        if self.end_index < 0 and entry.index:
+            raise Rejected(f"entry {entry.index}: entry 0 comes first; `truncate` begins a log elsewhere")
+        with self._log.lock:
+            place = self._log.place(entry.size)
+            if place - ENTRY_HEAD.size != entry.offset:
+                raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {place - ENTRY_HEAD.size}")
+            self._log.append(place, self._wrapper.taken(entry), 0, {})
+        self._appended(entry.index, entry.term)
+
+    def truncate(self, entry: Entry) -> None:
+        """Makes an entry of the leader's the last one, durably: what stood behind it cannot come back.  Where the log
+        does not reach it, or has other bytes there, it takes its place, and a log that ends before it begins with it.
+
+        Raises Rejected for one that the group has agreed on otherwise; OSError, DurabilityLost.
+        """
+        if entry.index < self.committed_index:
+            raise Rejected(f"entry {entry.index}: the group agreed on entry {self.committed_index}")
+        self.flush()  # what stays is durable from here on
+        is_there = self.begin_index <= entry.index <= self.end_index and self.begin_index >= 0
+        is_same = is_there and replace(self.get(entry.index), body_crc=entry.body_crc, chain_crc=0) == replace(
+            entry, chain_crc=0
+        )
+        end = entry.offset + (entry.size if is_same else 0)
+        is_apart = not is_there and entry.index != self.end_index + 1
+        if is_apart or not (self._files.holds(end) or end == self._files.end) or end > self.data_end:
+            self._begin_again(entry)
+        else:
+            self.index.cut(entry.index + int(is_same))
+            self._files.cut(end)
+            self._go_on(end)
+        if not is_same:
+            with self._log.lock:
+                place = self._log.place(entry.size)
+                if place - ENTRY_HEAD.size != entry.offset:
+                    raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {place - ENTRY_HEAD.size}")
+                self._log.append(place, self._wrapper.taken(entry), 0, {})
+        self._end_term = 0
+        self._appended(entry.index, entry.term)
+        self.flush()
+
+    def get(self, index: int) -> Entry:
+        """Entry `index`, agreed on or not.  Raises Rejected for one that is not here, StoreDamaged, OSError."""
+        if not 0 <= self.begin_index <= index <= self.end_index:
+            raise Rejected(f"entry {index}: the log has {self.begin_index} to {self.end_index}")
+        unit = self.index.read(index, 1)
+        offset, size = int(unit["offset"][0]), int(unit["size"][0])
+        found = read_entry(self._files.read(offset, size), 0)
+        if not isinstance(found, Entry) or (found.index, found.offset, found.size) != (index, offset, size):
+            path = self._files.path_of(offset) if self._files.holds(offset) else self.node.data
+            raise StoreDamaged(path, offset % self._files.file_size, f"no entry {index} stands there")
+        return found
+
+    def update_committed(self, term: int, index: int) -> bool:
+        """Notes that the group agrees up to entry `index`; False where that says nothing new.  It never goes back, and
+        not beyond the last entry."""
+        index = min(index, self.end_index)
+        if term < self._term.number or index <= self.committed_index or index < self.begin_index or index < 0:
+            return False
+        unit = self.index.read(index, 1)
+        self.committed_index, self.committed_end = index, int(unit["offset"][0] + unit["size"][0])
+        return True
+
+    # --- the disk
+
+    def flush(self) -> None:
+        """Makes all entries durable.  Raises DurabilityLost, OSError, NotNow where the disk takes too long."""
+        if not self._log.sync_to(self._log.marks.appended, _SYNC_S):
+            raise NotNow(f"a sync of the data is not confirmed after {_SYNC_S:g} s")
+        self.index.flush()
+
+    def step(self) -> float:
+        """Makes all durable, and now and then notes how far the group agrees; returns after how many seconds to come
+        again.  Raises as `flush`."""
+        self.flush()
+        interval_s = self.config.checkpoint_interval_ms / 1000
+        if self._clock.monotonic_s() - self._saved_s >= interval_s:
+            self._save()
+        return min(interval_s, 0.01)
+
+    def plan_clean(self, *, any_age: bool = False) -> RetentionPlan:
+        """The data files that a cleaning would delete: those that are old enough, or as the disk is too full; never the
+        last, and none that the group has not agreed on.  Changes nothing.  Raises OSError."""
+        times, size = self._files.modified_ms(), self._files.file_size
+        files = tuple(
+            LogFile(self._files.path_of(start), start, size, times.get(start, 0)) for start in self._files.starts
+        )
+        disk = self._disk_use()
+        policy = replace(self.config.retention, reserved_ms=max(self.config.retention.reserved_ms, _HOUR_MS))
+        view = RetentionView(
+            self.node.directory, files, self._log.marks.flushed, disk, lambda _: (), lambda _: (),
+            self.committed_end, "the group has not agreed on its entries yet",
+            request=Request(self._log.marks.appended, any_age=True) if any_age else None,
+        )  # fmt: skip
+        return plan_retention(view, policy, self._clock.now_ms())
+
+    def clean(self, *, any_age: bool = False) -> RetentionPlan:
+        """Deletes what `plan_clean` says, and what the index has of it; notes whether the disk is full.  Raises
+        OSError."""
+        plan = self.plan_clean(any_age=any_age)
+        starts = {file.start for file in plan.log_files}
+        while len(self._files.starts) > 1 and self._files.starts[0] in starts:
+            self._files.remove_first(1)
+        if starts:
+            self._find_begin()
+        self._is_full = disk_is_full(self._disk_use(), self.config.retention)
+        return plan
+
+    def destroy(self) -> None:
+        """Removes all entries, and what the node knew of its group's; the store stays open, and is empty.  Raises
+        OSError."""
+        save_committed(self._fs, self.node, -1, -1)
+        self.committed_index, self.committed_end = -1, 0
+        self.index.cut(0)
+        self._files.cut(0)
+        self._go_on(0)
+        self.begin_index, self._end_term = -1, 0
+
+    def close(self) -> None:
+        """Makes all durable, notes how far the group agrees, and lets go.  Once more does nothing.  Raises as
+        `flush`; it lets go even so."""
+        if self._lock is None:
+            return
+        try:
+            self.flush()
+            self._save()
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """Lets go as a crash would."""
+        self._release()
+
+    # --- parts
+
+    _log: CommitLog
+    _term: Term
+    _files: FileSequence
+    index: EntryIndex
+    _wrapper: EntryWrapper
+
+    def _open(self) -> None:
+        config, fs = self.config, self._fs
+        self._term = load_term(fs, self.node)
+        writable = config.data_paths or (self.node.data,)
+        paths = (*writable, *(path for path in config.read_only_data_paths if path not in writable))
+        self._writable = sorted(set(writable) - set(config.read_only_data_paths)) or sorted(writable)
+        for path in paths:
+            fs.make_directories(path)
+        self.index, self.warnings = opened_index(fs, self._handles, self.node, config.index_file_size)
+        self._files = FileSequence(fs, self._handles, paths, self._file_size(paths), pick=self._pick, keep_open=True)
+        self.warnings += self._files.load()
+        plan = plan_entries(fs, self._files, self.index, must_refuse=config.on_middle_damage == "refuse")
+        last, self._end_term = last_entry(plan.heads)
+        require_committed(fs, self.node, last, may_lack=config.on_middle_damage == "cut")
+        repaired(self.index, EntryFiles(self._files, plan.begin, plan.end), plan.heads)
+        self._files.cut(plan.end)
+        self._files.sync(self._files.start, plan.end)
+        self._go_on(plan.end)
+        self._find_begin()
+        self.update_committed(self._term.number, load_committed(fs, self.node))
+
+    def _file_size(self, paths: Sequence[str]) -> int:
+        """The size that data files have; of new ones the configured one."""
+        sizes = {
+            entry.size for path in paths for entry in self._fs.entries(path) if not entry.is_directory and entry.size
+        }
+        return sizes.pop() if len(sizes) == 1 else self.config.data_file_size
+
+    def _pick(self, number: int) -> str:
+        """Java: MultiPathMmapFileList; a path whose disk is full gets no new file while another is not."""
+        full = full_log_paths(self._disk_use(), self.config.retention)
+        chosen = [path for path in self._writable if path not in full] or self._writable
+        return chosen[number % len(chosen)]
+
+    def _disk_use(self) -> DiskUse:
+        ratios = tuple((path, self._fs.used_ratio(path)) for path in self._writable)
+        return DiskUse(ratios, self._fs.used_ratio(join(self.node.directory, INDEX_ROOM)))
+
+    def _go_on(self, end: int) -> None:
+        """A log that ends at byte `end`, all of it durable, with the index that there is."""
+        self._wrapper = EntryWrapper(self.index, self._end_term)
+        self._log = CommitLog(self._files, end, wrapping=Wrapping(self._wrapper, Divided(0)))
+
+    def _begin_again(self, entry: Entry) -> None:
+        """An empty log whose next entry is this one, wherever in a file that is.  Raises Rejected for a hostile one."""
+        if entry.offset < 0 or entry.index < 0:
+            raise Rejected(f"entry {entry.index} of byte {entry.offset}")
+        self.index.cut(0)
+        self._files.cut(0)
+        self._files.add(entry.offset - entry.offset % self._files.file_size)
+        self.index.begin(entry.index)
+        self._go_on(entry.offset)
+        self.begin_index = -1
+
+    def _appended(self, index: int, term: int) -> None:
+        self._end_term = term
+        if self.begin_index < 0:
+            self.begin_index = index
+
+    def _find_begin(self) -> None:
+        """The first entry that is there, and an index without those before it."""
+        if self.end_index < 0 or not self._files.starts:
+            self.begin_index = -1
+            return
+        head = self._files.read(self._files.start, ENTRY_HEAD.size)
+        fields = ENTRY_HEAD.read(head) if len(head) == ENTRY_HEAD.size else {"magic": 0, "index": -1}
+        if fields["magic"] > 0:
+            self.begin_index = fields["index"]
+        else:
+            units = self.index.read(self.index.files.start // 32, self.index.files.file_size // 32)
+            self.begin_index = int(units["index"][units["size"] > 0][0])
+        self.index.forget(self.begin_index)
+
+    def _decoded(self, data: bytes) -> Entry:
+        found = read_entry(data, 0)
+        assert isinstance(found, Entry)
+        return found
+
+    def _require_room(self) -> None:
+        if self._is_full:
+            raise NotNow("the disk is full; `clean`, or make room there")
+
+    def _save(self) -> None:
+        save_committed(self._fs, self.node, self.committed_index, self.end_index)
+        self._saved_s = self._clock.monotonic_s()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        self._handles.close()
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,453 @@
+"""The log of entries: DLedger's own vectors and tests as tables of cases, and where this is safer than the original."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.clock import ManualClock
+from rmqstore.dledger.entry_log import EntryLog, MemoryEntryStore
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.errors import NotNow, Rejected, StoreDamaged, StoreInUse
+from rmqstore.formats.dledger import Entry, Term, encode_entry
+from rmqstore.snapshot.entries import ledger_entries
+from tests.crash.disks import MemoryDisk
+
+SMALL = EntryStoreConfig(data_file_size=256, index_file_size=128)
+NODE = "/node/dledger-n0"
+
+
+def opened(disk: MemoryDisk, config: EntryStoreConfig = SMALL) -> EntryStore:
+    return EntryStore(NODE, config, ManualClock(), disk)
+
+
+def bodies(count: int, first: int = 0) -> list[bytes]:
+    return [f"hello-{number}".encode() for number in range(first, first + count)]
+
+
+def of_leader(count: int, term: int = 1, config: EntryStoreConfig = SMALL) -> list[Entry]:
+    """Entries as a leader of a group has them."""
+    with opened(MemoryDisk(), config) as store:
+        return store.append(bodies(count), term)
+
+
+def indexes(store: EntryLog) -> list[bytes]:
+    return [store.get(index).body for index in range(max(store.begin_index, 0), store.end_index + 1)]
+
+
+def reopened(disk: MemoryDisk, how: str = "killed", config: EntryStoreConfig = SMALL) -> EntryStore:
+    return opened(disk.crash(how), config)  # type: ignore[arg-type]
+
+
+def test_the_files_are_those_of_the_original() -> None:
+    """Five entries of 55 bytes in files of 256: after the fourth 36 bytes remain, which a blank fills.  The one field
+    that differs is the CRC of the body, which the original leaves 0 and never looks at."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.save_term(Term(3, None))
+        store.save_term(Term(3, "n0"))
+        made = store.append(bodies(5), 3)
+        assert store.update_committed(3, 3)
+        assert store.committed_end == 220
+    image = {path.removeprefix(NODE): data for path, data in disk.image().items()}
+    assert [entry.offset for entry in made] == [0, 55, 110, 165, 256]
+    plain = [encode_entry(Entry(each.index, 3, each.offset, each.body, body_crc=each.body_crc)) for each in made]
+    first, second = image[f"/data/{0:020d}"], image[f"/data/{256:020d}"]
+    assert first == b"".join(plain[:4]) + bytes.fromhex("ffffffff00000024") + bytes(28)
+    assert second == plain[4].ljust(256, b"\0")
+    assert plain[0][:40] == bytes.fromhex("0000000100000037" + "00" * 8 + "0000000000000003" + "00" * 8 + "00" * 8)
+    assert image[f"/index/{0:020d}"].hex() == (
+        "0000000100000000000000000000003700000000000000000000000000000003"
+        "0000000100000000000000370000003700000000000000010000000000000003"
+        "00000001000000000000006e0000003700000000000000020000000000000003"
+        "0000000100000000000000a50000003700000000000000030000000000000003"
+    )
+    assert image["/currterm"] == b"voteLeader=n0\ncurrTerm=3\n"
+    assert image["/checkpoint"] == b"committedIndex=3\nendIndex=4\n"
+
+
+@pytest.mark.parametrize("make", [lambda: opened(MemoryDisk()), MemoryEntryStore], ids=["files", "memory"])
+def test_what_is_appended_is_had_again(make: Callable[[], EntryLog]) -> None:
+    store = make()
+    assert (store.begin_index, store.end_index, store.committed_index) == (-1, -1, -1)
+    made = store.append(bodies(10), 1)
+    assert [entry.index for entry in made] == list(range(10))
+    assert indexes(store) == bodies(10)
+    for entry in of_leader(13)[10:]:
+        if isinstance(store, MemoryEntryStore):
+            store.append_entry(entry)
+        else:
+            store.append_entry(entry)
+    assert (store.begin_index, store.end_index, store.end_term) == (0, 12, 1)
+    assert store.update_committed(1, 7)
+    assert not store.update_committed(1, 6)
+    assert not store.update_committed(1, -1)
+    assert store.update_committed(1, 99)
+    assert store.committed_index == 12
+    for wrong in (-1, 13):
+        with pytest.raises(Rejected, match=f"entry {wrong}: the log has 0 to 12"):
+            store.get(wrong)
+    with pytest.raises(Rejected, match="term 0"):
+        store.append([b""], 0)
+
+
+def test_an_empty_body_is_an_entry() -> None:
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append([b"", b"x", b""], 1)
+    assert indexes(reopened(disk)) == [b"", b"x", b""]
+
+
+def test_a_hook_changes_what_is_stored() -> None:
+    """As a broker writes into a message where it stands."""
+    disk = MemoryDisk()
+    places = list[int]()
+
+    def hook(index: int, place: int, body: bytearray) -> None:
+        places.append(place)
+        body[:8] = index.to_bytes(8)
+
+    with opened(disk) as store:
+        store.append([bytes(20)] * 10, 1, hook)
+        assert places == [store.get(index).offset + 48 for index in range(10)]
+    store = reopened(disk)
+    assert [int.from_bytes(store.get(index).body[:8]) for index in range(10)] == list(range(10))
+
+
+@pytest.mark.parametrize("how", ["killed", "lost", "closed"])
+def test_what_was_flushed_is_there_again(how: str) -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(10), 1)
+    store.flush()
+    store.append(bodies(3, 10), 2)
+    if how == "closed":
+        store.close()
+    else:
+        store.abandon()
+    again = reopened(disk, "killed" if how == "closed" else how)
+    count = 10 if how == "lost" else 13
+    assert indexes(again) == bodies(count)
+    assert again.end_term == (1 if how == "lost" else 2)
+    again.append([b"more"], 3)
+    assert again.end_index == count
+
+
+FILES = EntryStoreConfig(data_file_size=10 * 1024 + 8, index_file_size=320, on_middle_damage="cut")
+
+
+@pytest.mark.parametrize(("removed", "end"), [(0, 99), (2, 89), (12, -1)])
+def test_files_that_are_gone_end_the_log_in_front_of_them(removed: int, end: int) -> None:
+    """100 entries of 1072 bytes, nine in a file; the original goes on as if there had never been more."""
+    disk = MemoryDisk()
+    with opened(disk, FILES) as store:
+        store.append([b"%d" % number * 512 for number in range(10, 100)] + [bytes(1024)] * 10, 1)
+        assert len({entry.offset // FILES.data_file_size for entry in map(store.get, range(100))}) == 12
+    paths = sorted(path for path in disk.image() if "/data/" in path)
+    for path in paths[len(paths) - removed :]:
+        disk.remove(path)
+    again = reopened(disk, "killed", FILES)
+    assert (again.begin_index, again.end_index) == (0 if end >= 0 else -1, end)
+    assert len(indexes(again)) == end + 1
+
+
+def test_entries_that_the_group_agreed_on_do_not_go_unnoticed() -> None:
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(10), 1)
+        store.update_committed(1, 9)
+    disk.remove(f"{NODE}/data/{512:020d}")
+    with pytest.raises(StoreDamaged, match="agreed on entry 9, and the data end with entry 7"):
+        opened(disk)
+
+
+TRUNCATE = EntryStoreConfig(data_file_size=8 * 1024 + 8, index_file_size=640)
+
+
+def test_an_entry_of_the_leader_becomes_the_last() -> None:
+    """Of ten entries of 1072 bytes, seven in the first file: 5 stays, 6 is new, 9 is beyond the end and begins anew."""
+    leader = opened(MemoryDisk(), TRUNCATE)
+    leader.append([bytes(1024)] * 10, 1)
+    disk = MemoryDisk()
+    follower = opened(disk, TRUNCATE)
+    for entry in map(leader.get, range(10)):
+        follower.append_entry(entry)
+    for index, begin in ((5, 0), (6, 0), (9, 9)):
+        entry = leader.get(index)
+        follower.truncate(entry)
+        assert (follower.begin_index, follower.end_index) == (begin, index)
+        assert follower.data_end == entry.offset + entry.size
+        assert follower.get(index).body == entry.body
+        again = opened(disk.crash("lost"), TRUNCATE)
+        assert (again.begin_index, again.end_index, again.data_end) == (begin, index, follower.data_end)
+        assert again.get(index) == follower.get(index)
+
+
+@pytest.mark.parametrize(("index", "begin", "end", "data_end"), [(5, 0, 5, 366), (7, 7, 7, 476)])
+def test_what_is_cut_off_does_not_come_back(index: int, begin: int, end: int, data_end: int) -> None:
+    """Reopened, the original has entries 6 and 7 again after a cut at 5, and nothing at all after a beginning at 7."""
+    entries = of_leader(10)
+    disk = MemoryDisk()
+    store = opened(disk)
+    for entry in entries if index == 5 else ():
+        store.append_entry(entry)
+    store.truncate(entries[index])
+    assert (store.begin_index, store.end_index, store.data_end) == (begin, end, data_end)
+    for how in ("killed", "lost"):
+        again = reopened(disk, how)
+        assert (again.begin_index, again.end_index, again.data_end) == (begin, end, data_end)
+        again.append_entry(entries[index + 1])
+        assert again.get(index + 1).body == entries[index + 1].body
+
+
+def test_another_entry_in_the_place_of_one_that_differs() -> None:
+    disk, other = MemoryDisk(), Entry(4, 2, 256, b"other")
+    store = opened(disk)
+    for entry in of_leader(10):
+        store.append_entry(entry)
+    store.truncate(other)
+    assert (store.end_index, store.end_term) == (4, 2)
+    again = reopened(disk, "lost")
+    assert indexes(again) == [*bodies(4), b"other"]
+    assert again.end_term == 2
+
+
+def test_what_the_group_agreed_on_is_not_cut() -> None:
+    store = opened(MemoryDisk())
+    entries = store.append(bodies(10), 1)
+    store.update_committed(1, 6)
+    with pytest.raises(Rejected, match="the group agreed on entry 6"):
+        store.truncate(entries[5])
+    store.truncate(entries[6])
+    assert (store.end_index, store.committed_index) == (6, 6)
+
+
+def test_an_entry_that_fits_no_file_burns_none() -> None:
+    """The original leaves two files of blanks behind."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(2), 1)
+    before = disk.image()
+    with pytest.raises(Rejected, match="a body of 300 bytes"):
+        store.append([bytes(300)], 1)
+    with pytest.raises(Rejected, match="files have 256"):
+        store.append_entry(Entry(2, 1, 110, bytes(300)))
+    assert disk.image() == before
+    assert [entry.offset for entry in store.append([bytes(200)], 1)] == [256]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (Entry(4, 1, 165, b"hello-4"), "entry 3 comes next"),
+        (Entry(3, 0, 165, b"hello-3"), "the last entry is of term 1"),
+        (Entry(3, 1, 166, b"hello-3"), "here it is 165"),
+    ],
+)
+def test_an_entry_that_does_not_follow_is_refused(entry: Entry, words: str) -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(3), 1)
+    with pytest.raises(Rejected, match=words):
+        store.append_entry(entry)
+    assert (store.end_index, store.data_end) == (2, 165)
+    assert indexes(reopened(disk)) == bodies(3)
+
+
+@pytest.mark.parametrize("lost", ["all", "first", "last", "one unit"])
+def test_an_index_is_made_again_from_the_data(lost: str) -> None:
+    """The original loses the units of older files for good where it makes newer ones again."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(40), 1)
+    whole = disk.image()
+    paths = sorted(path for path in whole if "/index/" in path)
+    for path in {"all": paths, "first": paths[:1], "last": paths[-1:]}.get(lost, ()):
+        disk.remove(path)
+    if lost == "one unit":
+        disk.put_file(paths[-2], whole[paths[-2]][:32] + bytes(32) + whole[paths[-2]][64:])
+    again = opened(disk)
+    assert indexes(again) == bodies(40)
+    again.close()
+    assert disk.image() == whole
+
+
+@pytest.mark.parametrize("room", ["data", "index"])
+def test_a_file_of_another_size_is_an_error_with_its_path(room: str) -> None:
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(10), 1)
+    path = min(path for path in disk.image() if f"/{room}/" in path)
+    disk.put_file(path, disk.image()[path][:100])
+    before = disk.image()
+    with pytest.raises(StoreDamaged) as refusal:
+        opened(disk)
+    assert room in str(refusal.value)
+    assert {**disk.image(), f"{NODE}/lock": b""} == {**before, f"{NODE}/lock": b""}
+
+
+def test_damage_in_front_of_sound_entries_is_refused() -> None:
+    """The original drops all that follows without a word."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(10), 1)
+    path = f"{NODE}/data/{256:020d}"
+    data = bytearray(disk.image()[path])
+    data[55 + 50] ^= 1  # in the body of entry 5
+    disk.put_file(path, bytes(data))
+    before = disk.image()
+    with pytest.raises(StoreDamaged, match="entry 5 does not follow, or its body is damaged"):
+        opened(disk)
+    assert disk.image() == before
+    cut = EntryStoreConfig(data_file_size=256, index_file_size=128, on_middle_damage="cut")
+    assert indexes(opened(disk, cut)) == bodies(5)
+
+
+@pytest.mark.parametrize("torn", [b"", b"nonsense", b"currTerm=\n", b"currTerm=99999999999999999999\n"])
+def test_a_torn_term_is_refused(torn: bytes) -> None:
+    """Whoever came back with term 0 might vote twice."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.save_term(Term(7, "n1"))
+    disk.put_file(f"{NODE}/currterm", torn)
+    with pytest.raises(StoreDamaged, match="says no term"):
+        opened(disk)
+
+
+@pytest.mark.parametrize("kept", ["currterm.tmp", "currterm.bak"])
+def test_a_term_that_was_just_being_replaced_is_found(kept: str) -> None:
+    """Java takes the file away before it puts the new one there."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.save_term(Term(7, "n1"))
+    disk.rename(f"{NODE}/currterm", f"{NODE}/{kept}")
+    assert opened(disk).term == Term(7, "n1")
+
+
+def test_a_term_never_goes_back() -> None:
+    store = opened(MemoryDisk())
+    store.save_term(Term(7, "n1"))
+    with pytest.raises(Rejected, match="the node is in term 7"):
+        store.save_term(Term(6, None))
+
+
+def test_several_paths_take_turns_and_read_only_ones_get_no_file() -> None:
+    disk = MemoryDisk()
+    paths = ("/a", "/b", "/c")
+    with opened(disk, EntryStoreConfig(data_file_size=256, index_file_size=128, data_paths=paths)) as store:
+        store.append(bodies(20), 1)
+    held = {path for path in paths if any(file.startswith(f"{path}/") for file in disk.image())}
+    assert held == set(paths)
+    before = {path for path in disk.image() if path.startswith(("/a/", "/b/"))}
+    config = EntryStoreConfig(
+        data_file_size=256, index_file_size=128, data_paths=("/a", "/b", "/c", "/d"), read_only_data_paths=("/a", "/b")
+    )
+    with opened(disk, config) as store:
+        assert indexes(store) == bodies(20)
+        store.append(bodies(20, 20), 1)
+    assert {path for path in disk.image() if path.startswith(("/a/", "/b/"))} == before
+    assert indexes(opened(disk, config)) == bodies(40)
+
+
+def test_clean_space_is_planned_first_and_leaves_what_is_not_agreed_on() -> None:
+    """The original looks at no committed entry."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(20), 1)
+        store.flush()
+        assert store.plan_clean(any_age=True).log_files == ()
+        store.update_committed(1, 9)
+        plan = store.plan_clean(any_age=True)
+        before = disk.image()
+        assert [file.start for file in plan.log_files] == [0, 256]
+        assert disk.image() == before
+        store.clean(any_age=True)
+        assert (store.begin_index, store.end_index) == (8, 19)
+        assert indexes(store) == bodies(12, 8)
+        assert f"{NODE}/index/{0:020d}" not in disk.image()
+        assert f"{NODE}/index/{256:020d}" in disk.image()
+        with pytest.raises(Rejected, match="the log has 8 to 19"):
+            store.get(7)
+    again = opened(disk)
+    assert (again.begin_index, again.end_index) == (8, 19)
+    assert indexes(again) == bodies(12, 8)
+
+
+def test_a_destroyed_log_is_empty_and_begins_again() -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(20), 1)
+    store.update_committed(1, 19)
+    store.destroy()
+    assert (store.begin_index, store.end_index, store.committed_index) == (-1, -1, -1)
+    assert not [path for path in disk.image() if "/data/" in path or "/index/" in path]
+    store.append(bodies(3), 1)
+    store.close()
+    assert indexes(opened(disk)) == bodies(3)
+
+
+def test_two_at_once_are_refused() -> None:
+    disk = MemoryDisk()
+    with opened(disk), pytest.raises(StoreInUse):
+        opened(disk)
+    opened(disk).close()
+
+
+CRASHING = EntryStoreConfig(data_file_size=1024, index_file_size=1024)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crash_at_any_operation_leaves_a_beginning(seed: int) -> None:
+    """What was flushed is there, nothing is made up, and what was cut off does not come back."""
+    import random
+
+    from tests.crash.workload import Moments
+
+    flushed: list[list[bytes]] = [[]]
+    moments = Moments(MemoryDisk(), ["lost", "killed", random.Random(seed)], lambda: list(map(list, flushed)))
+    store = EntryStore(NODE, CRASHING, ManualClock(), moments)
+    sent: list[bytes] = []
+    for number in range(12):
+        made = bodies(9, 9 * number)
+        store.append(made, 1 + number // 4)
+        sent += made
+        if number % 3 == 2:
+            store.flush()
+            flushed[:] = [list(sent)]
+        if number == 7:
+            kept = store.get(53)
+            flushed[:] = [sent[:54]]
+            store.truncate(kept)
+            sent = sent[:54]
+            flushed[:] = [list(sent)]
+    store.close()
+    assert len(moments.taken) > 60
+    for operation, _, disk, durable in moments.taken:
+        again = opened(disk, CRASHING)
+        found = indexes(again)
+        assert found[: len(durable[0])] == durable[0], operation
+        assert all(body == f"hello-{number}".encode() or number >= 54 for number, body in enumerate(found)), operation
+        again.append([b"next"], 9)
+        again.close()
+        assert indexes(opened(disk, CRASHING)) == [*found, b"next"], operation
+
+
+def test_readers_see_the_entries(tmp_path: Path) -> None:
+    with EntryStore(tmp_path / "dledger-n0", SMALL) as store:
+        store.append(bodies(10), 1)
+        store.update_committed(1, 9)
+    table = ledger_entries(tmp_path / "dledger-n0", ["index", "term", "body"])
+    assert table["body"].to_pylist() == bodies(10)
+
+
+def test_a_full_disk_is_told_before_anything_is_appended() -> None:
+    class Full(MemoryDisk):
+        def used_ratio(self, path: str) -> float:
+            return 0.95
+
+    store = EntryStore(NODE, SMALL, ManualClock(), Full())
+    store.append(bodies(1), 1)
+    store.clean()
+    with pytest.raises(NotNow, match="the disk is full"):
+        store.append(bodies(1, 1), 1)
+    assert store.end_index == 0
