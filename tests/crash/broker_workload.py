@@ -41,6 +41,7 @@ BROKER = {
 }  # fmt: skip
 SYNC = replace(workload.SYNC, **BROKER)
 ASYNC = replace(workload.ASYNC, **BROKER)
+LEDGER = replace(workload.LEDGER, **BROKER)
 _DELAYS_MS = SYNC.delay_ms()
 # What the checks of the first run are answered, by body; all others are not known.
 ANSWERS = {b"<t2>": TransactionState.COMMIT, b"<t3>": TransactionState.ROLLBACK}

@@ -22,6 +22,7 @@ from rmqstore.files import replace as replacing
 from rmqstore.files.filesystem import FileSystem
 from tests.crash.broker_workload import (
     ASYNC,
+    LEDGER,
     SYNC,
     BrokerWorkload,
     actions,
@@ -34,7 +35,7 @@ from tests.crash.workload import Moments
 pytestmark = pytest.mark.crash
 
 ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
-CONFIGS = {"sync": SYNC, "async": ASYNC}
+CONFIGS = {"sync": SYNC, "async": ASYNC, "ledger": LEDGER}
 
 
 def choices() -> list[Choice]:

@@ -10,6 +10,7 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
@@ -25,6 +26,7 @@ CONFIGS = {
     "sync": replace(SMALL, flush="SYNC"),
     "pool": replace(SMALL, flush="SYNC", pool_buffers=2),
     "ahead": replace(SMALL, flush="SYNC", preallocate=True),
+    "ledger": replace(SMALL, flush="SYNC", dledger=LedgerConfig(index_file_size=640)),
 }
 PATIENCE_S = 20
 Put = Callable[[Store, bytes], PutResult]

@@ -7,10 +7,10 @@ import numpy as np
 
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.disk import StoredFile
-from rmqstore.formats import message
+from rmqstore.formats import dledger, message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
 from rmqstore.formats.record_chain import NO_END, lacks_end, magic_positions
-from rmqstore.formats.record_crc import masked_crc32s
+from rmqstore.formats.record_crc import masked_crc32, masked_crc32s
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import WINDOW_SIZE, CrcChecks, read_batches
 
@@ -279,4 +279,15 @@ def _sound_record(log: LogSpace, page: Bytes, start: int, offset: int) -> Locate
         return None
     crc = int(masked_crc32s(whole, located.body_at, located.body_size)[0])
     is_right = crc == int(located.head("body_crc")[0]) or int(located.body_size[0]) == 0
-    return located if is_right else None
+    return located if is_right and _is_in_entry(log, offset, whole) else None
+
+
+def _is_in_entry(log: LogSpace, offset: int, record: Bytes) -> bool:
+    """Whether the entry is sound in which a record stands, where records stand in entries."""
+    begin = log.boundary(offset)
+    if begin == offset:
+        return True
+    entry = dledger.read_entry(log.read(begin, offset - begin) + record.tobytes(), 0)
+    if not isinstance(entry, dledger.Entry) or entry.offset != begin or entry.size != offset - begin + len(record):
+        return False
+    return entry.body_crc in (0, masked_crc32(entry.body))
