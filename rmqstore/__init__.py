@@ -23,6 +23,7 @@ from rmqstore.errors import (
 )
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
+from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
 
@@ -47,6 +48,7 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "Health",
+    "LedgerConfig",
     "Message",
     "NotAStore",
     "NotNow",

@@ -99,9 +99,9 @@ class Engine:
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
-                fs, self.path, config, clock, attached.dispatchers, kinds
+                fs, self.path, config, clock, attached.dispatchers, kinds, None if found is None else found.require
             )
-            self.member = None if found is None else found.opened(fs, self.parts, self.recovery)
+            self.member = None if found is None else found.opened(self.parts, self.recovery)
             self._make_log(attached.hooks)
             self._make_dispatch(attached.dispatchers)
             self._make_features()

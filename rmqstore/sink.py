@@ -103,6 +103,7 @@ def stage_part(
     """
     writer_id, batch_id = _checked(*batch)
     fs, root = filesystem or RealFileSystem(), canonical_path(path)
+    _require_plain(config)
     require_room(fs, root, config.log_paths)
     part = PartWriter(fs, staging_directory(root, writer_id, batch_id), *task)
     return StagingTask(part, config, QueueChoice(queue_count, task[0]), clock)
@@ -208,11 +209,18 @@ def discard(
         fs.remove_directory(directory)
 
 
+def _require_plain(config: StoreConfig | None) -> None:
+    """Raises Rejected for a store on a DLedger log: batches are staged as bare records."""
+    if config is not None and config.dledger is not None:
+        raise Rejected("the sink adds no batches to a store with dledger=; put_columns does, without exactly once")
+
+
 def require_free(path: str, config: StoreConfig | None = None, *, overwrite: bool = False) -> None:
     """Raises StoreInUse for a store that somebody of this host writes to, and NotAStore, UnsupportedLayout for what
     cannot be appended to, or not overwritten, before work is done in vain.
     """
     root = canonical_path(path)
+    _require_plain(config)
     if overwrite:
         require_replaceable(RealFileSystem(), root)
     else:
@@ -234,6 +242,7 @@ def settle_store(
     Does nothing for a store where nothing is open.  Raises NotAStore, StoreInUse, BatchInDoubt, Corrupt, OSError.
     """
     fs, root, config = filesystem or RealFileSystem(), canonical_path(path), config or StoreConfig()
+    _require_plain(config)
     require_room(fs, root, config.log_paths)
     finish_swap(fs, root)
     if not pending_intents(fs, root):

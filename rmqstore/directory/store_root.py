@@ -63,12 +63,14 @@ def require_store(
     return tuple(join(root, name) for name in found.foreign)
 
 
-def found_store(path: StorePath, log_paths: Paths = (), disk: ReadableDisk = LOCAL) -> str:
+def found_store(
+    path: StorePath, log_paths: Paths = (), disk: ReadableDisk = LOCAL, *, may_be_ledger: bool = False
+) -> str:
     """The root of the store at a path as a user gives it; no store is made where there is none.  Raises as
     `require_store` and `canonical_path`.
     """
     root = canonical_path(path)
-    require_store(disk, root, log_paths)
+    require_store(disk, root, log_paths, may_be_ledger=may_be_ledger)
     return root
 
 

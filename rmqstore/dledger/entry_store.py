@@ -13,7 +13,14 @@ from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
 from rmqstore.dledger.index import EntryIndex, opened_index
 from rmqstore.dledger.repair import last_entry, repaired
-from rmqstore.dledger.state import load_committed, load_term, require_committed, save_committed, save_term
+from rmqstore.dledger.state import (
+    load_committed,
+    load_term,
+    require_alone,
+    require_committed,
+    save_committed,
+    save_term,
+)
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryWrapper
 from rmqstore.errors import NotNow, Rejected, StoreDamaged
@@ -306,6 +313,7 @@ class EntryStore:
 
     def _open(self) -> None:
         config, fs = self.config, self._fs
+        require_alone(self.node)
         self._term = load_term(fs, self.node)
         writable = config.data_paths or (self.node.data,)
         paths = (*writable, *(path for path in config.read_only_data_paths if path not in writable))

@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
 from rmqstore.directory.listing import stored_files
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.sequence_listing import listed_sequence
 from rmqstore.formats.dledger import INDEX_UNIT
 
 # So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
@@ -121,6 +123,18 @@ class EntryIndex:
             position, data = position + len(data[:room]), data[room:]
 
 
+def require_index(fs: FileSystem, node: LedgerNode) -> None:
+    """Raises StoreDamaged for an index in files of several sizes, or of no unit's."""
+    path = join(node.directory, INDEX_ROOM)
+    listed = stored_files(fs, path)
+    size = max((file.size for file in listed), default=INDEX_UNIT.size)
+    if size % INDEX_UNIT.size:
+        raise StoreDamaged(
+            listed[0].path, size, f"the file has {size} bytes, no multiple of a unit's {INDEX_UNIT.size}"
+        )
+    listed_sequence(fs, [path], size)
+
+
 def opened_index(
     fs: FileSystem, handles: FileHandles, node: LedgerNode, file_size: int
 ) -> tuple[EntryIndex, list[str]]:
@@ -128,10 +142,9 @@ def opened_index(
     sentences about what else stands there.  Raises StoreDamaged for files of several sizes, OSError.
     """
     path = join(node.directory, INDEX_ROOM)
+    require_index(fs, node)
     fs.make_directories(path)
-    listed = stored_files(fs, path)
-    present = listed[0].size if listed else 0
-    size = present if present and present % INDEX_UNIT.size == 0 else file_size
+    size = max((file.size for file in stored_files(fs, path)), default=file_size)
     files = FileSequence(fs, handles, [path], size, keep_open=True)
     warnings = files.load()
     return EntryIndex(files), warnings

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from rmqstore.config import StoreConfig
 from rmqstore.directory.ledger.nodes import LedgerNode, nodes_below, wrapped_files
 from rmqstore.directory.listing import stored_files
-from rmqstore.dledger.index import opened_index
+from rmqstore.dledger.index import opened_index, require_index
 from rmqstore.dledger.repair import last_entry, repaired
-from rmqstore.dledger.state import load_term, require_committed, save_committed, save_term
+from rmqstore.dledger.state import load_term, require_alone, require_committed, save_committed, save_term
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryWrapper
 from rmqstore.errors import NotAStore, Rejected
@@ -25,14 +25,22 @@ from rmqstore.log.recovery.plan import RecoveryPlan
 class FoundMember(NamedTuple):
     """A member before it is opened: its directory, its term, the store's configuration with the paths of its log."""
 
+    fs: FileSystem
     node: LedgerNode
     settings: LedgerConfig
     config: StoreConfig
     term: Term
 
-    def opened(self, fs: FileSystem, parts: StoreParts, plan: RecoveryPlan) -> "Member":
+    def require(self, plan: RecoveryPlan) -> None:
+        """Looks at a plan of the store's recovery.  Raises StoreDamaged where it would go on without entries that the
+        group has agreed on, or where the index has files of several sizes."""
+        last, _ = last_entry(plan.heads)
+        require_committed(self.fs, self.node, last, may_lack=self.config.on_middle_damage == "cut")
+        require_index(self.fs, self.node)
+
+    def opened(self, parts: StoreParts, plan: RecoveryPlan) -> "Member":
         """The member, open; see there."""
-        return Member(fs, self, parts, plan)
+        return Member(self.fs, self, parts, plan)
 
 
 def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
@@ -48,6 +56,7 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     files, old = [file for path in placed.log_paths for file in _data_files(fs, path)], placed.read_only_log_paths
     if others and not files:
         raise NotAStore(root, f"has member {' and '.join(others)} of a DLedger group, and self_id={settings.self_id!r}")
+    require_alone(node)
     term = load_term(fs, node)
     if old and not files and not settings.converts and not term.number:
         raise NotAStore(
@@ -60,7 +69,7 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
             "others, which may have agreed on other entries at its end; LedgerConfig(takes_over=True) goes on alone "
             "with what it has"
         )
-    return FoundMember(node, settings, placed, term)
+    return FoundMember(fs, node, settings, placed, term)
 
 
 def _data_files(fs: FileSystem, path: str) -> Sequence[object]:
@@ -85,8 +94,7 @@ class Member:
         divider = next((start for start in parts.log.starts if directory_of(parts.log.path_of(start)) in data), None)
         self.divider = parts.log.end if divider is None else divider
         framing = Divided(self.divider)
-        last, newest = last_entry(plan.heads)
-        require_committed(fs, found.node, last, may_lack=found.config.on_middle_damage == "cut")
+        _, newest = last_entry(plan.heads)
         self.index, self.warnings = opened_index(fs, parts.handles, found.node, found.settings.index_file_size)
         self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
         self.term = max(found.term.number, newest) + 1

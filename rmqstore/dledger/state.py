@@ -5,10 +5,18 @@ Each is replaced as a whole and synced: after a crash it is the old one or the n
 """
 
 from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, TERM_FILE, LedgerNode, committed_index, term_of
-from rmqstore.errors import StoreDamaged
+from rmqstore.errors import StoreDamaged, StoreInUse
 from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.other_owners import mapping_process
 from rmqstore.files.replace import replace_file
 from rmqstore.formats.dledger import Term, checkpoint_text, term_text
+
+
+def require_alone(node: LedgerNode) -> None:
+    """Raises StoreInUse where another process has the node's files mapped, as a running one of Java has."""
+    process = mapping_process(node.directory)
+    if process is not None:
+        raise StoreInUse(node.directory, f"process {process} has its files mapped, as a running DLedger node has")
 
 
 def save_term(fs: FileSystem, node: LedgerNode, term: Term) -> None:

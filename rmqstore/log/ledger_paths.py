@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rmqstore.config import StoreConfig
 from rmqstore.directory.layouts import logs_below
-from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode
+from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, nodes_below
 from rmqstore.directory.listing import stored_files
 from rmqstore.files.disk import ReadableDisk, join
 from rmqstore.ledger_config import LedgerConfig
@@ -25,3 +25,12 @@ def with_ledger_paths(disk: ReadableDisk, root: str, config: StoreConfig) -> Sto
     given = (*config.log_paths, *config.read_only_log_paths, *logs_below(disk, root))
     old = [path for path in dict.fromkeys(given) if path not in data and stored_files(disk, path)]
     return replace(config, log_paths=tuple(data), read_only_log_paths=tuple(old))
+
+
+def with_found_member(disk: ReadableDisk, root: str, config: StoreConfig) -> StoreConfig:
+    """The configuration, with the member that has its directory below `root` where it is the only one and none is
+    named.  Raises OSError."""
+    nodes = nodes_below(disk, root) if config.dledger is None else []
+    if len(nodes) != 1 or not nodes[0].self_id:
+        return config
+    return replace(config, dledger=LedgerConfig(self_id=nodes[0].self_id))

@@ -39,12 +39,16 @@ def recovered(
     clock: Clock,
     further: Sequence[Dispatcher] = (),
     kinds: QueueKinds = PLAIN_ONLY,
+    require: Callable[[RecoveryPlan], object] | None = None,
 ) -> Recovered:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
-    Nothing is changed before the file `abort` is there, durably.  Raises as `plan_recovery` and `apply`.
+    `require` looks at the plan, and may refuse it.  Nothing is changed before the file `abort` is there, durably, and
+    that not before all have agreed.  Raises as `plan_recovery` and `apply`.
     """
     plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
+    if require is not None:
+        require(plan)
     mark_open(fs, root)
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:

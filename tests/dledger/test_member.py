@@ -1,0 +1,359 @@
+"""Stores on a DLedger log: what is opened, what is refused with nothing changed, and what goes over to one."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rmqstore
+from rmqstore import LedgerConfig, Message, Store, StoreConfig, open_snapshot, open_store
+from rmqstore.clock import ManualClock
+from rmqstore.dledger.entry_store import EntryStore
+from rmqstore.errors import NotAStore, Rejected, StoreDamaged, StoreInUse, UnsupportedLayout
+from rmqstore.formats.dledger import MAGIC_BLANK
+from rmqstore.sink import Batch, append_once, require_free
+from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.verify import verify
+from tests.crash.disks import MemoryDisk
+
+PLAIN = StoreConfig(
+    log_file_size=4096, queue_file_size=400, index_slot_count=20, index_item_count=60, statistics=False,
+)  # fmt: skip
+LEDGER = replace(PLAIN, dledger=LedgerConfig(index_file_size=640))
+CONVERTS = replace(PLAIN, dledger=LedgerConfig(index_file_size=640, converts=True))
+
+
+def put(store: Store, count: int, word: str = "m") -> None:
+    for number in range(count):
+        assert store.put(
+            Message("t", f"{word} {number}".encode() * 5, queue_id=number % 3, keys=[f"k{number}"])
+        ).is_stored
+    store.flush()
+
+
+def rows(root: Path, mode: str = "queue") -> list[tuple[int, int, bytes]]:
+    table = open_snapshot(root).scan(["t"], scan_mode=mode).read_all()  # type: ignore[arg-type]
+    return sorted(zip(*(table[name].to_pylist() for name in ("queueId", "queueOffset", "body")), strict=True))
+
+
+def image(root: Path) -> dict[str, bytes]:
+    """What stands below a root but the lock."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def require_sound(root: Path) -> None:
+    findings = [found for store in look_at(str(root)).stores for found in verify(store)]
+    assert not [found for found in findings if found.severity != "note"], findings
+
+
+def test_all_ways_to_put_go_into_entries(tmp_path: Path) -> None:
+    with open_store(tmp_path, LEDGER) as store:
+        put(store, 100)
+        results = [store.put_batch([Message("t", b"batch %d" % number, queue_id=1) for number in range(5)])]
+        columns = {"topic": ["t"] * 500, "body": [b"column %d" % number for number in range(500)]}
+        results.append(store.put_columns(pa.table(columns)))
+        results.append(store.put(Message("late", b"later", properties={"DELAY": "1"})))
+        assert all(result.is_stored for result in results)
+        store.flush()
+        ids = results[0].msg_id.split(",")
+        assert [found.body for one in ids for found in store.query("t", one)] == [b"batch %d" % n for n in range(5)]
+    assert [len(rows(tmp_path, mode)) for mode in ("queue", "commitlog")] == [605, 605]
+    entries = open_snapshot(tmp_path).table("entries", ["index", "size"])
+    assert entries["index"].to_pylist() == list(range(606))
+    require_sound(tmp_path)
+    again = open_store(tmp_path, LEDGER)
+    assert again.warnings == []
+    assert [again.bounds("t", queue_id)[1] for queue_id in range(3)] == [534, 38, 33]
+    again.close()
+
+
+def test_threads_that_wait_for_the_disk_share_writes(tmp_path: Path) -> None:
+    with open_store(tmp_path, replace(LEDGER, flush="SYNC")) as store, ThreadPoolExecutor(8) as pool:
+        results = list(
+            pool.map(lambda number: store.put(Message("t", b"%d" % number, queue_id=number % 3)), range(400))
+        )
+        assert all(result.is_stored for result in results)
+    assert sorted(int(body) for _, _, body in rows(tmp_path)) == list(range(400))
+    require_sound(tmp_path)
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+@pytest.mark.parametrize("is_ended_cleanly", [True, False])
+def test_a_store_goes_over_to_a_dledger_log(tmp_path: Path, count: int, is_ended_cleanly: bool) -> None:
+    """The ordinary log stays as it is, its last file closed by its blank; entries begin behind it."""
+    store = open_store(tmp_path, replace(PLAIN, preallocate=False))
+    put(store, count, "plain")
+    if is_ended_cleanly:
+        store.close()
+    else:
+        store.abandon()
+    before = image(tmp_path / "commitlog") if count else {}
+    with open_store(tmp_path, CONVERTS) as store:
+        put(store, 50, "entry")
+    with open_store(tmp_path, LEDGER) as store:  # nothing is converted any more
+        put(store, 50, "more")
+        assert store.warnings == []
+    assert len(rows(tmp_path)) == len(rows(tmp_path, "commitlog")) == count + 100
+    require_sound(tmp_path)
+    if not count:
+        return
+    after = image(tmp_path / "commitlog")
+    last = max(before)
+    assert {name: data for name, data in after.items() if name != last} == {
+        name: data for name, data in before.items() if name != last
+    }
+    end = len(before[last].rstrip(b"\0"))
+    assert after[last][:end] == before[last][:end]
+    assert after[last][end:].lstrip(b"\0")[:1]
+    first = min((tmp_path / "dledger-n0" / "data").iterdir())
+    assert int(first.name) == int(last) + 4096
+
+
+def test_a_conversion_that_ends_anywhere_is_completed_by_the_next() -> None:
+    from tests.crash.workload import Moments
+
+    def opened(disk: object, config: StoreConfig) -> Store:
+        return open_store("/store", config, filesystem=disk, clock=ManualClock(), workers=False)  # type: ignore[arg-type]
+
+    disk = MemoryDisk()
+    with opened(disk, PLAIN) as store:
+        put(store, 60)
+    moments = Moments(disk, ["lost", "killed"], list)
+    with opened(moments, CONVERTS) as store:
+        put(store, 3, "entry")
+    assert len(moments.taken) > 40
+    for operation, _, left, _ in moments.taken:
+        with opened(left, CONVERTS) as again:
+            assert sum(again.bounds("t", queue_id)[1] for queue_id in range(3)) >= 60, operation
+            put(again, 3, "after")
+            for queue_id in range(3):
+                low, high = again.bounds("t", queue_id)
+                places = [again.get("t", queue_id, offset, max_count=1).messages for offset in range(low, high)]
+                assert all(len(found) == 1 for found in places), operation
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], object], StoreConfig, type[Exception], str]] = {}
+
+
+def refusal(config: StoreConfig, error: type[Exception], words: str):  # type: ignore[no-untyped-def]
+    def noted(make: Callable[[Path], object]) -> Callable[[Path], object]:
+        REFUSALS[make.__name__] = (make, config, error, words)
+        return make
+
+    return noted
+
+
+def _plain(root: Path) -> None:
+    with open_store(root, PLAIN) as store:
+        put(store, 40)
+
+
+def _ledger(root: Path, self_id: str = "n0") -> None:
+    with open_store(root, replace(PLAIN, dledger=LedgerConfig(self_id=self_id, index_file_size=640))) as store:
+        put(store, 40)
+
+
+@refusal(LEDGER, NotAStore, r"has an ordinary commitlog.*converts=True")
+def an_ordinary_store(root: Path) -> None:
+    _plain(root)
+
+
+@refusal(PLAIN, UnsupportedLayout, "LedgerConfig")
+def a_ledger_without_its_configuration(root: Path) -> None:
+    _ledger(root)
+
+
+@refusal(LEDGER, NotAStore, "has member n1 of a DLedger group, and self_id='n0'")
+def another_member(root: Path) -> None:
+    _ledger(root, "n1")
+
+
+@refusal(LEDGER, Rejected, "voted for 'n2' in term 7")
+def a_member_of_a_group_of_several(root: Path) -> None:
+    _ledger(root)
+    (root / "dledger-n0" / "currterm").write_text("voteLeader=n2\ncurrTerm=7\n")
+
+
+@refusal(LEDGER, StoreDamaged, "says no term")
+def a_torn_term(root: Path) -> None:
+    _ledger(root)
+    (root / "dledger-n0" / "currterm").write_text("voteLeader=n0\ncurrT")
+
+
+@refusal(LEDGER, StoreDamaged, "agreed on entry 45, and the data end with entry 39")
+def a_log_that_lacks_what_was_agreed_on(root: Path) -> None:
+    _ledger(root)
+    (root / "dledger-n0" / "checkpoint").write_text("committedIndex=45\nendIndex=45\n")
+
+
+@refusal(LEDGER, StoreDamaged, "index")
+def an_index_file_that_was_cut(root: Path) -> None:
+    _ledger(root)
+    path = min((root / "dledger-n0" / "index").iterdir())
+    path.write_bytes(path.read_bytes()[:300])
+
+
+@refusal(LEDGER, StoreDamaged, "wrong CRC of the entry's body|follows entry")
+def damage_in_front_of_sound_entries(root: Path) -> None:
+    _ledger(root)
+    path = min((root / "dledger-n0" / "data").iterdir())
+    data = bytearray(path.read_bytes())
+    data[18] ^= 1  # in the first entry's term
+    data[48 + 40] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@refusal(
+    replace(PLAIN, dledger=LedgerConfig(data_paths=("{root}/commitlog",))), NotAStore, "holds files that are no DLedger"
+)
+def the_ordinary_log_as_data(root: Path) -> None:
+    _plain(root)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_refused_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    make, config, error, words = REFUSALS[name]
+    make(tmp_path)
+    if config.dledger is not None and config.dledger.data_paths:
+        settings = replace(config.dledger, data_paths=(str(tmp_path / "commitlog"),))
+        config = replace(config, dledger=settings)
+    before = image(tmp_path)
+    with pytest.raises(error, match=words):
+        open_store(tmp_path, config)
+    assert image(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "below", ["dledger-n0", "dledger-n0/data", "dledger-n0/index", "consumequeue", "consumequeue/t"]
+)
+@pytest.mark.parametrize("config", [PLAIN, LEDGER], ids=["plain", "ledger"])
+def test_a_part_of_a_store_is_no_root(tmp_path: Path, below: str, config: StoreConfig) -> None:
+    _ledger(tmp_path)
+    before = image(tmp_path)
+    with pytest.raises((NotAStore, UnsupportedLayout)):
+        open_store(tmp_path / below, config)
+    assert image(tmp_path) == before
+
+
+def test_a_member_of_several_goes_on_alone_when_told_to(tmp_path: Path) -> None:
+    a_member_of_a_group_of_several(tmp_path)
+    alone = replace(PLAIN, dledger=LedgerConfig(index_file_size=640, takes_over=True))
+    with open_store(tmp_path, alone) as store:
+        put(store, 5, "alone")
+    assert (tmp_path / "dledger-n0" / "currterm").read_text() == "voteLeader=n0\ncurrTerm=8\n"
+    assert len(rows(tmp_path)) == 45
+
+
+def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
+    with open_store(tmp_path, LEDGER), pytest.raises(StoreInUse):
+        open_store(tmp_path, LEDGER)
+
+
+def test_files_that_another_process_has_mapped_are_refused(tmp_path: Path) -> None:
+    """A DLedger node without a broker takes no lock."""
+    _ledger(tmp_path)
+    data = min((tmp_path / "dledger-n0" / "data").iterdir())
+    program = (
+        "import mmap,sys; f=open(sys.argv[1],'r+b'); m=mmap.mmap(f.fileno(),0); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = image(tmp_path)
+        for opening in (lambda: open_store(tmp_path, LEDGER), lambda: EntryStore(tmp_path / "dledger-n0")):
+            with pytest.raises(StoreInUse, match=f"process {child.pid} has its files mapped"):
+                opening()
+        assert image(tmp_path) == before
+        child.communicate()
+    open_store(tmp_path, LEDGER).close()
+
+
+def test_retention_deletes_the_old_log_first_and_then_entries(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    with open_store(tmp_path, replace(CONVERTS, preallocate=False)) as store:
+        put(store, 200, "entry")
+        while store.clean(any_age=True).file_count:
+            pass
+        for worker in ("ledger",):
+            engine = store._engine
+            assert engine.member is not None
+            engine.member.step(engine.log, engine.log_flush.flush)
+            assert worker in engine.workers
+    assert not list((tmp_path / "commitlog").iterdir())
+    assert len(list((tmp_path / "dledger-n0" / "data").iterdir())) == 1
+    first = int(min(path.name for path in (tmp_path / "dledger-n0" / "index").iterdir()))
+    kept = rows(tmp_path)
+    assert 0 < len(kept) < 40
+    assert first > 0
+    require_sound(tmp_path)
+    with open_store(tmp_path, LEDGER) as store:
+        put(store, 3, "after")
+    assert len(rows(tmp_path)) == len(kept) + 3
+
+
+def test_a_broker_conf_names_the_member(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    lines = ["enableDLegerCommitLog=true", "dLegerSelfId=n3", "dLegerPeers=n3-127.0.0.1:40911"]
+    conf.write_text("\n".join(lines))
+    config = StoreConfig.from_broker_conf(conf)
+    assert config.dledger == LedgerConfig(self_id="n3")
+    conf.write_text("\n".join([*lines, "storePathDLedgerCommitLog=/a,/b"]))
+    assert StoreConfig.from_broker_conf(conf).dledger == LedgerConfig(self_id="n3", data_paths=("/a", "/b"))
+    conf.write_text("dLegerPeers=n0-a:1;n1-b:1\nenableDLegerCommitLog=true")
+    with pytest.raises(Rejected, match="names 2 members"):
+        StoreConfig.from_broker_conf(conf)
+    conf.write_text("enableDLegerCommitLog=false")
+    assert StoreConfig.from_broker_conf(conf).dledger is None
+
+
+@pytest.mark.parametrize("self_id", ["", "n", "0", "n-1", "../x", "n0/..", "nn1"])
+def test_a_name_that_is_none_is_refused(self_id: str) -> None:
+    with pytest.raises(Rejected, match="a letter and a number"):
+        LedgerConfig(self_id=self_id)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(Rejected, match="a multiple of 32"):
+        LedgerConfig(index_file_size=100)
+    with pytest.raises(Rejected, match="ha and dledger"):
+        replace(LEDGER, ha=rmqstore.config.HaConfig())
+
+
+def test_the_sink_refuses_such_stores(tmp_path: Path) -> None:
+    _ledger(tmp_path)
+    with pytest.raises(UnsupportedLayout):
+        require_free(str(tmp_path))
+    for call in (
+        lambda: require_free(str(tmp_path), LEDGER),
+        lambda: append_once(str(tmp_path), Batch("w", 0, ()), LEDGER),
+    ):
+        with pytest.raises(Rejected, match="the sink adds no batches"):
+            call()
+
+
+def test_plain_stores_import_nothing_of_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, rmqstore; store = rmqstore.open_store(sys.argv[1]); store.put(rmqstore.Message('t', b'x'))\n"
+        "store.close(); rmqstore.open_snapshot(sys.argv[1]).scan().read_all()\n"
+        "print([name for name in sys.modules if 'rmqstore.dledger' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_blank_of_an_entry_file_is_dledgers(tmp_path: Path) -> None:
+    _ledger(tmp_path)
+    first = min((tmp_path / "dledger-n0" / "data").iterdir()).read_bytes()
+    at = first.rindex(MAGIC_BLANK.to_bytes(4, signed=True))
+    assert int.from_bytes(first[at + 4 : at + 8]) == len(first) - at
