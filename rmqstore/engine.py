@@ -93,13 +93,19 @@ class Engine:
             if attached.prepare is not None:
                 attached.prepare(fs, self.path)
             self.follows = attached.follows
-            found = self._found_member(fs)
-            config = self.config
+            found = _found_member(fs, self.path, config)
+            self.config = config = config if found is None else found.config
             duties = Duties(attached.check, is_replica=bool(self.follows))
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
-                fs, self.path, config, clock, attached.dispatchers, kinds, None if found is None else found.require
+                fs,
+                self.path,
+                config,
+                clock,
+                attached.dispatchers,
+                kinds,
+                lambda plan: None if found is None else found.require(plan),
             )
             self.member = None if found is None else found.opened(self.parts, self.recovery)
             self._make_log(attached.hooks)
@@ -113,16 +119,6 @@ class Engine:
                 self._stop_serving()
                 self.ownership.end()
             raise
-
-    def _found_member(self, fs: FileSystem) -> "FoundMember | None":
-        """The DLedger member that the configuration names, whose log is the store's."""
-        if self.config.dledger is None:
-            return None
-        from rmqstore.dledger.member import found_member  # noqa: PLC0415  plain stores import nothing of it
-
-        found = found_member(fs, self.path, self.config)
-        self.config = found.config
-        return found
 
     def put(self, message: Message) -> PutResult:
         """As Store.put."""
@@ -378,3 +374,12 @@ class Engine:
         """Puts that would not be dispatched or flushed any more must not be acknowledged either."""
         self.reasons.append(f"the worker {name!r} ended: {failure!r}")
         self.dispatch.give_up_waiting()
+
+
+def _found_member(fs: FileSystem, root: str, config: StoreConfig) -> "FoundMember | None":
+    """The DLedger member that the configuration names, whose log is the store's."""
+    if config.dledger is None:
+        return None
+    from rmqstore.dledger.member import found_member  # noqa: PLC0415  plain stores import nothing of it
+
+    return found_member(fs, root, config)

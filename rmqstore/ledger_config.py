@@ -20,7 +20,7 @@ class LedgerConfig:
     `self_id` is the member's name in the group (dLegerSelfId), and its directory `dledger-<self_id>` below the root;
     `data_paths` are the directories of its data files where they are elsewhere (storePathDLedgerCommitLog).  Java nodes
     open only an index in files of `index_file_size` bytes that is their own setting, which RocketMQ leaves at its
-    default.  `converts`: a store with an ordinary commitlog goes on in a DLedger log behind it; without, it is refused.
+    default.  `converts`: a store with an ordinary commitlog goes on in a DLedger log after it; without, it is refused.
     `takes_over`: a member of a group of several goes on alone, and what it has counts as agreed on; without, it is
     refused.  Every `checkpoint_interval_ms` the file `checkpoint` says how far that is.  Raises Rejected.
     """

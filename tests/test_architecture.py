@@ -47,12 +47,20 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.columns",
     },
     "rmqstore.snapshot.split": {"rmqstore.files", "rmqstore.formats"},
+    "rmqstore.ledger_config": {"rmqstore.annotations", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.config": {
         "rmqstore.annotations",
         "rmqstore.arguments",
         "rmqstore.errors",
         "rmqstore.files",
         "rmqstore.formats",
+        "rmqstore.ledger_config",
+    },
+    "rmqstore.log.ledger_paths": {
+        "rmqstore.config",
+        "rmqstore.directory",
+        "rmqstore.files",
+        "rmqstore.ledger_config",
     },
     "rmqstore.progress_file": {"rmqstore.errors", "rmqstore.files", "rmqstore.formats"},
     "rmqstore.directory": {"rmqstore.errors", "rmqstore.files", "rmqstore.formats", "rmqstore.records"},
@@ -154,6 +162,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.formats",
         "rmqstore.log.deleted_topics",
         "rmqstore.log.derived",
+        "rmqstore.log.ledger_paths",
         "rmqstore.log.plan_text",
         "rmqstore.records",
     },
@@ -317,7 +326,22 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.replication.link",
         "rmqstore.replication.tls",
     },
+    "rmqstore.dledger": {
+        "rmqstore.clock",
+        "rmqstore.config",
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.ledger_config",
+        "rmqstore.log.ledger_paths",
+        "rmqstore.log.put",
+        "rmqstore.log.recovery",
+        "rmqstore.log.retention",
+        "rmqstore.records",
+    },
     "rmqstore.engine": {
+        "rmqstore.dledger",
         "rmqstore.replication.serving",
         "rmqstore.broker",
         "rmqstore.clock",
@@ -363,6 +387,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.consumer",
         "rmqstore.errors",
         "rmqstore.formats",
+        "rmqstore.ledger_config",
         "rmqstore.message",
         "rmqstore.records",
         "rmqstore.snapshot",
@@ -432,6 +457,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.errors",
         "rmqstore.formats",
         "rmqstore.log",
+        "rmqstore.log.ledger_paths",
         "rmqstore.log.recovery",
         "rmqstore.log.retention",
         "rmqstore.records",
@@ -536,6 +562,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "pyarrow": {
         "rmqstore.formats.compression",
         "rmqstore.records",
+        "rmqstore.dledger",
         "rmqstore.log",
         "rmqstore.broker",
         "rmqstore.store",
@@ -558,6 +585,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
 ON_ANY_DISK = {"rmqstore.directory", "rmqstore.snapshot"}
 HOST_BY_DEFAULT = {
     "rmqstore.directory.store_root:found_store",
+    "rmqstore.log.ledger_paths:with_found_member",
     "rmqstore.snapshot.reader:look_at",
     "rmqstore.snapshot.reader:open_selected",
     "rmqstore.snapshot.reader:open_snapshot",
@@ -608,10 +636,14 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.log.recovery/": (15, _OLD),
     "rmqstore.snapshot.reader": (450, _OLD),
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
+    "rmqstore.dledger.entry_store:EntryStore{}": (30, "DLedger's verbs, and the state that they leave"),
+    "rmqstore.dledger.entry_store:EntryStore": (310, "the same"),
+    "rmqstore.engine:Engine": (312, "the order in which parts begin and end, in one place"),
     "rmqstore.store:Store{}": (37, "the public verbs, each a call of the part that does it"),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),
-    "rmqstore.log.put.commitlog:__init__()": (7, _OLD),
-    "rmqstore.records.read_batches:read_batches()": (7, _OLD),
+    "rmqstore.log.put.commitlog:__init__()": (8, "its parts, of which most logs have none"),
+    "rmqstore.records.read_batches:read_batches()": (8, "what a walk is told beside its range, each by name"),
+    "rmqstore.log.opening:recovered()": (7, "a store, its settings, and who is told and asked"),
     "rmqstore.sink:stage_part()": (7, _OLD),
     "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
     "rmqstore.store:__init__()": (8, "the same"),
@@ -968,7 +1000,7 @@ CALLED_FROM_OUTSIDE = {
     "rmqstore.formats.sys_flag:PREPARED",
 }
 # Pages that tell users what there is to call.
-TOLD = ("README.md", "docs/engine.md", "docs/spark.md", "docs/options.md")
+TOLD = ("README.md", "docs/dledger.md", "docs/engine.md", "docs/spark.md", "docs/options.md")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -999,7 +1031,7 @@ def used_names(module: Module) -> Iterator[str]:
 def unused(modules: Sequence[Module], told: str) -> set[str]:
     """The definitions whose names nothing reads, neither in these modules nor in the code of the pages `told`."""
     used = {name for module in modules for name in used_names(module)}
-    used |= {word for code in re.findall(r"`[^`]+`|^```python.*?^```", told, re.DOTALL | re.MULTILINE)
+    used |= {word for code in re.findall(r"^```python.*?^```|`[^`\n]+`", told, re.DOTALL | re.MULTILINE)
              for word in _WORD.findall(code)}  # fmt: skip
     every = (name for module in modules for name in definitions(module))
     return {name for name in every if re.split(r"[:.]", name)[-1] not in used}

@@ -7,7 +7,6 @@ import click
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import found_store
-from rmqstore.files.reading import LOCAL, canonical_path
 from rmqstore.log.ledger_paths import with_found_member
 from rmqstore.log.opening import configured_kinds
 from rmqstore.log.recovery.planner import dry_plan
@@ -32,7 +31,7 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     """
     changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
-    config = with_found_member(LOCAL, canonical_path(store), config)
+    config = with_found_member(store, config)
     paths = (*config.log_paths, *config.read_only_log_paths)
     root = found_store(store, paths, may_be_ledger=config.dledger is not None)
     if dry_run:

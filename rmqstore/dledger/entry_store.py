@@ -9,6 +9,7 @@ from typing import Self
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import OnMiddleDamage
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
+from rmqstore.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
 from rmqstore.dledger.index import EntryIndex, opened_index
@@ -22,7 +23,7 @@ from rmqstore.dledger.state import (
     save_term,
 )
 from rmqstore.dledger.windows import EntryFiles
-from rmqstore.dledger.wrapping import EntryWrapper
+from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotNow, Rejected, StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
@@ -31,23 +32,12 @@ from rmqstore.files.store_lock import HeldLock
 from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, read_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.names import LOCK_FILE
+from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.ledger_config import INDEX_FILE_SIZE
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
-from rmqstore.log.retention.plan import (
-    DiskUse,
-    LogFile,
-    Request,
-    RetentionPlan,
-    RetentionPolicy,
-    RetentionView,
-    disk_is_full,
-    full_log_paths,
-    plan_retention,
-)
+from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
 
-_HOUR_MS = 3_600_000
 _SYNC_S = 60.0
-_DLEDGERS = RetentionPolicy(max_used_percent=70, clean_percent=85, warning_percent=90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +52,7 @@ class EntryStoreConfig:
     read_only_data_paths: tuple[str, ...] = ()
     on_middle_damage: OnMiddleDamage = "refuse"
     checkpoint_interval_ms: int = 3000
-    retention: RetentionPolicy = _DLEDGERS
+    retention: RetentionPolicy = DLEDGERS_POLICY
 
     def __post_init__(self) -> None:
         if self.data_file_size < ENTRY_HEAD.size + ENTRY_BLANK.size:
@@ -90,7 +80,6 @@ class EntryStore:
         self.committed_index = self.begin_index = -1
         self.committed_end = 0
         self._saved_s = clock.monotonic_s()
-        self._is_full = False
         try:
             self._open()
         except BaseException:
@@ -157,7 +146,7 @@ class EntryStore:
                 index = self.index.end
                 data = self._wrapper.wrap(place, (changed,))
                 self._log.append(place, data, 0, {})
-            made.append(self._decoded(data))
+            made.append(Entry(index, term, place - gap, bytes(changed), body_crc=masked_crc32(bytes(changed))))
             self._appended(index, term)
         return made
 
@@ -181,7 +170,7 @@ class EntryStore:
         self._appended(entry.index, entry.term)
 
     def truncate(self, entry: Entry) -> None:
-        """Makes an entry of the leader's the last one, durably: what stood behind it cannot come back.  Where the log
+        """Makes an entry of the leader's the last one, durably: what stood after it cannot come back.  Where the log
         does not reach it, or has other bytes there, it takes its place, and a log that ends before it begins with it.
 
         Raises Rejected for one that the group has agreed on otherwise; OSError, DurabilityLost.
@@ -251,31 +240,16 @@ class EntryStore:
         return min(interval_s, 0.01)
 
     def plan_clean(self, *, any_age: bool = False) -> RetentionPlan:
-        """The data files that a cleaning would delete: those that are old enough, or as the disk is too full; never the
-        last, and none that the group has not agreed on.  Changes nothing.  Raises OSError."""
-        times, size = self._files.modified_ms(), self._files.file_size
-        files = tuple(
-            LogFile(self._files.path_of(start), start, size, times.get(start, 0)) for start in self._files.starts
-        )
-        disk = self._disk_use()
-        policy = replace(self.config.retention, reserved_ms=max(self.config.retention.reserved_ms, _HOUR_MS))
-        view = RetentionView(
-            self.node.directory, files, self._log.marks.flushed, disk, lambda _: (), lambda _: (),
-            self.committed_end, "the group has not agreed on its entries yet",
-            request=Request(self._log.marks.appended, any_age=True) if any_age else None,
-        )  # fmt: skip
-        return plan_retention(view, policy, self._clock.now_ms())
+        """The data files that `clean` would delete.  Changes nothing.  Raises OSError."""
+        flushed, now_ms = self._log.marks.flushed, self._clock.now_ms()
+        return self._space.plan(self._files, flushed, self.committed_end, now_ms, any_age=any_age)
 
     def clean(self, *, any_age: bool = False) -> RetentionPlan:
-        """Deletes what `plan_clean` says, and what the index has of it; notes whether the disk is full.  Raises
+        """Deletes what `plan_clean` says, and what the index has of it; looks whether the disk is full.  Raises
         OSError."""
         plan = self.plan_clean(any_age=any_age)
-        starts = {file.start for file in plan.log_files}
-        while len(self._files.starts) > 1 and self._files.starts[0] in starts:
-            self._files.remove_first(1)
-        if starts:
+        if self._space.apply(plan, self._files):
             self._find_begin()
-        self._is_full = disk_is_full(self._disk_use(), self.config.retention)
         return plan
 
     def destroy(self) -> None:
@@ -309,7 +283,7 @@ class EntryStore:
     _term: Term
     _files: FileSequence
     index: EntryIndex
-    _wrapper: EntryWrapper
+    _wrapper: EntryForm
 
     def _open(self) -> None:
         config, fs = self.config, self._fs
@@ -317,11 +291,14 @@ class EntryStore:
         self._term = load_term(fs, self.node)
         writable = config.data_paths or (self.node.data,)
         paths = (*writable, *(path for path in config.read_only_data_paths if path not in writable))
-        self._writable = sorted(set(writable) - set(config.read_only_data_paths)) or sorted(writable)
+        taking = sorted(set(writable) - set(config.read_only_data_paths)) or writable
+        self._space = CleanSpace(fs, taking, join(self.node.directory, INDEX_ROOM), config.retention)
         for path in paths:
             fs.make_directories(path)
         self.index, self.warnings = opened_index(fs, self._handles, self.node, config.index_file_size)
-        self._files = FileSequence(fs, self._handles, paths, self._file_size(paths), pick=self._pick, keep_open=True)
+        self._files = FileSequence(
+            fs, self._handles, paths, self._file_size(paths), pick=self._space.pick, keep_open=True
+        )
         self.warnings += self._files.load()
         plan = plan_entries(fs, self._files, self.index, must_refuse=config.on_middle_damage == "refuse")
         last, self._end_term = last_entry(plan.heads)
@@ -340,19 +317,9 @@ class EntryStore:
         }
         return sizes.pop() if len(sizes) == 1 else self.config.data_file_size
 
-    def _pick(self, number: int) -> str:
-        """Java: MultiPathMmapFileList; a path whose disk is full gets no new file while another is not."""
-        full = full_log_paths(self._disk_use(), self.config.retention)
-        chosen = [path for path in self._writable if path not in full] or self._writable
-        return chosen[number % len(chosen)]
-
-    def _disk_use(self) -> DiskUse:
-        ratios = tuple((path, self._fs.used_ratio(path)) for path in self._writable)
-        return DiskUse(ratios, self._fs.used_ratio(join(self.node.directory, INDEX_ROOM)))
-
     def _go_on(self, end: int) -> None:
         """A log that ends at byte `end`, all of it durable, with the index that there is."""
-        self._wrapper = EntryWrapper(self.index, self._end_term)
+        self._wrapper = EntryForm(self.index, self._end_term)
         self._log = CommitLog(self._files, end, wrapping=Wrapping(self._wrapper, Divided(0)))
 
     def _begin_again(self, entry: Entry) -> None:
@@ -385,13 +352,8 @@ class EntryStore:
             self.begin_index = int(units["index"][units["size"] > 0][0])
         self.index.forget(self.begin_index)
 
-    def _decoded(self, data: bytes) -> Entry:
-        found = read_entry(data, 0)
-        assert isinstance(found, Entry)
-        return found
-
     def _require_room(self) -> None:
-        if self._is_full:
+        if self._space.is_full:
             raise NotNow("the disk is full; `clean`, or make room there")
 
     def _save(self) -> None:

@@ -10,10 +10,10 @@ from rmqstore.dledger.index import opened_index, require_index
 from rmqstore.dledger.repair import last_entry, repaired
 from rmqstore.dledger.state import load_term, require_alone, require_committed, save_committed, save_term
 from rmqstore.dledger.windows import EntryFiles
-from rmqstore.dledger.wrapping import EntryWrapper
+from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.filesystem import FileSystem, directory_of
-from rmqstore.formats.dledger import ENTRY_HEAD, Term
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Term
 from rmqstore.formats.framing import Divided
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.log.ledger_paths import node_of, with_ledger_paths
@@ -38,9 +38,9 @@ class FoundMember(NamedTuple):
         require_committed(self.fs, self.node, last, may_lack=self.config.on_middle_damage == "cut")
         require_index(self.fs, self.node)
 
-    def opened(self, parts: StoreParts, plan: RecoveryPlan) -> "Member":
+    def opened(self, parts: StoreParts, plan: RecoveryPlan) -> "LedgerMember":
         """The member, open; see there."""
-        return Member(self.fs, self, parts, plan)
+        return LedgerMember(self.fs, self, parts, plan)
 
 
 def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
@@ -61,7 +61,7 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     if old and not files and not settings.converts and not term.number:
         raise NotAStore(
             root, f"has an ordinary commitlog, {old[0]}; open it without dledger=, or say LedgerConfig(converts=True) "
-            "to go on in a DLedger log behind it, which only brokers in DLedger mode open afterwards",
+            "to go on in a DLedger log after it, which only brokers in DLedger mode open afterwards",
         )  # fmt: skip
     if files and term.voted_for not in (None, settings.self_id) and not settings.takes_over:
         raise Rejected(
@@ -81,7 +81,7 @@ def _data_files(fs: FileSystem, path: str) -> Sequence[object]:
     return found
 
 
-class Member:
+class LedgerMember:
     """An open member: `wrapping` is for the commitlog; `step` keeps index and checkpoint up, `close` ends it cleanly.
 
     Made after the recovery of the store, whose data decide about the index.  Raises OSError, StoreDamaged.
@@ -99,7 +99,7 @@ class Member:
         self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
         self.term = max(found.term.number, newest) + 1
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
-        self.wrapping = Wrapping(EntryWrapper(self.index, self.term), framing)
+        self.wrapping = Wrapping(EntryForm(self.index, self.term), framing)
         self._saved: tuple[int, int] | None = None
 
     def begin(self, log: CommitLog) -> None:
@@ -107,7 +107,8 @@ class Member:
         first file of entries begins.  Raises NoLogFile, DurabilityLost."""
         end = log.marks.appended
         if self._log.starts and end <= self.divider and not self._log.holds(self.divider):
-            log.end_file()
+            with log.lock:
+                log.place(log.files.file_size - ENTRY_BLANK.size)  # more than is left of a file that has anything
 
     def step(self, log: CommitLog, sync: Callable[[], bool]) -> float:
         """Makes log and index durable, notes how far the group, which is this member, agrees, and removes files of the

@@ -7,8 +7,8 @@ Each is replaced as a whole and synced: after a crash it is the old one or the n
 from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, TERM_FILE, LedgerNode, committed_index, term_of
 from rmqstore.errors import StoreDamaged, StoreInUse
 from rmqstore.files.filesystem import FileSystem, join
-from rmqstore.files.other_owners import mapping_process
 from rmqstore.files.replace import replace_file
+from rmqstore.files.store_lock import mapping_process
 from rmqstore.formats.dledger import Term, checkpoint_text, term_text
 
 

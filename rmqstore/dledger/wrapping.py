@@ -16,7 +16,7 @@ from rmqstore.formats.record_crc import masked_crc32, masked_crc32s
 from rmqstore.records.batch import EntryHeads
 
 
-class EntryWrapper:
+class EntryForm:
     """Puts records into the entries that come next in a log; under the put lock, as all of it.
 
     `wrap` and `wrap_rows` give the bytes to append, `appended` says that they are in the log: before that the numbers
@@ -81,12 +81,12 @@ class EntryWrapper:
         return memoryview(_joined(heads, data, starts))
 
     def appended(self) -> None:
-        """What was wrapped last is in the log; once more does nothing.  Raises OSError."""
+        """Notes that what was wrapped last is in the log; once more does nothing.  Raises OSError."""
         self.index.put(*self._made)
 
 
 def _joined(heads: EntryHeads, data: Bytes, starts: Ints) -> Bytes:
-    """The heads, each with its record behind it."""
+    """The heads, each with its record after it."""
     count = len(heads)
     places = np.arange(count + 1, dtype=np.int64) * ENTRY_HEAD.size
     fronts = pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(places), pa.py_buffer(heads)])

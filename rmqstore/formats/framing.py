@@ -55,7 +55,7 @@ class Framing(NamedTuple):
         return chain(page, self.record_position(page, position), places, gap=self.gap)
 
     def blank(self, size: int) -> bytes:
-        """What begins the blank that fills up a file with its last `size` bytes."""
+        """The beginning of the blank that fills up a file with its last `size` bytes."""
         if self.gap:
             return dledger.ENTRY_BLANK.struct.pack(dledger.MAGIC_BLANK, size)
         return message.BLANK.struct.pack(size, message.MAGIC_BLANK)

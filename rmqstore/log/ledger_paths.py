@@ -7,6 +7,7 @@ from rmqstore.directory.layouts import logs_below
 from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, nodes_below
 from rmqstore.directory.listing import stored_files
 from rmqstore.files.disk import ReadableDisk, join
+from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.ledger_config import LedgerConfig
 
 
@@ -27,10 +28,10 @@ def with_ledger_paths(disk: ReadableDisk, root: str, config: StoreConfig) -> Sto
     return replace(config, log_paths=tuple(data), read_only_log_paths=tuple(old))
 
 
-def with_found_member(disk: ReadableDisk, root: str, config: StoreConfig) -> StoreConfig:
-    """The configuration, with the member that has its directory below `root` where it is the only one and none is
-    named.  Raises OSError."""
-    nodes = nodes_below(disk, root) if config.dledger is None else []
+def with_found_member(path: StorePath, config: StoreConfig, disk: ReadableDisk = LOCAL) -> StoreConfig:
+    """The configuration, with the member that has its directory below `path` where it is the only one and none is
+    named.  Raises NotAStore for what is no path, OSError."""
+    nodes = nodes_below(disk, canonical_path(path)) if config.dledger is None else []
     if len(nodes) != 1 or not nodes[0].self_id:
         return config
     return replace(config, dledger=LedgerConfig(self_id=nodes[0].self_id))

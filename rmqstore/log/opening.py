@@ -39,7 +39,7 @@ def recovered(
     clock: Clock,
     further: Sequence[Dispatcher] = (),
     kinds: QueueKinds = PLAIN_ONLY,
-    require: Callable[[RecoveryPlan], object] | None = None,
+    require: Callable[[RecoveryPlan], object] = lambda _: None,
 ) -> Recovered:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
@@ -47,8 +47,7 @@ def recovered(
     that not before all have agreed.  Raises as `plan_recovery` and `apply`.
     """
     plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
-    if require is not None:
-        require(plan)
+    require(plan)
     mark_open(fs, root)
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:

@@ -11,15 +11,13 @@ from rmqstore.formats.message_columns import Mask, gather_rows
 from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.records.batch import EntryHeads, RecordBatch
 
-_NONE = -1
-
 
 @dataclass(frozen=True, slots=True)
 class LastHead:
     """The index and the term of the last entry of a walk, -1 before the first."""
 
-    index: int = _NONE
-    term: int = _NONE
+    index: int = -1
+    term: int = -1
 
     def judged(
         self, batch: RecordBatch, data: bytes, offset: int, *, checks_bodies: bool

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rmqstore import open_snapshot, open_store
 from tests.cli.conftest import Run
-from tests.dledger.test_member import LEDGER, put
+from tests.dledger.ledgers import LEDGER, put
 
 
 def test_a_store_after_a_crash_is_recovered_from_the_command_line(tmp_path: Path, run: Run) -> None:

@@ -20,20 +20,7 @@ from rmqstore.sink import Batch, append_once, require_free
 from rmqstore.snapshot.reader import look_at
 from rmqstore.snapshot.verify import verify
 from tests.crash.disks import MemoryDisk
-
-PLAIN = StoreConfig(
-    log_file_size=4096, queue_file_size=400, index_slot_count=20, index_item_count=60, statistics=False,
-)  # fmt: skip
-LEDGER = replace(PLAIN, dledger=LedgerConfig(index_file_size=640))
-CONVERTS = replace(PLAIN, dledger=LedgerConfig(index_file_size=640, converts=True))
-
-
-def put(store: Store, count: int, word: str = "m") -> None:
-    for number in range(count):
-        assert store.put(
-            Message("t", f"{word} {number}".encode() * 5, queue_id=number % 3, keys=[f"k{number}"])
-        ).is_stored
-    store.flush()
+from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, put
 
 
 def rows(root: Path, mode: str = "queue") -> list[tuple[int, int, bytes]]:

@@ -40,7 +40,7 @@ class EntryBreak:
     is_empty: bool = False
 
 
-class EntryLog(Protocol):
+class EntrySpace(Protocol):
     """A log as a walk asks it; `LogView` is one."""
 
     def file_number(self, offset: int) -> int | None:
@@ -57,7 +57,7 @@ class EntryLog(Protocol):
         among them."""
 
 
-def walk_entries(log: EntryLog, start: int, stop: int) -> Iterator[EntryStretch | EntryBreak]:
+def walk_entries(log: EntrySpace, start: int, stop: int) -> Iterator[EntryStretch | EntryBreak]:
     """Everything in [start, stop) of the log, in order; `start` is where an entry or a file begins.  Only files that
     are wrapped are looked at.  Raises DataLost if a file is gone.
     """
@@ -89,7 +89,7 @@ def walk_entries(log: EntryLog, start: int, stop: int) -> Iterator[EntryStretch 
         offset = resume
 
 
-def _page(log: EntryLog, offset: int) -> tuple[Bytes, int]:
+def _page(log: EntrySpace, offset: int) -> tuple[Bytes, int]:
     """A window from `offset` on, at least as large as the entry there, and the position of `offset` in it."""
     page, position = log.window(offset, WINDOW_SIZE)
     if len(page) - position >= ENTRY_HEAD.size:
@@ -101,7 +101,7 @@ def _page(log: EntryLog, offset: int) -> tuple[Bytes, int]:
     return page, position
 
 
-def _next_entry(log: EntryLog, offset: int, stop: int) -> int | None:
+def _next_entry(log: EntrySpace, offset: int, stop: int) -> int | None:
     """The next place behind a break at which an entry names its own place; of a file of which nothing more is written
     only its beginning is looked at.
     """

@@ -24,8 +24,8 @@ from rmqstore.log.put.watermarks import Watermarks
 _FREE_S = -1.0
 
 
-class Wrapper(Protocol):
-    """Puts records into the entries of a log; under the put lock.  See `dledger.wrapping.EntryWrapper`."""
+class NewEntries(Protocol):
+    """Puts records into the entries of a log; under the put lock.  See `dledger.wrapping.EntryForm`."""
 
     gap: int
 
@@ -46,7 +46,7 @@ class Wrapper(Protocol):
 class Wrapping(NamedTuple):
     """A log whose new records stand in entries; `framing` says how they stand in the file of an offset."""
 
-    wrapper: Wrapper
+    wrapper: NewEntries
     framing: Callable[[int], Framing]
 
 
@@ -77,7 +77,7 @@ class CommitLog:
         wrapping: Wrapping | None = None,
     ) -> None:
         self.files = files
-        self.wrapper: Wrapper | None = None if wrapping is None else wrapping.wrapper
+        self.wrapper: NewEntries | None = None if wrapping is None else wrapping.wrapper
         self.framing: Callable[[int], Framing] = bare if wrapping is None else wrapping.framing
         self.gap = 0 if self.wrapper is None else self.wrapper.gap
         self.lock = threading.RLock()  # one that `let_go` may free; nobody takes it twice, see `begin_turn`
@@ -153,12 +153,6 @@ class CommitLog:
             self._roll(size)
         return self.marks.appended + self.gap
 
-    def end_file(self) -> None:
-        """Has what is appended next begin a file of its own, which is there then; before the first put.  Raises
-        NoLogFile, DurabilityLost."""
-        with self.lock:
-            self._roll(0)
-
     def append(
         self, offset: int, data: bytes | bytearray | memoryview, store_ms: int, moved: Mapping[QueueKey, int]
     ) -> None:
@@ -173,7 +167,7 @@ class CommitLog:
         try:
             self._write(offset, data)
             if self.wrapper is not None:
-                self._note_entries(self.wrapper)
+                _noted(self.wrapper, self.marks)
             self.next_offsets.update(moved)
             self.newest_ms = store_ms
         except DurabilityLost:
@@ -228,18 +222,12 @@ class CommitLog:
         try:
             self._write(offset, data)
             if self.wrapper is not None:
-                self._note_entries(self.wrapper)
+                _noted(self.wrapper, self.marks)
             self.next_offsets.update(moved)
             self.newest_ms = store_ms
         except BaseException as again:
             self.marks.latch(f"a put was interrupted twice ({again!r})")
             raise
-
-    def _note_entries(self, wrapper: Wrapper) -> None:
-        try:
-            wrapper.appended()
-        except OSError as error:
-            raise self.marks.latch(f"a write to the index of entries failed ({error.strerror or error})") from error
 
     def _write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         end = offset + len(data)
@@ -365,3 +353,10 @@ _PAGE = 4096
 
 def _made(files: FileSequence, start: int) -> None:
     files.add(start)
+
+
+def _noted(new: NewEntries, marks: Watermarks) -> None:
+    try:
+        new.appended()
+    except OSError as error:
+        raise marks.latch(f"a write to the index of entries failed ({error.strerror or error})") from error

@@ -15,8 +15,15 @@ from rmqstore.formats.delay_levels import waits_ms
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
-from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
+from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes
 from rmqstore.log.recovery.queue_states import QueueTrack
+
+OTHER_LOG_HINT = (
+    "name the store's own commitlog (log_paths, storePathCommitLog), or say on_middle_damage='cut' to make the queues "
+    "again from this one"
+)
+CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+BEGIN_HINT = "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 
@@ -185,3 +192,12 @@ def nonzero_behind(log: LogSpace, end: int) -> tuple[int, int] | None:
         return None
     found = nonzero(log.opened(file), end - file.start, file.size)
     return None if found is None else (file.start + found[0], file.start + found[1])
+
+
+def queue_sizes(store: StoreView) -> QueueSizes:
+    """The kinds of queues that were found, and the sizes of their files."""
+    kinds = store.kinds
+    return QueueSizes(
+        kinds.multi_dispatch, kinds.extension, kinds.extension_file_size, store.batch_file_size,
+        tuple(sorted(store.batch_topics)),
+    )  # fmt: skip

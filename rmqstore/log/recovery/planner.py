@@ -34,6 +34,9 @@ from rmqstore.log.recovery.first_record import NOT_ONE, bytes_without_record, is
 from rmqstore.log.recovery.index_choice import IndexChoice, IndexRules, choose, index_views, partial_record
 from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
+    BEGIN_HINT,
+    CUT_HINT,
+    OTHER_LOG_HINT,
     cut_warnings,
     delay_warnings,
     end_reason,
@@ -42,8 +45,9 @@ from rmqstore.log.recovery.outcome import (
     known_queues,
     nonzero_behind,
     planned_queues,
+    queue_sizes,
 )
-from rmqstore.log.recovery.plan import PlannedFile, QueueSizes, RecoveryPlan
+from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
 from rmqstore.log.recovery.queue_tracks import QueueScan
 from rmqstore.log.recovery.start import (
@@ -59,14 +63,6 @@ from rmqstore.records.batch import EntryHeads, RecordBatch
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
 _NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
-_OTHER_LOG_HINT = (
-    "name the store's own commitlog (log_paths, storePathCommitLog), or say on_middle_damage='cut' to make the queues "
-    "again from this one"
-)
-_CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
-_BEGIN_HINT = (
-    "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
-)
 
 
 def plan_recovery(
@@ -82,12 +78,9 @@ def plan_recovery(
     NotAStore, UnsupportedLayout, OSError.
     """
     config = with_ledger_paths(disk, root, config)
-    store = open_view(
-        disk, root, (*config.log_paths, *config.read_only_log_paths), kinds,
-        wrapped=() if config.dledger is None else config.log_paths,
-    )  # fmt: skip
-    store = without_deleted_topics(store)
-    planner = _Planner(store, config, keeps_records)
+    wrapped = () if config.dledger is None else config.log_paths
+    store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds, wrapped=wrapped)
+    planner = _Planner(without_deleted_topics(store), config, keeps_records)
     try:
         return planner.plan()
     finally:
@@ -147,7 +140,7 @@ class _Planner:
             return self._plan_without_log()
         if self._must_refuse:
             require_own_log(
-                self._store.root, self._log, self._store.queue_files(), _OTHER_LOG_HINT, was_killed=not self._clean
+                self._store.root, self._log, self._store.queue_files(), OTHER_LOG_HINT, was_killed=not self._clean
             )
         scan = self._scan_from(usual_start(self._log, self._checkpoint, self._clean))
         if self._drops_checkpoint(scan):
@@ -313,7 +306,7 @@ class _Planner:
             raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log")
         for found in scan.queues.contradictions:
             if not found.is_lie:
-                raise self._corrupt(found.offset, found.reason, _BEGIN_HINT)
+                raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
         if self._clean and end.is_broken:
             reaches_past = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
             if reaches_past:
@@ -323,7 +316,7 @@ class _Planner:
         file = self._log.file_at(offset)
         return "commitlog" if file is None else f"{file.path}, byte {offset - file.start}"
 
-    def _corrupt(self, offset: int, reason: str, hint: str = _CUT_HINT) -> Corrupt:
+    def _corrupt(self, offset: int, reason: str, hint: str = CUT_HINT) -> Corrupt:
         file = self._log.file_at(offset)
         if file is None:
             return StoreDamaged(directory_of(self._log.files[0].path), offset, f"{reason}; {hint}")
@@ -362,7 +355,7 @@ class _Planner:
             index_partial=partial, dispatch_from=min(starts) if starts else None, newest_ms=scan.count.newest_ms,
             checkpoint=store.checkpoint, checkpoint_after=store.checkpoint, writes_checkpoint=False,
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
-            kinds=_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
+            kinds=queue_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
         )  # fmt: skip
 
@@ -405,11 +398,3 @@ class _Planner:
 
 def _all_queues(store: StoreView) -> list[QueueView]:
     return [*store.queues.values(), *store.batch_queues.values()]
-
-
-def _sizes(store: StoreView) -> QueueSizes:
-    kinds = store.kinds
-    return QueueSizes(
-        kinds.multi_dispatch, kinds.extension, kinds.extension_file_size, store.batch_file_size,
-        tuple(sorted(store.batch_topics)),
-    )  # fmt: skip

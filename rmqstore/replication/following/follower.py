@@ -7,8 +7,7 @@ from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.begun_again import BegunAgain, begun_again
-from rmqstore.records.queue_jumps import QueueJump, first_jump
+from rmqstore.records.begun_again import BegunAgain, QueueJump, begun_again, first_jump
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.

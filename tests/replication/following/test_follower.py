@@ -8,7 +8,7 @@ from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
 from rmqstore.engine import Attached, Engine
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.queue_jumps import first_jump
+from rmqstore.records.begun_again import first_jump
 from rmqstore.records.read_batches import read_batches
 from rmqstore.replication.following import follower as module
 from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord
