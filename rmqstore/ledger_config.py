@@ -22,7 +22,9 @@ class LedgerConfig:
     open only an index in files of `index_file_size` bytes that is their own setting, which RocketMQ leaves at its
     default.  `converts`: a store with an ordinary commitlog goes on in a DLedger log after it; without, it is refused.
     `takes_over`: a member of a group of several goes on alone, and what it has counts as agreed on; without, it is
-    refused.  Every `checkpoint_interval_ms` the file `checkpoint` says how far that is.  Raises Rejected.
+    refused.  Every `checkpoint_interval_ms` the file `checkpoint` says how far that is.  `body_crc`: entries carry a
+    CRC of all that they hold, which RocketMQ leaves 0; without, a record's own CRC is of the message's body alone.
+    Raises Rejected.
     """
 
     self_id: str = "n0"
@@ -31,6 +33,7 @@ class LedgerConfig:
     converts: bool = False
     takes_over: bool = False
     checkpoint_interval_ms: int = 3000
+    body_crc: bool = True
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)

@@ -981,7 +981,6 @@ CALLED_FROM_OUTSIDE = {
     "rmqstore.cli.scrapes:_Server.handle_error",
     "rmqstore.cli.scrapes:_Server.service_actions",
     "rmqstore.stats_text:StatisticsCollector.describe",  # prometheus_client
-    "rmqstore.stats_text:prometheus_text",
     "spark_source.batch_reader:BatchReader.partitions",
     "spark_source.pushdown_reader:PushdownReader.partitions",
     "spark_source.pushdown_reader:PushdownReader.pushFilters",
@@ -992,7 +991,6 @@ CALLED_FROM_OUTSIDE = {
     "spark_source.stream.reader:StreamReader.latestOffset",
     "spark_source.stream.reader:StreamReader.partitions",
     "spark_source.stream.reader:StreamReader.prepareForTriggerAvailableNow",
-    "spark_source.stream.reader:StreamReader.reportLatestOffset",
     "spark_source.tables:TableReader.partitions",
     "spark_source.worker_errors:RefusedStream.latestOffset",
     "spark_source.options.texts:WRITE",  # the page of options is made of it

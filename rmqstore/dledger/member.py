@@ -99,7 +99,7 @@ class LedgerMember:
         self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
         self.term = max(found.term.number, newest) + 1
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
-        self.wrapping = Wrapping(EntryForm(self.index, self.term), framing)
+        self.wrapping = Wrapping(EntryForm(self.index, self.term, has_crc=found.settings.body_crc), framing)
         self._saved: tuple[int, int] | None = None
 
     def begin(self, log: CommitLog) -> None:

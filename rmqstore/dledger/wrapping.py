@@ -20,13 +20,13 @@ class EntryForm:
     """Puts records into the entries that come next in a log; under the put lock, as all of it.
 
     `wrap` and `wrap_rows` give the bytes to append, `appended` says that they are in the log: before that the numbers
-    stay those of the next entries.  `term` is that of all entries.
+    stay those of the next entries.  `term` is that of all entries; they carry a CRC of their bodies if it `has_crc`.
     """
 
     gap = WRAPPED.gap
 
-    def __init__(self, index: EntryIndex, term: int) -> None:
-        self.index, self.term = index, term
+    def __init__(self, index: EntryIndex, term: int, *, has_crc: bool = True) -> None:
+        self.index, self.term, self._has_crc = index, term, has_crc
         self._made: tuple[int, bytes] = (index.end, b"")  # the units of what was wrapped last, and the first's entry
 
     @property
@@ -39,7 +39,7 @@ class EntryForm:
         parts: list[bytes | bytearray | memoryview] = []
         units, begin, first = [], place - self.gap, self.index.end
         for number, record in enumerate(records, start=first):
-            size = len(record) + self.gap
+            size, crc = len(record) + self.gap, masked_crc32(memoryview(record)) if self._has_crc else 0
             parts.append(
                 ENTRY_HEAD.struct.pack(
                     dledger.MAGIC_MESSAGE,
@@ -49,7 +49,7 @@ class EntryForm:
                     begin,
                     0,
                     0,
-                    masked_crc32(memoryview(record)),
+                    crc,
                     len(record),
                 )
             )
@@ -73,7 +73,8 @@ class EntryForm:
         heads["size"], heads["body_size"] = sizes + self.gap, sizes
         heads["index"] = np.arange(first, first + count)
         heads["offset"] = place - self.gap + starts[:-1] - starts[0] + np.arange(count) * self.gap
-        heads["body_crc"] = masked_crc32s(data, starts[:-1], sizes)
+        if self._has_crc:
+            heads["body_crc"] = masked_crc32s(data, starts[:-1], sizes)
         units = np.zeros(count, INDEX_UNIT.dtype)
         for name in INDEX_UNIT.names:
             units[name] = heads[name]
