@@ -58,7 +58,9 @@ def record_numbers(located: Located) -> RecordNumbers:
     """The numbers that records have if their topic's queues are batch queues.  Only those with the bit INNER_BATCH cost
     anything each.
 
-    Java takes the numbers of any record that has both properties; no release writes them without the bit.
+    Java takes the numbers of any record that has both properties; no release writes them without the bit.  In DLedger
+    mode it writes no INNER_BASE, and units that count one message (5.3.3): there the record's number and count hold,
+    or the next one would get a number that is in the batch.
     """
     bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
@@ -75,8 +77,12 @@ def record_numbers(located: Located) -> RecordNumbers:
             _number(pieces.data[starts[place] : starts[place] + max(int(sizes[place]), 0)].tobytes())
             for starts, sizes in (values[name] for name in _NAMES)
         )
-        if count is not None and base is not None and 0 < count <= COUNT_MAX:
+        if count is None or not 0 < count <= COUNT_MAX:
+            continue
+        if base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
+        elif int(located.flags[row]) & _BOTH == _BOTH:
+            numbers.counts[row] = count
     return numbers
 
 

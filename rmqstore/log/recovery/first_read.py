@@ -72,7 +72,7 @@ def keeper(config: StoreConfig, kinds: QueueKinds) -> Callable[[RecordBatch], Re
     delay_ms = config.delay_ms()
 
     def kept(batch: RecordBatch) -> RecordVectors | None:
-        if batch.numbers.are_said.any():
+        if batch.numbers.are_said.any() or (batch.numbers.counts != 1).any():
             return None
         return RecordVectors(
             end=batch.end, offsets=batch.offsets, sizes=batch.sizes, queue_ids=batch.queue_ids,
