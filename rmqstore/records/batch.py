@@ -98,7 +98,7 @@ class RecordBatch:
     @cached_property
     def numbers(self) -> RecordNumbers:
         """Which numbers each record has if its queue is a batch queue."""
-        return record_numbers(self.located)
+        return record_numbers(self.located, in_entries=self.heads is not None)
 
     @cached_property
     def topics(self) -> tuple[list[str], Ints]:
