@@ -1,7 +1,6 @@
 """Directories of DLedger nodes that the library itself wrote: alone, in groups, killed, with an uncommitted tail."""
 
 import base64
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,14 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 from tests.golden.cases import read_json
+from tests.golden.nodes import CASES, unpacked
 from tests.golden.rows import fingerprint
-
-CASES = sorted(path.parent for path in (Path(__file__).parent / "ledger").glob("*/node.tar.gz"))
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Path:
     assert isinstance(request.param, Path)
     return request.param
-
-
-def unpacked(case: Path, directory: Path) -> Path:
-    with tarfile.open(case / "node.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    (node,) = directory.glob("dledger-*")
-    return node
 
 
 def test_the_cases_are_all_there() -> None:

@@ -15,7 +15,7 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.reader import look_at
 from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, read_json
-from tests.golden.test_ledgers import CASES, unpacked
+from tests.golden.nodes import CASES, unpacked
 
 LEDGER_CASES = [name for name in BROKER_CASES if "dledger" in name]
 ROW = ["topic", "queueId", "queueOffset", "physicalOffset", "body"]
