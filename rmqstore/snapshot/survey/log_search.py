@@ -99,14 +99,23 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
             damage.append(damage_at(view, log_end, _NO_FILE))
             walk_from = min(walk_from, log_end)
     elif end.tail is not None or known_end >= place.offset:
-        begin = place.offset + view.framing(place.offset).gap
+        begin = _record_begin(view, place.offset)
         at_end = end_entries(entries, view, begin)
         is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
         if was_stored(view, begin, end.newest_ms, words, at_end, is_whole=is_whole):
             damage.append(place)
             if at_end.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
-                log_end = walk_from = at_end.reach
+                log_end = walk_from = place.offset if at_end.reach == begin else at_end.reach
     return Found(walk_from, known_end, end._replace(damage=tuple(damage), log_end=log_end))
+
+
+def _record_begin(view: LogView, offset: int) -> int:
+    """Where the record begins that stands at `offset`, or in an entry that does; a damage may be of either."""
+    framing = view.framing(offset)
+    if not framing.gap or view.file_number(offset) is None or offset >= view.end:
+        return offset + framing.gap
+    page, position = view.window(offset, message.BLANK.size)
+    return offset + framing.record_position(page, position) - position
 
 
 def damage_at(view: LogView, offset: int, reason: str, topic: str | None = None) -> Damage:

@@ -324,3 +324,19 @@ def test_whoever_writes_refuses_it_and_touches_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedLayout, match="DLedger"):
         rmqstore.open_store(root, workers=False)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+@pytest.mark.parametrize(("lost", "is_cut"), [(200, False), (200, True), (1200, True), (1200, False), (3000, True)])
+def test_the_end_of_a_closed_log_that_is_gone_hides_nothing(tmp_path: Path, mode: str, lost: int, is_cut: bool) -> None:
+    """Queues list messages, and their group has agreed on them, of which the data have nothing any more."""
+    config = rmqstore.StoreConfig(log_file_size=65536, dledger=rmqstore.LedgerConfig(index_file_size=3200))
+    with rmqstore.open_store(tmp_path, config) as store:
+        for number in range(100):
+            assert store.put(rmqstore.Message("T", b"%d" % number * 200)).is_stored
+    path = max((tmp_path / "dledger-n0" / "data").iterdir())
+    data = path.read_bytes()
+    end = len(data.rstrip(b"\0")) - lost
+    path.write_bytes(data[:end] if is_cut else data[:end].ljust(len(data), b"\0"))
+    with pytest.raises((rmqstore.Corrupt, rmqstore.DataLost)):
+        rmqstore.open_snapshot(tmp_path).scan(["T"], scan_mode=mode, columns=["body"]).read_all()  # type: ignore[arg-type]
