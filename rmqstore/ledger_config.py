@@ -46,10 +46,12 @@ class LedgerConfig:
 
     def _mistakes(self) -> list[str]:
         found = []
-        if not re.fullmatch(r"[A-Za-z]\d{1,9}", self.self_id):
+        if not re.fullmatch(r"[A-Za-z][0-9]{1,9}", self.self_id):
             found.append(f"self_id={self.self_id!r}: a letter and a number, as n0")
-        if self.index_file_size <= 0 or self.index_file_size % INDEX_UNIT.size:
-            found.append(f"index_file_size={self.index_file_size}: a multiple of {INDEX_UNIT.size}")
+        if not 0 < self.index_file_size < 2**31 or self.index_file_size % INDEX_UNIT.size:
+            found.append(f"index_file_size={self.index_file_size}: a multiple of {INDEX_UNIT.size} below 2 GiB")
+        if len({*self.data_paths}) < len(self.data_paths) or not all(map(str.strip, self.data_paths)):
+            found.append(f"data_paths={self.data_paths!r}: directories, each once")
         if self.checkpoint_interval_ms < 1:
             found.append(f"checkpoint_interval_ms={self.checkpoint_interval_ms}: at least 1")
         return found

@@ -12,6 +12,7 @@ from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
 from rmqstore.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
+from rmqstore.dledger.entry_rules import require_body, require_entry, require_number, require_term
 from rmqstore.dledger.index import EntryIndex, opened_index
 from rmqstore.dledger.repair import last_entry, repaired
 from rmqstore.dledger.state import (
@@ -24,9 +25,9 @@ from rmqstore.dledger.state import (
 )
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
-from rmqstore.errors import NotNow, Rejected, StoreDamaged
+from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
-from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.files.store_lock import HeldLock
 from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, read_entry
@@ -38,6 +39,7 @@ from rmqstore.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
 
 _SYNC_S = 60.0
+_ANY = 2**200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,9 @@ class EntryStore:
         self.config, self._clock = config or EntryStoreConfig(), clock
         self.node = LedgerNode(canonical_path(directory))
         fs.make_directories(self.node.directory)
-        self._lock: HeldLock | None = fs.lock(join(self.node.directory, LOCK_FILE))
+        # A store with this member holds the lock of its root; so does a broker.
+        locked = directory_of(self.node.directory) if self.node.self_id else self.node.directory
+        self._lock: HeldLock | None = fs.lock(join(locked, LOCK_FILE))
         self._handles = FileHandles(fs, 64)
         self.committed_index = self.begin_index = -1
         self.committed_end = 0
@@ -115,9 +119,10 @@ class EntryStore:
         return self._term
 
     def save_term(self, term: Term) -> None:
-        """Notes a term and a vote, durably, before it answers for it.  Raises OSError; Rejected for an older term."""
-        if term.number < self._term.number:
-            raise Rejected(f"term {term.number}: the node is in term {self._term.number}")
+        """Notes a term and a vote, durably, before it answers for it.  Raises OSError; Rejected for an older term,
+        and for a second vote in one."""
+        self._require_open()
+        require_term(term, self._term)
         save_term(self._fs, self.node, term)
         self._term = term
 
@@ -128,14 +133,13 @@ class EntryStore:
         change a body once its place is known.  Raises Rejected for one that no file can hold, and for a term that is
         over; NotNow while the disk is full; DurabilityLost.
         """
-        if term < self._end_term:
-            raise Rejected(f"term {term}: the last entry is of term {self._end_term}")
-        gap, file_size = ENTRY_HEAD.size, self._files.file_size
-        largest = max(map(len, bodies), default=0)
-        if largest + gap + ENTRY_BLANK.size > file_size:
-            raise Rejected(f"a body of {largest} bytes: data files have {file_size}")
+        self._require_open()
+        least = max(self._end_term, self._term.number)
+        if require_number("term", term) < least:
+            raise Rejected(f"term {term}: the node is in term {least}")
+        bodies = [require_body(body, self._files.file_size) for body in bodies]
         self._require_room()
-        made = []
+        gap, made = ENTRY_HEAD.size, list[Entry]()
         self._wrapper.term = term
         for body in bodies:
             with self._log.lock:
@@ -155,6 +159,8 @@ class EntryStore:
 
         Raises Rejected unless it is the next one, of no older term, and of this place.
         """
+        self._require_open()
+        require_entry(entry, self._files.file_size)
         if entry.index != self.end_index + 1 and self.end_index >= 0:
             raise Rejected(f"entry {entry.index}: entry {self.end_index + 1} comes next")
         if entry.term < self._end_term:
@@ -162,12 +168,8 @@ class EntryStore:
         self._require_room()
         if self.end_index < 0 and entry.index:
             raise Rejected(f"entry {entry.index}: entry 0 comes first; `truncate` begins a log elsewhere")
-        with self._log.lock:
-            place = self._log.place(entry.size)
-            if place - ENTRY_HEAD.size != entry.offset:
-                raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {place - ENTRY_HEAD.size}")
-            self._log.append(place, self._wrapper.taken(entry), 0, {})
-        self._appended(entry.index, entry.term)
+        self._require_place(entry)
+        self._take(entry)
 
     def truncate(self, entry: Entry) -> None:
         """Makes an entry of the leader's the last one, durably: what stood after it cannot come back.  Where the log
@@ -175,34 +177,69 @@ class EntryStore:
 
         Raises Rejected for one that the group has agreed on otherwise; OSError, DurabilityLost.
         """
-        if entry.index < self.committed_index:
-            raise Rejected(f"entry {entry.index}: the group agreed on entry {self.committed_index}")
+        self._require_open()
+        require_entry(entry, self._files.file_size)
+        is_same = self._may_be_last(entry)
         self.flush()  # what stays is durable from here on
-        is_there = self.begin_index <= entry.index <= self.end_index and self.begin_index >= 0
-        is_same = is_there and replace(self.get(entry.index), body_crc=entry.body_crc, chain_crc=0) == replace(
-            entry, chain_crc=0
-        )
-        end = entry.offset + (entry.size if is_same else 0)
-        is_apart = not is_there and entry.index != self.end_index + 1
-        if is_apart or not (self._files.holds(end) or end == self._files.end) or end > self.data_end:
+        if not 0 <= self.begin_index <= entry.index <= self.end_index + 1:
             self._begin_again(entry)
-        else:
+        elif entry.index <= self.end_index:
+            end = entry.offset + (entry.size if is_same else 0)
             self.index.cut(entry.index + int(is_same))
             self._files.cut(end)
             self._go_on(end)
-        if not is_same:
-            with self._log.lock:
-                place = self._log.place(entry.size)
-                if place - ENTRY_HEAD.size != entry.offset:
-                    raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {place - ENTRY_HEAD.size}")
-                self._log.append(place, self._wrapper.taken(entry), 0, {})
-        self._end_term = 0
-        self._appended(entry.index, entry.term)
+        if is_same:
+            self._end_term = entry.term
+        else:
+            self._end_term = 0
+            self._take(entry)
         self.flush()
+
+    def _may_be_last(self, entry: Entry) -> bool:
+        """Whether the log has this entry.  Raises Rejected, with nothing changed, where it may not become the last."""
+        if entry.index < self.committed_index:
+            raise Rejected(f"entry {entry.index}: the group agreed on entry {self.committed_index}")
+        begin, end = self.begin_index, self.end_index
+        if begin < 0 or entry.index < begin:
+            return False
+        if entry.index > end + 1:
+            if entry.offset < self.data_end:
+                raise Rejected(f"entry {entry.index} of byte {entry.offset}: entry {end} ends at {self.data_end}")
+            return False
+        before = self.get(entry.index - 1) if entry.index > begin else None
+        if before is not None and entry.term < before.term:
+            raise Rejected(f"entry {entry.index} of term {entry.term}: the one before is of term {before.term}")
+        if entry.index > end:
+            self._require_place(entry)
+            return False
+        held = self.get(entry.index)
+        if held.offset != entry.offset:
+            raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {held.offset}")
+        is_same = replace(held, body_crc=0, chain_crc=0) == replace(entry, body_crc=0, chain_crc=0)
+        if not is_same and entry.index == self.committed_index:
+            raise Rejected(f"entry {entry.index}: the group agreed on another one")
+        return is_same
+
+    def _require_place(self, entry: Entry) -> None:
+        """Raises Rejected unless the entry's place is that of the next one."""
+        end, size = self.data_end, self._files.file_size
+        room = -end % size if end % size else size
+        fits = self._files.holds(end) and entry.size + ENTRY_BLANK.size <= room
+        place = end if fits or (not self._files.starts and not end) else end + (-end % size)
+        if entry.offset != place:
+            raise Rejected(f"entry {entry.index} of byte {entry.offset}: here it is {place}")
+
+    def _take(self, entry: Entry) -> None:
+        with self._log.lock:
+            place = self._log.place(entry.size)
+            assert place - ENTRY_HEAD.size == entry.offset, (place, entry.offset)
+            self._log.append(place, self._wrapper.taken(entry), 0, {})
+        self._appended(entry.index, entry.term)
 
     def get(self, index: int) -> Entry:
         """Entry `index`, agreed on or not.  Raises Rejected for one that is not here, StoreDamaged, OSError."""
-        if not 0 <= self.begin_index <= index <= self.end_index:
+        self._require_open()
+        if not 0 <= self.begin_index <= require_number("index", index, -_ANY, _ANY) <= self.end_index:
             raise Rejected(f"entry {index}: the log has {self.begin_index} to {self.end_index}")
         unit = self.index.read(index, 1)
         offset, size = int(unit["offset"][0]), int(unit["size"][0])
@@ -215,8 +252,14 @@ class EntryStore:
     def update_committed(self, term: int, index: int) -> bool:
         """Notes that the group agrees up to entry `index`; False where that says nothing new.  It never goes back, and
         not beyond the last entry."""
-        index = min(index, self.end_index)
-        if term < self._term.number or index <= self.committed_index or index < self.begin_index or index < 0:
+        self._require_open()
+        index = min(require_number("index", index, -_ANY, _ANY), self.end_index)
+        if (
+            require_number("term", term, -_ANY, _ANY) < self._term.number
+            or index <= self.committed_index
+            or index < self.begin_index
+            or index < 0
+        ):
             return False
         unit = self.index.read(index, 1)
         self.committed_index, self.committed_end = index, int(unit["offset"][0] + unit["size"][0])
@@ -226,6 +269,7 @@ class EntryStore:
 
     def flush(self) -> None:
         """Makes all entries durable.  Raises DurabilityLost, OSError, NotNow where the disk takes too long."""
+        self._require_open()
         if not self._log.sync_to(self._log.marks.appended, _SYNC_S):
             raise NotNow(f"a sync of the data is not confirmed after {_SYNC_S:g} s")
         self.index.flush()
@@ -241,6 +285,7 @@ class EntryStore:
 
     def plan_clean(self, *, any_age: bool = False) -> RetentionPlan:
         """The data files that `clean` would delete.  Changes nothing.  Raises OSError."""
+        self._require_open()
         flushed, now_ms = self._log.marks.flushed, self._clock.now_ms()
         return self._space.plan(self._files, flushed, self.committed_end, now_ms, any_age=any_age)
 
@@ -255,6 +300,7 @@ class EntryStore:
     def destroy(self) -> None:
         """Removes all entries, and what the node knew of its group's; the store stays open, and is empty.  Raises
         OSError."""
+        self._require_open()
         save_committed(self._fs, self.node, -1, -1)
         self.committed_index, self.committed_end = -1, 0
         self.index.cut(0)
@@ -323,9 +369,7 @@ class EntryStore:
         self._log = CommitLog(self._files, end, wrapping=Wrapping(self._wrapper, Divided(0)))
 
     def _begin_again(self, entry: Entry) -> None:
-        """An empty log whose next entry is this one, wherever in a file that is.  Raises Rejected for a hostile one."""
-        if entry.offset < 0 or entry.index < 0:
-            raise Rejected(f"entry {entry.index} of byte {entry.offset}")
+        """An empty log whose next entry is this one, wherever in a file that is."""
         self.index.cut(0)
         self._files.cut(0)
         self._files.add(entry.offset - entry.offset % self._files.file_size)
@@ -351,6 +395,10 @@ class EntryStore:
             units = self.index.read(self.index.files.start // 32, self.index.files.file_size // 32)
             self.begin_index = int(units["index"][units["size"] > 0][0])
         self.index.forget(self.begin_index)
+
+    def _require_open(self) -> None:
+        if self._lock is None:
+            raise StoreClosed(self.node.directory)
 
     def _require_room(self) -> None:
         if self._space.is_full:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 from rmqstore.config import StoreConfig
 from rmqstore.directory.ledger.nodes import LedgerNode, nodes_below, wrapped_files
 from rmqstore.directory.listing import stored_files
+from rmqstore.dledger.entry_rules import TERM_MAX
 from rmqstore.dledger.index import opened_index, require_index
 from rmqstore.dledger.repair import last_entry, repaired
 from rmqstore.dledger.state import load_term, require_alone, require_committed, save_committed, save_term
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
-from rmqstore.errors import NotAStore, Rejected
+from rmqstore.errors import NotAStore, Rejected, StoreDamaged
 from rmqstore.files.filesystem import FileSystem, directory_of
 from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Term
 from rmqstore.formats.framing import Divided
@@ -37,6 +38,9 @@ class FoundMember(NamedTuple):
         last, _ = last_entry(plan.heads)
         require_committed(self.fs, self.node, last, may_lack=self.config.on_middle_damage == "cut")
         require_index(self.fs, self.node)
+        _, newest = last_entry(plan.heads)
+        if max(newest, self.term.number) >= TERM_MAX:
+            raise StoreDamaged(self.node.directory, 0, f"its term is {max(newest, self.term.number)}: none can follow")
 
     def opened(self, parts: StoreParts, plan: RecoveryPlan) -> "LedgerMember":
         """The member, open; see there."""
@@ -54,7 +58,7 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     node, placed = node_of(root, settings), with_ledger_paths(fs, root, config)
     others = [other.self_id for other in nodes_below(fs, root) if other.self_id != settings.self_id]
     files, old = [file for path in placed.log_paths for file in _data_files(fs, path)], placed.read_only_log_paths
-    if others and not files:
+    if others:
         raise NotAStore(root, f"has member {' and '.join(others)} of a DLedger group, and self_id={settings.self_id!r}")
     require_alone(node)
     term = load_term(fs, node)
@@ -97,7 +101,7 @@ class LedgerMember:
         _, newest = last_entry(plan.heads)
         self.index, self.warnings = opened_index(fs, parts.handles, found.node, found.settings.index_file_size)
         self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
-        self.term = max(found.term.number, newest) + 1
+        self.term = max(found.term.number, newest) + 1  # `require` saw that there is a next one
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
         self.wrapping = Wrapping(EntryForm(self.index, self.term, has_crc=found.settings.body_crc), framing)
         self._saved: tuple[int, int] | None = None

@@ -1,14 +1,16 @@
 """The log of entries: DLedger's own vectors and tests as tables of cases, and where this is safer than the original."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmqstore import LedgerConfig, Message, StoreConfig, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.dledger.entry_log import EntryLog, MemoryEntryStore
 from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
-from rmqstore.errors import NotNow, Rejected, StoreDamaged, StoreInUse
+from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged, StoreInUse
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries
 from tests.crash.disks import MemoryDisk
@@ -451,3 +453,94 @@ def test_a_full_disk_is_told_before_anything_is_appended() -> None:
     with pytest.raises(NotNow, match="the disk is full"):
         store.append(bodies(1, 1), 1)
     assert store.end_index == 0
+
+
+NEXT = Entry(10, 1, 622, b"hello-10")
+HOSTILE = {
+    "index that is none": replace(NEXT, index=-1),
+    "index beyond all": replace(NEXT, index=2**63 - 1),
+    "index of another kind": replace(NEXT, index=10.0),
+    "offset beyond all": replace(NEXT, offset=2**63),
+    "offset that is none": replace(NEXT, offset=-622),
+    "offset of an older entry": replace(NEXT, offset=165),
+    "offset 0": replace(NEXT, offset=0),
+    "term beyond all": replace(NEXT, term=2**63),
+    "older term": replace(NEXT, term=0),
+    "truth for a term": replace(NEXT, term=True),
+    "magic 0": replace(NEXT, magic=0),
+    "magic of a blank": replace(NEXT, magic=-1),
+    "magic of later DLedgers": replace(NEXT, magic=4),
+    "wrong CRC": replace(NEXT, body_crc=12345),
+    "too large": replace(NEXT, body=bytes(300)),
+    "text": replace(NEXT, body="hello"),
+    "another place of an entry that is there": Entry(9, 1, 165, b"hello-3"),
+    "older term of one that is there": Entry(9, 0, 567, b"hello-9"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("call", ["append_entry", "truncate"])
+def test_a_hostile_entry_is_refused_with_nothing_changed(name: str, call: str) -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(10), 1)
+    store.update_committed(1, 4)
+    store.flush()
+    before = disk.image()
+    with pytest.raises(Rejected):
+        getattr(store, call)(HOSTILE[name])
+    assert disk.image() == before
+    assert (store.begin_index, store.end_index, store.end_term, store.committed_index) == (0, 9, 1, 4)
+    store.append_entry(NEXT)
+    assert indexes(reopened(disk)) == [*bodies(10), b"hello-10"]
+
+
+def test_an_entry_of_a_log_far_ahead_is_no_way_to_overwrite_this_one() -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(10), 1)
+    store.update_committed(1, 9)
+    with pytest.raises(Rejected, match="entry 9 ends at 622"):
+        store.truncate(Entry(99, 1, 300, b"x"))
+    store.truncate(Entry(99, 1, 5000, b"x"))  # the leader has deleted all that this member has
+    again = reopened(disk, "lost")
+    assert (again.begin_index, again.end_index) == (99, 99)
+
+
+def test_one_vote_a_term() -> None:
+    store = opened(MemoryDisk())
+    store.save_term(Term(5, None))
+    store.save_term(Term(5, "n0"))
+    store.save_term(Term(5, "n0"))
+    for other in (Term(5, "n1"), Term(5, None), Term(4, "n0"), Term(2**70, "n0"), Term(6, "x\ncurrTerm=99")):
+        with pytest.raises(Rejected):
+            store.save_term(other)
+    with pytest.raises(Rejected, match="the node is in term 5"):
+        store.append([b"x"], 3)
+    assert store.term == Term(5, "n0")
+
+
+def test_a_closed_log_does_nothing() -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(3), 1)
+    store.close()
+    before = disk.image()
+    for call in (lambda: store.append([b"x"], 1), lambda: store.get(0), store.flush, store.destroy, store.clean):
+        with pytest.raises(StoreClosed):
+            call()
+    store.close()
+    assert disk.image() == before
+
+
+def test_a_store_and_its_members_log_exclude_each_other(tmp_path: Path) -> None:
+    config = StoreConfig(log_file_size=4096, dledger=LedgerConfig(index_file_size=640))
+    with open_store(tmp_path, config) as store:
+        store.put(Message("t", b"x"))
+        with pytest.raises(StoreInUse):
+            EntryStore(tmp_path / "dledger-n0")
+    with EntryStore(tmp_path / "dledger-n0") as log:
+        assert log.end_index == 0
+        with pytest.raises(StoreInUse):
+            open_store(tmp_path, config)
+    open_store(tmp_path, config).close()

@@ -1,5 +1,6 @@
 """Stores on a DLedger log: what is opened, what is refused with nothing changed, and what goes over to one."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,6 +165,18 @@ def another_member(root: Path) -> None:
     _ledger(root, "n1")
 
 
+@refusal(LEDGER, NotAStore, "has member n1 of a DLedger group, and self_id='n0'")
+def two_members(root: Path) -> None:
+    _ledger(root)
+    shutil.copytree(root / "dledger-n0", root / "dledger-n1")
+
+
+@refusal(LEDGER, StoreDamaged, "none can follow")
+def a_term_after_which_none_comes(root: Path) -> None:
+    _ledger(root)
+    (root / "dledger-n0" / "currterm").write_text(f"voteLeader=n0\ncurrTerm={2**63 - 1}\n")
+
+
 @refusal(LEDGER, Rejected, "voted for 'n2' in term 7")
 def a_member_of_a_group_of_several(root: Path) -> None:
     _ledger(root)
@@ -304,7 +317,7 @@ def test_a_broker_conf_names_the_member(tmp_path: Path) -> None:
     assert StoreConfig.from_broker_conf(conf).dledger is None
 
 
-@pytest.mark.parametrize("self_id", ["", "n", "0", "n-1", "../x", "n0/..", "nn1"])
+@pytest.mark.parametrize("self_id", ["", "n", "0", "n-1", "../x", "n0/..", "nn1", "n\u0663"])
 def test_a_name_that_is_none_is_refused(self_id: str) -> None:
     with pytest.raises(Rejected, match="a letter and a number"):
         LedgerConfig(self_id=self_id)
@@ -313,6 +326,11 @@ def test_a_name_that_is_none_is_refused(self_id: str) -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(Rejected, match="a multiple of 32"):
         LedgerConfig(index_file_size=100)
+    with pytest.raises(Rejected, match="below 2 GiB"):
+        LedgerConfig(index_file_size=2**40)
+    for paths in (("/a", "/a"), ("",)):
+        with pytest.raises(Rejected, match="directories, each once"):
+            LedgerConfig(data_paths=paths)
     with pytest.raises(Rejected, match="ha and dledger"):
         replace(LEDGER, ha=rmqstore.config.HaConfig())
 
