@@ -84,6 +84,7 @@ class Engine:
         self._take_in = taker_in(None if config.ha is None else config.ha.tls)  # first: it may refuse
         log_paths = (*config.log_paths, *config.read_only_log_paths)
         require_room(fs, self.path, log_paths, may_be_ledger=config.dledger is not None)
+        _found_member(fs, self.path, config)  # refused before there is a lock; asked again when it is held
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
         self.lock = fs.lock(join(self.path, names.LOCK_FILE))

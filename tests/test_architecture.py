@@ -60,6 +60,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.config",
         "rmqstore.directory",
         "rmqstore.files",
+        "rmqstore.formats",
         "rmqstore.ledger_config",
     },
     "rmqstore.progress_file": {"rmqstore.errors", "rmqstore.files", "rmqstore.formats"},

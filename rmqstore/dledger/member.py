@@ -13,14 +13,18 @@ from rmqstore.dledger.state import load_term, require_alone, require_committed, 
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged
+from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Term
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Term, is_entry
 from rmqstore.formats.framing import Divided
+from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.log.ledger_paths import node_of, with_ledger_paths
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.plan import RecoveryPlan
+
+_LOOKED_AT = 1024
 
 
 class FoundMember(NamedTuple):
@@ -76,12 +80,17 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     return FoundMember(fs, node, settings, placed, term)
 
 
-def _data_files(fs: FileSystem, path: str) -> Sequence[object]:
+def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
     """The files of a directory of data.  Raises NotAStore if they are no DLedger's."""
     listed = stored_files(fs, path)
     found = wrapped_files(fs, path)
     if listed and not found:
         raise NotAStore(path, "holds files that are no DLedger's, though dledger= says that its data are there")
+    for file in found[:1]:
+        data = read_part(fs, file.path, 0, _LOOKED_AT)
+        body = data[ENTRY_HEAD.size :]
+        if is_entry(data, file.start) and len(body) >= BLANK.size and BLANK.read(body)["magic"] not in MESSAGE_MAGICS:
+            raise NotAStore(path, "holds entries that are no messages: the log of another program's group")
     return found
 
 

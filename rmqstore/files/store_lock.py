@@ -197,5 +197,5 @@ def mapping_process(directory: str) -> int | None:
 
 def _maps(process: int, wanted: bytes) -> bool:
     with suppress(OSError), open(f"{_PROC}/{process}/maps", "rb") as maps:
-        return any(wanted in line for line in maps)
+        return any(b" " + wanted in line for line in maps)  # the path is the last of a line, after blanks
     return False

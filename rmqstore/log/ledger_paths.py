@@ -8,6 +8,7 @@ from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, nodes_below
 from rmqstore.directory.listing import stored_files
 from rmqstore.files.disk import ReadableDisk, join
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path
+from rmqstore.formats.names import QUEUE_ROOMS
 from rmqstore.ledger_config import LedgerConfig
 
 
@@ -31,7 +32,9 @@ def with_ledger_paths(disk: ReadableDisk, root: str, config: StoreConfig) -> Sto
 def with_found_member(path: StorePath, config: StoreConfig, disk: ReadableDisk = LOCAL) -> StoreConfig:
     """The configuration, with the member that has its directory below `path` where it is the only one and none is
     named.  Raises NotAStore for what is no path, OSError."""
-    nodes = nodes_below(disk, canonical_path(path)) if config.dledger is None else []
-    if len(nodes) != 1 or not nodes[0].self_id:
+    root = canonical_path(path)
+    nodes = nodes_below(disk, root) if config.dledger is None else []
+    is_brokers = any(disk.is_directory(join(root, room)) for room in QUEUE_ROOMS)  # else another program's
+    if len(nodes) != 1 or not nodes[0].self_id or not is_brokers:
         return config
     return replace(config, dledger=LedgerConfig(self_id=nodes[0].self_id))

@@ -14,7 +14,7 @@ import pytest
 import rmqstore
 from rmqstore import LedgerConfig, Message, Store, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
-from rmqstore.dledger.entry_store import EntryStore
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged, StoreInUse, UnsupportedLayout
 from rmqstore.formats.dledger import MAGIC_BLANK
 from rmqstore.sink import Batch, append_once, require_free
@@ -169,6 +169,14 @@ def another_member(root: Path) -> None:
 def two_members(root: Path) -> None:
     _ledger(root)
     shutil.copytree(root / "dledger-n0", root / "dledger-n1")
+
+
+@refusal(replace(LEDGER, on_middle_damage="cut"), NotAStore, "entries that are no messages")
+def another_programs_group(root: Path) -> None:
+    _ledger(root)
+    shutil.rmtree(root / "dledger-n0")
+    with EntryStore(root / "dledger-n0", EntryStoreConfig(data_file_size=4096, index_file_size=640)) as log:
+        log.append([b"not a message, but of another program " * 3] * 50, 1)
 
 
 @refusal(LEDGER, StoreDamaged, "none can follow")

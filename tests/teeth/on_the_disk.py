@@ -234,8 +234,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "checkpoint before the sync of the queues",
         "rmqstore/log/derived/derived_flush.py",
-        "        dispatched_ms = self._queues.store_ms\n        self._queues.flush()\n",
-        "        dispatched_ms = self._queues.store_ms\n        if dispatched_ms:\n"
+        "        self._queues.flush()\n",
+        "        if dispatched_ms:\n"
         "            self._checkpoint.update(logics_timestamp_ms=dispatched_ms)\n        self._checkpoint.flush()\n"
         "        self._queues.flush()\n",
         "tests/log/derived/test_derived_flush.py::test_queues_are_on_the_disk_before_the_checkpoint_speaks_of_them",
