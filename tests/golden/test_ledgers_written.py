@@ -1,6 +1,7 @@
 """Logs that real DLedger nodes and brokers in DLedger mode left, opened for writing and gone on with."""
 
 import base64
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,8 +41,9 @@ def test_a_nodes_log_is_gone_on_with(case: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", LEDGER_CASES)
-def test_a_brokers_store_is_gone_on_with(case: str, store_of: Callable[[str], Path]) -> None:
-    root = store_of(case)
+def test_a_brokers_store_is_gone_on_with(case: str, store_of: Callable[[str], Path], tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(store_of(case), root)  # the original is for all tests of this folder
 
     def rows() -> list[tuple[object, ...]]:
         table = open_snapshot(root).scan(columns=ROW, include_system_topics=True).read_all()
