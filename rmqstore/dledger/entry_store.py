@@ -25,12 +25,12 @@ from rmqstore.dledger.state import (
 )
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
-from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged
+from rmqstore.errors import NotNow, Rejected, StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
+from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import StorePath, canonical_path
-from rmqstore.files.store_lock import HeldLock
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, read_entry
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, INDEX_UNIT, Entry, Term, index_unit, read_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.names import LOCK_FILE
 from rmqstore.formats.record_crc import masked_crc32
@@ -73,16 +73,17 @@ class EntryStore:
         self, directory: StorePath, config: EntryStoreConfig | None = None, clock: Clock = SYSTEM_CLOCK,
         filesystem: FileSystem | None = None,
     ) -> None:  # fmt: skip
-        self._fs = fs = filesystem or RealFileSystem()
+        fs = filesystem or RealFileSystem()
         self.config, self._clock = config or EntryStoreConfig(), clock
         self.node = LedgerNode(canonical_path(directory))
         fs.make_directories(self.node.directory)
         # A store with this member holds the lock of its root; so does a broker.
         locked = directory_of(self.node.directory) if self.node.self_id else self.node.directory
-        self._lock: HeldLock | None = fs.lock(join(locked, LOCK_FILE))
-        self._handles = FileHandles(fs, 64)
-        self.committed_index = self.begin_index = -1
-        self.committed_end = 0
+        self._ownership = Ownership(locked, fs.lock(join(locked, LOCK_FILE)))
+        self._fs = OwnedFileSystem(fs, self._ownership)
+        self._handles = FileHandles(self._fs, 64)
+        self.committed_index, self.committed_end = -1, 0
+        self._first = 0  # the index of the first entry, there or to come
         self._saved_s = clock.monotonic_s()
         try:
             self._open()
@@ -99,14 +100,20 @@ class EntryStore:
     # --- the state
 
     @property
+    def begin_index(self) -> int:
+        """The index of the first entry; -1 for none."""
+        return self._first if self.index.end > self._first else -1
+
+    @property
     def end_index(self) -> int:
         """The index of the last entry; -1 for none."""
-        return self.index.end - 1
+        return self.index.end - 1 if self.index.end > self._first else -1
 
     @property
     def end_term(self) -> int:
         """The term of the last entry; 0 for none."""
-        return self._end_term
+        last = self.end_index
+        return int(self.index.read(last, 1)["term"][0]) if last >= 0 else 0
 
     @property
     def data_end(self) -> int:
@@ -134,7 +141,7 @@ class EntryStore:
         over; NotNow while the disk is full; DurabilityLost.
         """
         self._require_open()
-        least = max(self._end_term, self._term.number)
+        least = max(self.end_term, self._term.number)
         if require_number("term", term) < least:
             raise Rejected(f"term {term}: the node is in term {least}")
         bodies = [require_body(body, self._files.file_size) for body in bodies]
@@ -151,7 +158,6 @@ class EntryStore:
                 data = self._wrapper.wrap(place, (changed,))
                 self._log.append(place, data, 0, {})
             made.append(Entry(index, term, place - gap, bytes(changed), body_crc=masked_crc32(bytes(changed))))
-            self._appended(index, term)
         return made
 
     def append_entry(self, entry: Entry) -> None:
@@ -163,8 +169,8 @@ class EntryStore:
         require_entry(entry, self._files.file_size)
         if entry.index != self.end_index + 1 and self.end_index >= 0:
             raise Rejected(f"entry {entry.index}: entry {self.end_index + 1} comes next")
-        if entry.term < self._end_term:
-            raise Rejected(f"entry {entry.index} of term {entry.term}: the last entry is of term {self._end_term}")
+        if entry.term < self.end_term:
+            raise Rejected(f"entry {entry.index} of term {entry.term}: the last entry is of term {self.end_term}")
         self._require_room()
         if self.end_index < 0 and entry.index:
             raise Rejected(f"entry {entry.index}: entry 0 comes first; `truncate` begins a log elsewhere")
@@ -188,10 +194,7 @@ class EntryStore:
             self.index.cut(entry.index + int(is_same))
             self._files.cut(end)
             self._go_on(end)
-        if is_same:
-            self._end_term = entry.term
-        else:
-            self._end_term = 0
+        if not is_same:
             self._take(entry)
         self.flush()
 
@@ -234,7 +237,6 @@ class EntryStore:
             place = self._log.place(entry.size)
             assert place - ENTRY_HEAD.size == entry.offset, (place, entry.offset)
             self._log.append(place, self._wrapper.taken(entry), 0, {})
-        self._appended(entry.index, entry.term)
 
     def get(self, index: int) -> Entry:
         """Entry `index`, agreed on or not.  Raises Rejected for one that is not here, StoreDamaged, OSError."""
@@ -305,13 +307,14 @@ class EntryStore:
         self.committed_index, self.committed_end = -1, 0
         self.index.cut(0)
         self._files.cut(0)
+        self._first = 0
         self._go_on(0)
-        self.begin_index, self._end_term = -1, 0
 
     def close(self) -> None:
         """Makes all durable, notes how far the group agrees, and lets go.  Once more does nothing.  Raises as
         `flush`; it lets go even so."""
-        if self._lock is None:
+        if self._ownership.refusal is not None:
+            self._release()
             return
         try:
             self.flush()
@@ -347,7 +350,7 @@ class EntryStore:
         )
         self.warnings += self._files.load()
         plan = plan_entries(fs, self._files, self.index, must_refuse=config.on_middle_damage == "refuse")
-        last, self._end_term = last_entry(plan.heads)
+        last, _ = last_entry(plan.heads)
         require_committed(fs, self.node, last, may_lack=config.on_middle_damage == "cut")
         repaired(self.index, EntryFiles(self._files, plan.begin, plan.end), plan.heads)
         self._files.cut(plan.end)
@@ -365,40 +368,42 @@ class EntryStore:
 
     def _go_on(self, end: int) -> None:
         """A log that ends at byte `end`, all of it durable, with the index that there is."""
-        self._wrapper = EntryForm(self.index, self._end_term)
-        self._log = CommitLog(self._files, end, wrapping=Wrapping(self._wrapper, Divided(0)))
+        self._wrapper = EntryForm(self.index, 0)
+        self._log = CommitLog(self._files, end, ownership=self._ownership, wrapping=Wrapping(self._wrapper, Divided(0)))
 
     def _begin_again(self, entry: Entry) -> None:
-        """An empty log whose next entry is this one, wherever in a file that is."""
+        """An empty log whose next entry is this one, wherever in a file that is.
+
+        Nothing counts as agreed on before all is gone: a crash in between leaves a log that is shorter, and can be
+        opened.  The unit is on the disk first, as only the index tells where in a file the first entry is.
+        """
+        save_committed(self._fs, self.node, -1, -1)
+        self.committed_index, self.committed_end = -1, 0
         self.index.cut(0)
         self._files.cut(0)
         self._files.add(entry.offset - entry.offset % self._files.file_size)
         self.index.begin(entry.index)
+        self.index.announce(entry.index, index_unit(entry))
+        self._first = entry.index
         self._go_on(entry.offset)
-        self.begin_index = -1
-
-    def _appended(self, index: int, term: int) -> None:
-        self._end_term = term
-        if self.begin_index < 0:
-            self.begin_index = index
 
     def _find_begin(self) -> None:
-        """The first entry that is there, and an index without those before it."""
-        if self.end_index < 0 or not self._files.starts:
-            self.begin_index = -1
+        """Looks which entry is the first, and takes those before it out of the index."""
+        self._first = 0
+        if not self.index.end:
             return
         head = self._files.read(self._files.start, ENTRY_HEAD.size)
         fields = ENTRY_HEAD.read(head) if len(head) == ENTRY_HEAD.size else {"magic": 0, "index": -1}
         if fields["magic"] > 0:
-            self.begin_index = fields["index"]
+            self._first = fields["index"]
         else:
-            units = self.index.read(self.index.files.start // 32, self.index.files.file_size // 32)
-            self.begin_index = int(units["index"][units["size"] > 0][0])
-        self.index.forget(self.begin_index)
+            size = INDEX_UNIT.size
+            units = self.index.read(self.index.files.start // size, self.index.files.file_size // size)
+            self._first = int(units["index"][units["size"] > 0][0])
+        self.index.forget(self._first)
 
     def _require_open(self) -> None:
-        if self._lock is None:
-            raise StoreClosed(self.node.directory)
+        self._ownership.require_open()
 
     def _require_room(self) -> None:
         if self._space.is_full:
@@ -409,7 +414,6 @@ class EntryStore:
         self._saved_s = self._clock.monotonic_s()
 
     def _release(self) -> None:
-        lock, self._lock = self._lock, None
-        self._handles.close()
-        if lock is not None:
-            lock.release()
+        if not self._ownership.is_inherited:
+            self._handles.close()
+        self._ownership.end()

@@ -87,6 +87,12 @@ class EntryIndex:
         self._unsynced = min(self._unsynced, index * INDEX_UNIT.size)
         self._write(index * INDEX_UNIT.size, units.tobytes())
 
+    def announce(self, index: int, unit: bytes) -> None:
+        """Has a unit on the disk, without taking its entry for one that is there.  Raises OSError."""
+        position = index * INDEX_UNIT.size
+        self._write(position, unit)
+        self.files.sync(position, position + len(unit))
+
     def read(self, index: int, count: int) -> Units:
         """The units from entry `index` on, INDEX_UNIT.dtype, at most `count`; fewer where the index ends.  Raises
         OSError."""

@@ -15,7 +15,7 @@ from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged
 from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Term, is_entry
+from rmqstore.formats.dledger import ENTRY_HEAD, Term, is_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
 from rmqstore.ledger_config import LedgerConfig
@@ -116,12 +116,12 @@ class LedgerMember:
         self._saved: tuple[int, int] | None = None
 
     def begin(self, log: CommitLog) -> None:
-        """Has the commitlog go on in entries: one that stands without them is closed by its blank, behind which the
+        """Has the commitlog go on in entries: one that stands without them is closed by its blank, after which the
         first file of entries begins.  Raises NoLogFile, DurabilityLost."""
         end = log.marks.appended
         if self._log.starts and end <= self.divider and not self._log.holds(self.divider):
             with log.lock:
-                log.place(log.files.file_size - ENTRY_BLANK.size)  # more than is left of a file that has anything
+                log.place(0, begins_file=True)
 
     def step(self, log: CommitLog, sync: Callable[[], bool]) -> float:
         """Makes log and index durable, notes how far the group, which is this member, agrees, and removes files of the

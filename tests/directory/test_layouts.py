@@ -126,10 +126,10 @@ def ledger_copied_into_a_store(root: Path) -> tuple[Path, list[Path]]:
 @pytest.mark.parametrize("made", [broker_about_to_begin, ledger_as_log_path])
 def test_dledger_is_refused_by_whoever_writes(made: Callable[[Path], tuple[Path, list[Path]]], tmp_path: Path) -> None:
     root, logs = made(tmp_path)
-    refused_by_writers(tmp_path, root, logs)
+    assert_refused_by_writers(tmp_path, root, logs)
 
 
-def refused_by_writers(tmp_path: Path, root: Path, logs: list[Path]) -> None:
+def assert_refused_by_writers(tmp_path: Path, root: Path, logs: list[Path]) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     config = StoreConfig(preallocate=False, log_file_size=FILE_SIZE, log_paths=tuple(map(str, logs)))
     with pytest.raises(UnsupportedLayout, match="DLedger"):
@@ -154,4 +154,4 @@ def test_dledger_is_refused_by_whoever_reads_and_whoever_writes(
     root, logs = made(tmp_path)
     with pytest.raises(UnsupportedLayout, match="DLedger"):
         rmqstore.open_snapshot([[root, *logs]])
-    refused_by_writers(tmp_path, root, logs)
+    assert_refused_by_writers(tmp_path, root, logs)

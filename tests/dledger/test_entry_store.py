@@ -1,5 +1,7 @@
 """The log of entries: DLedger's own vectors and tests as tables of cases, and where this is safer than the original."""
 
+import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,8 @@ from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged, StoreIn
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries
 from tests.crash.disks import MemoryDisk
+from tests.crash.workload import Moments
+from tests.store.interrupting import Interrupt
 
 SMALL = EntryStoreConfig(data_file_size=256, index_file_size=128)
 NODE = "/node/dledger-n0"
@@ -401,7 +405,6 @@ CRASHING = EntryStoreConfig(data_file_size=1024, index_file_size=1024)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_any_operation_leaves_a_beginning(seed: int) -> None:
     """What was flushed is there, nothing is made up, and what was cut off does not come back."""
-    import random
 
     from tests.crash.workload import Moments
 
@@ -544,3 +547,71 @@ def test_a_store_and_its_members_log_exclude_each_other(tmp_path: Path) -> None:
         with pytest.raises(StoreInUse):
             open_store(tmp_path, config)
     open_store(tmp_path, config).close()
+
+
+def test_a_fork_has_nothing_of_it(tmp_path: Path) -> None:
+    """The child has the files open, but not the lock."""
+    with EntryStore(tmp_path / "dledger-n0", SMALL) as store:
+        store.append(bodies(3), 1)
+        store.flush()
+        child = os.fork()
+        if not child:
+            refused = 0
+            for call in (
+                lambda: store.append([b"x"], 1),
+                store.flush,
+                store.destroy,
+                lambda: store.save_term(Term(9, None)),
+            ):
+                try:
+                    call()
+                except StoreClosed:
+                    refused += 1
+            store.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+        with pytest.raises(StoreInUse):
+            EntryStore(tmp_path / "dledger-n0")
+        store.append(bodies(1, 3), 1)
+        assert indexes(store) == bodies(4)
+
+
+def test_a_member_that_begins_elsewhere_survives_a_crash_at_any_operation() -> None:
+    """Its leader has deleted what it has: all goes, and one entry comes; nothing in between stops it for good."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(30), 1)
+        store.update_committed(1, 29)
+    moments = Moments(disk, ["lost", "killed"], list)
+    store = opened(moments)
+    wanted = Entry(99, 1, 5000, b"x")
+    store.truncate(wanted)
+    assert len(moments.taken) > 20
+    for operation, _, left, _ in moments.taken:
+        again = opened(left)
+        found = indexes(again)
+        assert found in ([b"x"], bodies(len(found))), operation
+        again.truncate(wanted)
+        assert (again.begin_index, again.end_index) == (99, 99), operation
+        again.close()
+        assert indexes(opened(left)) == [b"x"], operation
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_interrupt_at_any_line_of_an_append_leaves_whole_entries(seed: int) -> None:
+    at = seed
+    while True:
+        at += 3
+        disk = MemoryDisk()
+        store = opened(disk)
+        store.append(bodies(2), 1)
+        interrupt = Interrupt(at, is_real=True)
+        interrupt.call(lambda: store.append(bodies(6, 2), 2))  # noqa: B023
+        count = store.end_index + 1
+        assert indexes(store) == bodies(count), interrupt.place
+        assert store.end_term == (2 if count > 2 else 1), interrupt.place
+        store.append([b"next"], 3)
+        assert indexes(reopened(disk)) == [*bodies(count), b"next"], interrupt.place
+        if interrupt.place is None:
+            break
+    assert at > 100

@@ -106,6 +106,23 @@ def test_a_store_goes_over_to_a_dledger_log(tmp_path: Path, count: int, is_ended
     assert int(first.name) == int(last) + 4096
 
 
+@pytest.mark.parametrize("is_ended_cleanly", [True, False])
+def test_a_store_whose_log_holds_nothing_yet_goes_over(tmp_path: Path, is_ended_cleanly: bool) -> None:
+    """A broker makes the first file at its start."""
+    open_store(tmp_path, replace(PLAIN, preallocate=False)).close()
+    (tmp_path / "commitlog").mkdir(exist_ok=True)
+    (tmp_path / "commitlog" / ("0" * 20)).write_bytes(bytes(4096))
+    for count in (0, 5, 5):
+        store = open_store(tmp_path, CONVERTS)
+        put(store, count)
+        if is_ended_cleanly:
+            store.close()
+        else:
+            store.abandon()
+    assert len(rows(tmp_path)) == len(rows(tmp_path, "commitlog")) == 10
+    require_sound(tmp_path)
+
+
 def test_a_conversion_that_ends_anywhere_is_completed_by_the_next() -> None:
     from tests.crash.workload import Moments
 

@@ -138,9 +138,9 @@ class CommitLog:
             self.end_turn()  # nobody's, as the lock is free
             self.lock.release()
 
-    def place(self, size: int) -> int:
+    def place(self, size: int, *, begins_file: bool = False) -> int:
         """Where a record goes, or a batch that must stay together, which takes `size` bytes with the heads of its
-        entries; under the lock.
+        entries; under the lock.  `begins_file`: as the first thing in a file of its own, whatever room there is.
 
         Closes the file with a blank record when it does not fit, and begins the next one.  Raises Rejected for what no
         file can hold, NoLogFile, DurabilityLost, and StoreClosed once the store is being closed.
@@ -149,7 +149,7 @@ class CommitLog:
             raise self.marks.failure
         if self._ownership is not None and self._ownership.refusal is not None:
             self._ownership.require_open()
-        if size > self._file_end - self.marks.appended - message.BLANK.size:
+        if size > self._file_end - self.marks.appended - message.BLANK.size or begins_file:
             self._roll(size)
         return self.marks.appended + self.gap
 

@@ -176,7 +176,7 @@ class Turns:
                 log.gap,
             )  # fmt: skip
             self._recent.add_block(block)
-        return PlacedRows(offset, last, store_ms, len(data))
+        return PlacedRows(offset, last, store_ms, len(data) - log.gap * (last - first))
 
     def _group(self, group: Sequence[WaitingFrame], _: None) -> None:
         run = _Run(self._log, self._clock.now_ms())

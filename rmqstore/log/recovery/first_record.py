@@ -3,6 +3,7 @@
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import message
+from rmqstore.formats.framing import BARE
 from rmqstore.log.recovery.log_end import SECTOR_SIZE, LogEnd, ScanCount, has_lost_sector
 
 NOT_ONE = "not one sound record is in the log, which may be no commitlog at all"
@@ -12,13 +13,23 @@ def bytes_without_record(log: LogSpace, end: LogEnd, count: ScanCount) -> int | 
     """The first byte of the log that is not zero, where a scan of all of it met no sound record; None where one is, or
     nothing at all.
     """
-    if count.record_count or end.resume is not None:
+    if count.record_count or end.resume is not None or _is_blank(log):
         return None
     for file in log.files:
         found = nonzero(log.opened(file), 0, file.size, first_only=True)
         if found is not None:
             return file.start + found[0]
     return None
+
+
+def _is_blank(log: LogSpace) -> bool:
+    """Whether the first file is filled up by its blank and nothing else: a log that went over to DLedger's before it
+    held any record."""
+    first = log.files[0]
+    head = log.read(first.start, message.BLANK.size)
+    if head != BARE.blank(log.file_size):
+        return False
+    return is_zero(log.opened(first), len(head), first.size)
 
 
 def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
@@ -32,8 +43,6 @@ def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
     if flushed_ms and not log.start:
         return False
     gap = log.framing(first.start).gap
-    if gap and first.size <= gap:
-        return True
     head = log.read(first.start + gap, SECTOR_SIZE)
     if not any(head) and not any(log.read(first.start, gap)):
         # No record reaches into the last bytes, which are a blank's.
