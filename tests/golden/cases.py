@@ -53,7 +53,12 @@ REFUSED_CASES = [case for case in STORE_CASES if base_name(case) in REFUSED]
 def unpack(case: str, directory: Path) -> Path:
     """Unpacks the store of `case` below `directory`, with its modification times and its holes; returns the store's
     path."""
-    with tarfile.open(FOLDERS[case] / "store.tar.gz") as archive:
+    return unpack_folder(FOLDERS[case], directory)
+
+
+def unpack_folder(folder: Path, directory: Path) -> Path:
+    """As `unpack`, of a case's folder."""
+    with tarfile.open(folder / "store.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     return directory / "store"
 

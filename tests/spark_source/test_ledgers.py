@@ -8,20 +8,18 @@ from pyspark.errors import PySparkException
 
 import rmqstore
 from rmqstore.snapshot import ledger_entries
-from tests.golden.cases import FOLDERS, unpack
+from tests.golden.cases import unpack_folder
 from tests.snapshot.small_ledger import small_ledger
 
 pytestmark = pytest.mark.spark
-CASE = "broker-dledger-killed-5.3.3"
-NODE = Path(__file__).parents[1] / "golden" / "ledger" / "three-uncommitted-tail" / "node.tar.gz"
-
-if CASE not in FOLDERS:
-    pytest.skip("other golden stores are tested", allow_module_level=True)
+GOLDEN = Path(__file__).parents[1] / "golden"
+STORE = GOLDEN / "broker" / "broker-dledger-killed-5.3.3"
+NODE = GOLDEN / "ledger" / "three-uncommitted-tail" / "node.tar.gz"
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(CASE, tmp_path_factory.mktemp("ledger"))
+    return unpack_folder(STORE, tmp_path_factory.mktemp("ledger"))
 
 
 @pytest.mark.parametrize("mode", ["queue", "commitlog"])
