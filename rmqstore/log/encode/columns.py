@@ -22,7 +22,7 @@ from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, proper
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.encode.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
 from rmqstore.log.encode.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
-from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items, places_of
+from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items
 from rmqstore.log.encode.record_frame import (
     PLACE_AT,
     STORE_TIME_AT_V4,
@@ -51,16 +51,20 @@ class Goals(NamedTuple):
 class EncodedColumns:
     """n records end to end, whole but for their places, which `stamp` fills in.
 
-    `data` uint8[] (its own, changed by `stamp`); `starts` int64[n + 1], where each record begins in it; `queues` the
-    distinct queues, `queue_numbers` int64[n] which of them a row goes to.  `dispatch_rows` gives what
-    dispatch needs of them once they are appended, None where it has to read the log; `is_held`: from memory.
+    `data` uint8[] (its own, changed by `stamp`); `starts` int64[n + 1], where in it each record begins, or the `lead`
+    bytes of room in front of it that the log wants; `queues` the distinct queues, `queue_numbers` int64[n] which of
+    them a row goes to.  `dispatch_rows` gives what dispatch needs of them once they are appended, None where it has to
+    read the log; `is_held`: from memory.
     """
 
     dispatch_rows: Callable[[], DispatchRows] | None = None
     is_held = True
 
-    def __init__(self, data: Bytes, starts: Ints, goals: Goals, *, store_time_at: Ints | int, has_crc: bool) -> None:
-        self.data, self.starts = data, starts
+    def __init__(
+        self, data: Bytes, starts: Ints, goals: Goals, *, store_time_at: Ints | int, has_crc: bool,
+        lead: int = 0,
+    ) -> None:  # fmt: skip
+        self.data, self.starts, self.lead = data, starts, lead
         self.queues, self.queue_numbers, self.counted = goals
         self._ranks = ranks(goals.numbers, len(goals.queues), goals.counted)
         self.store_time_at = store_time_at
@@ -72,7 +76,7 @@ class EncodedColumns:
         return len(self.starts) - 1
 
     def size_of(self, row: int) -> int:
-        """Bytes of one record."""
+        """Bytes of one record, with the room in front of it."""
         return int(self.starts[row + 1] - self.starts[row])
 
     def row_at(self, position: int) -> int:
@@ -82,21 +86,33 @@ class EncodedColumns:
     def keep_dispatch_rows(self, items: Callable[[], BlockItems] | None) -> None:
         """Has `dispatch_rows` give the rows with the items of `items`; not where some take no number in a queue."""
         if items is not None and self.counted is None:
-            rows = DispatchRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items)
+            rows = DispatchRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items, self.lead)
             self.dispatch_rows = lambda: rows
 
-    def rows_within(self, first: int, room: int, gap: int = 0) -> int:
-        """The end of the longest run of rows from `first` on that fits `room` bytes, `gap` of them in front of each; at
-        least one row."""
+    def with_lead(self, lead: int) -> "EncodedColumns":
+        """The same with so much room in front of each record; these where they have it.  Dispatch reads the others
+        from the log."""
+        if lead == self.lead:
+            return self
+        assert not self.lead
+        room = _fixed(np.zeros(self.count, f"V{lead}"), lead)
+        data, starts = pa.py_buffer(self.data), pa.py_buffer(self.starts.astype(np.int32))
+        records = pa.Array.from_buffers(pa.binary(), self.count, [None, starts, data])
+        joined = pc.binary_join_element_wise(room, records, EMPTY)
+        goals = Goals(self.queues, self.queue_numbers, self.counted)
+        return EncodedColumns(
+            data_of(joined), offsets_of(joined).astype(np.int64), goals, store_time_at=self.store_time_at,
+            has_crc=self.has_crc, lead=lead,
+        )  # fmt: skip
+
+    def rows_within(self, first: int, room: int) -> int:
+        """The end of the longest run of rows from `first` on that fits `room` bytes; at least one row."""
         last = int(np.searchsorted(self.starts, self.starts[first] + room, side="right")) - 1
-        if gap:
-            ends = self.starts[first : last + 1] - self.starts[first] + np.arange(last + 1 - first) * gap
-            last = first + int(np.searchsorted(ends, room, side="right")) - 1
         return max(last, first + 1)
 
     def amounts(self, first: int, last: int) -> dict[str, tuple[int, int]]:
         """Of rows [first, last) how many go to each topic, and the bytes of their records."""
-        numbers, sizes = self.queue_numbers[first:last], np.diff(self.starts[first : last + 1])
+        numbers, sizes = self.queue_numbers[first:last], np.diff(self.starts[first : last + 1]) - self.lead
         counts = np.bincount(numbers, minlength=len(self.queues)).tolist()
         totals = np.bincount(numbers, sizes, len(self.queues)).tolist()
         found: dict[str, tuple[int, int]] = {}
@@ -105,29 +121,29 @@ class EncodedColumns:
             found[topic] = (before[0] + count, before[1] + int(size))
         return {topic: amount for topic, amount in found.items() if amount[0]}
 
-    def stamp(self, first: int, last: int, bases: Ints, place: int, store_ms: int, gap: int = 0) -> memoryview:
-        """Fills in places and store time of rows [first, last), which go to `place` one after the other, with `gap`
-        bytes in front of each but the first, and returns their bytes.
+    def stamp(self, first: int, last: int, bases: Ints, physical_offset: int, store_ms: int) -> memoryview:
+        """Fills in places and store time of rows [first, last), which go to `physical_offset` one after the other, and
+        returns their bytes, the room in front of the first among them.
 
         `bases` are those of `bases`; messages that take no number (prepared, rolled back) get queue offset 0.  About 25
         ns a row, without the CRC property.
         """
-        end = int(self.starts[last])
-        rows = self.starts[first:last]
+        begin, end = int(self.starts[first]), int(self.starts[last])
+        rows = self.starts[first:last] + self.lead if self.lead else self.starts[first:last]
         numbers = self.queue_numbers[first:last]
         places = np.empty(last - first, _PLACE_DTYPE)
         queue_offsets = self._ranks[first:last] + bases[numbers]
         if self.counted is not None:
             queue_offsets[~self.counted[first:last]] = 0
         places["queue_offset"] = queue_offsets
-        places["physical_offset"] = places_of(rows, place, gap)
+        places["physical_offset"] = rows + (physical_offset - begin - self.lead)
         scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
         at = self.store_time_at if isinstance(self.store_time_at, int) else self.store_time_at[first:last]
         time = np.frombuffer(layouts.STORE_TIME.struct.pack(store_ms), f"V{layouts.STORE_TIME.size}")
         scatter(self.data, rows + at, time)
         if self.has_crc:
             self._stamp_crcs(first, last)
-        return memoryview(self.data)[int(rows[0]) : end]
+        return memoryview(self.data)[begin:end]
 
     def moved(self, first: int, last: int, next_offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """The next offsets of the queues that the rows [first, last) go to, once they are appended."""
@@ -153,7 +169,7 @@ class EncodedColumns:
         return offsets - ranks_before
 
     def _stamp_crcs(self, first: int, last: int) -> None:
-        starts, ends = self.starts[first:last], self.starts[first + 1 : last + 1]
+        starts, ends = self.starts[first:last] + self.lead, self.starts[first + 1 : last + 1]
         crcs = masked_crc32s(self.data, starts, ends - starts - PROPERTY_CRC_SIZE)
         digits = (crcs[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
         scatter(self.data, ends - 1 - _DIGIT_COUNT, digits.view(f"V{_DIGIT_COUNT}")[:, 0])
@@ -217,10 +233,13 @@ def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColum
     if not values.count:
         nothing = np.zeros(0, np.int64)
         return EncodedColumns(
-            np.zeros(0, np.uint8), np.zeros(1, np.int64), Goals([], nothing), store_time_at=0, has_crc=False
-        )
+            np.zeros(0, np.uint8), np.zeros(1, np.int64), Goals([], nothing), store_time_at=0, has_crc=False,
+            lead=form.gap,
+        )  # fmt: skip
     flags = _flags(values, form)
+    room = [_fixed(np.zeros(values.count, f"V{form.gap}"), form.gap)] if form.gap else []
     joined = pc.binary_join_element_wise(
+        *room,
         *_front_pieces(values, form, flags, now_ms),
         values.body,
         *_topic_pieces(values, form),
@@ -235,7 +254,9 @@ def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColum
     is_v6 = flags & sys_flag.BORN_HOST_V6 != 0
     time_at = np.where(is_v6, STORE_TIME_AT_V6, STORE_TIME_AT_V4).astype(np.int64) if is_v6.any() else STORE_TIME_AT_V4
     goals = Goals(queues, queue_numbers, None if counted.all() else counted)
-    encoded = EncodedColumns(data_of(joined), starts, goals, store_time_at=time_at, has_crc=form.property_crc)
+    encoded = EncodedColumns(
+        data_of(joined), starts, goals, store_time_at=time_at, has_crc=form.property_crc, lead=form.gap
+    )
     encoded.keep_dispatch_rows(dispatch_items(values))
     return encoded
 

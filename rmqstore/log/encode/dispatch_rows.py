@@ -26,13 +26,15 @@ _SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWR
 
 class DispatchRows:
     """n rows that each take a number in a queue: `starts` int64[n + 1] where each record begins, `queues` the distinct
-    queues, `queue_numbers` int64[n] which a row goes to, `ranks` int64[n] how many of that queue are before it.
+    queues, `queue_numbers` int64[n] which a row goes to, `ranks` int64[n] how many of that queue are before it.  `lead`
+    bytes at each start are no record's.
     """
 
     def __init__(
-        self, starts: Ints, queues: list[QueueKey], places: tuple[Ints, Ints], items: Callable[[], BlockItems]
-    ) -> None:
-        self.starts, self.queues = starts, queues
+        self, starts: Ints, queues: list[QueueKey], places: tuple[Ints, Ints], items: Callable[[], BlockItems],
+        lead: int = 0,
+    ) -> None:  # fmt: skip
+        self.starts, self.queues, self.lead = starts, queues, lead
         self.queue_numbers, self.ranks = places
         self._made = items
 
@@ -42,17 +44,8 @@ class DispatchRows:
         return self._made()
 
 
-def places_of(starts: Ints, place: int, gap: int = 0) -> Ints:
-    """Where n records stand that begin at `starts`, int64[n], where they lie side by side: in the log the first stands
-    at `place`, and `gap` bytes in front of each.
-    """
-    places = starts + (place - int(starts[0]))
-    return places + np.arange(len(starts)) * gap if gap else places
-
-
 class RecentBlock(NamedTuple):
-    """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`, with
-    `gap` bytes in front of each.
+    """Rows [first, last) of `load()` as they were appended: from `offset` to `end` in the log, at `store_ms`.
 
     `bases` int64[] is by queue what makes a rank a queue offset.  `load` raises StoreError, OSError where the rows are
     not to be had any more; `held_count` of them are in memory until then.
@@ -66,7 +59,6 @@ class RecentBlock(NamedTuple):
     store_ms: int
     held_count: int
     load: Callable[[], DispatchRows]
-    gap: int = 0
 
     def records(self) -> RecordVectors:
         """The records for dispatch.  Raises as `load`."""
@@ -80,8 +72,8 @@ class RecentBlock(NamedTuple):
         topic_numbers = np.array([topics.setdefault(topic, len(topics)) for topic, _ in known.queues], np.int64)
         return RecordVectors(
             end=self.end,
-            offsets=places_of(bounds[:-1], self.offset, self.gap),
-            sizes=np.diff(bounds),
+            offsets=bounds[:-1] + (self.offset - int(bounds[0])),
+            sizes=np.diff(bounds) - known.lead,
             queue_ids=np.array([queue_id for _, queue_id in known.queues], np.int64)[numbers],
             queue_offsets=known.ranks[rows] + self.bases[numbers],
             store_ms=np.full(len(numbers), self.store_ms),

@@ -253,6 +253,7 @@ class Appender:
         stored.  Raises DurabilityLost.
         """
         refused, done, end = self._refused(), first, records.count if last is None else last
+        records = records.with_lead(self._log.gap)
         try:
             while refused is None and done < end:
                 placed = self._turns.rows(records, done, end)

@@ -36,8 +36,8 @@ class NewEntries(Protocol):
     def wrap(self, place: int, records: Sequence[bytes | bytearray | memoryview]) -> bytes:
         """The entries of records of which the first stands at `place`."""
 
-    def wrap_rows(self, place: int, data: Bytes, starts: Ints) -> memoryview:
-        """The entries of records that lie side by side in `data`, at `starts` int64[n + 1]."""
+    def fill_heads(self, place: int, data: Bytes, starts: Ints) -> None:
+        """Makes entries of records with `gap` bytes of room in front of each, at `starts` int64[n + 1] of `data`."""
 
     def appended(self) -> None:
         """Says that what was wrapped last is in the log; again does nothing.  Raises OSError."""

@@ -95,7 +95,8 @@ class Turns:
         return placed
 
     def rows(self, rows: EncodedColumns, first: int, end: int) -> PlacedRows | PutStatus:
-        """Appends rows from `first` on, as many before `end` as go into the present file and one turn, as `frame`."""
+        """Appends rows, with room for the head of an entry where the log wants it, from `first` on, as many before
+        `end` as go into the present file and one turn, as `frame`."""
         try:
             placed = self._taken(self._rows, rows, (first, end))
         except _NO_PLACE as why:
@@ -161,20 +162,19 @@ class Turns:
 
     def _rows(self, rows: EncodedColumns, wanted: tuple[int, int]) -> PlacedRows:
         log, (first, end) = self._log, wanted
-        offset = log.place(rows.size_of(first) + log.gap)
-        last = min(rows.rows_within(first, min(log.room(), _TURN_BYTES), log.gap), end)
+        offset = log.place(rows.size_of(first))
+        last = min(rows.rows_within(first, min(log.room(), _TURN_BYTES)), end)
         store_ms = self._clock.now_ms()
         bases = rows.bases(first, last, log.next_offsets)
-        data = rows.stamp(first, last, bases, offset, store_ms, log.gap)
+        data = rows.stamp(first, last, bases, offset, store_ms)
         if log.wrapper is not None:
-            data = log.wrapper.wrap_rows(offset, rows.data, rows.starts[first : last + 1])
+            log.wrapper.fill_heads(offset, rows.data, rows.starts[first : last + 1])
         log.append(offset, data, store_ms, rows.moved(first, last, log.next_offsets))
         if rows.dispatch_rows is not None:
             held_count = last - first if rows.is_held else 0
             block = RecentBlock(
-                offset, offset - log.gap + len(data), first, last, bases, store_ms, held_count, rows.dispatch_rows,
-                log.gap,
-            )  # fmt: skip
+                offset, offset - log.gap + len(data), first, last, bases, store_ms, held_count, rows.dispatch_rows
+            )
             self._recent.add_block(block)
         return PlacedRows(offset, last, store_ms, len(data) - log.gap * (last - first))
 
