@@ -328,6 +328,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.replication.tls",
     },
     "rmqstore.dledger": {
+        "rmqstore.annotations",
         "rmqstore.arguments",
         "rmqstore.clock",
         "rmqstore.config",
@@ -640,7 +641,6 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
     "rmqstore.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
     "rmqstore.dledger.entry_store:EntryStore": (360, "the same"),
-    "rmqstore.dledger.entry_store": (430, "the same"),
     "rmqstore.engine:Engine": (312, "the order in which parts begin and end, in one place"),
     "rmqstore.store:Store{}": (37, "the public verbs, each a call of the part that does it"),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),

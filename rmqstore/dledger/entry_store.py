@@ -3,13 +3,13 @@ differs, and why.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
-from rmqstore.config import OnMiddleDamage
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
-from rmqstore.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
+from rmqstore.dledger.clean_space import CleanSpace
+from rmqstore.dledger.entry_config import EntryStoreConfig
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
 from rmqstore.dledger.entry_rules import require_body, require_entry, require_number, require_term
@@ -34,31 +34,11 @@ from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, INDEX_UNIT, Entry,
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.names import LOCK_FILE
 from rmqstore.formats.record_crc import masked_crc32
-from rmqstore.ledger_config import INDEX_FILE_SIZE
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
-from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
+from rmqstore.log.retention.plan import RetentionPlan
 
 _SYNC_S = 60.0
 _ANY = 2**200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryStoreConfig:
-    """Sizes of new files, in bytes; where the data files are, instead of `data`; what is done about damage in front of
-    sound entries; how long data stay.  Nodes of one group have the same `data_file_size`.
-    """
-
-    data_file_size: int = 1024 * 1024 * 1024
-    index_file_size: int = INDEX_FILE_SIZE
-    data_paths: tuple[str, ...] = ()
-    read_only_data_paths: tuple[str, ...] = ()
-    on_middle_damage: OnMiddleDamage = "refuse"
-    checkpoint_interval_ms: int = 3000
-    retention: RetentionPolicy = DLEDGERS_POLICY
-
-    def __post_init__(self) -> None:
-        if self.data_file_size < ENTRY_HEAD.size + ENTRY_BLANK.size:
-            raise Rejected(f"data_file_size={self.data_file_size}: room for an entry")
 
 
 class EntryStore:

@@ -47,7 +47,8 @@ def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
 def test_any_operation_fails(name: str, error: int | str, forever: bool):
     """No acknowledgement without the disk, no bare OSError, reads go on; and a crash afterwards is survived as any."""
-    assert sweep_failures(CONFIGS[name], error, forever, {"sync": 1, "ledger": 12}.get(name, 4)) > FAILURES_MIN
+    ledgers = 6 if error == "short" else 12  # writes alone can be short: they are fewer
+    assert sweep_failures(CONFIGS[name], error, forever, {"sync": 1, "ledger": ledgers}.get(name, 4)) > FAILURES_MIN
 
 
 def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledger]]:

@@ -615,3 +615,14 @@ def test_an_interrupt_at_any_line_of_an_append_leaves_whole_entries(seed: int) -
         if interrupt.place is None:
             break
     assert at > 100
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"data_file_size": 10}, {"data_file_size": 2**31}, {"data_file_size": "256"}, {"index_file_size": 100},
+     {"index_file_size": 0}, {"on_middle_damage": "perhaps"}, {"data_paths": "/a"}, {"checkpoint_interval_ms": None}],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(Rejected):
+        EntryStoreConfig(**setting)  # type: ignore[arg-type]
