@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
-STORE_TESTS := tests/golden tests/mutation tests/crash tests/regressions tests/broker tests/store \
+STORE_TESTS := tests/golden tests/mutation tests/crash tests/dledger tests/regressions tests/broker tests/store \
     tests/log/retention/test_rounds.py tests/log/recovery/test_crash.py tests/log/derived/test_batch_queue.py tests/cli \
     tests/snapshot/tables/test_tables.py tests/snapshot/plan/test_tag_and_key_pruning.py tests/snapshot/survey/test_live_store.py \
     tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/lookup/test_damaged_index.py \
@@ -111,7 +111,8 @@ flips: $(READY)  ## turn every bit of a small store over, one at a time: what is
 	@$(PY) -m tests.mutation.flipped_bits
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
-	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_small_disk.py tests/store/test_slips_machine.py $(ARGS)
+	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_interrupts.py tests/store/test_small_disk.py tests/store/test_slips_machine.py \
+	    tests/dledger/test_entry_store.py tests/replication/following/test_topics_made_again.py $(ARGS)
 
 sim: $(READY)  ## a master and a slave over a network and disks that fail; N=10000 says how many seeds
 	@RMQSTORE_SIM_SEEDS=$(or $(N),10000) $(PYTEST) -q -n 2 tests/replication/test_simulation.py $(ARGS)

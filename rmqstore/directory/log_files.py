@@ -22,6 +22,7 @@ class Gathered:
     """Records of rows `rows` (a slice of what was asked) lying in `page` at `positions`; `file` says where from.
 
     `page[positions[i]]` is byte `offsets[i]` of the log.  `lost` marks that the file is gone or ends before them.
+    `gap`: so many bytes in front of each are the head of its entry, and in the page as well if the file has them.
     """
 
     rows: slice
@@ -29,6 +30,7 @@ class Gathered:
     positions: Ints
     file: StoredFile | None
     lost: str = ""
+    gap: int = 0
 
 
 class LogView(LogSpace):
@@ -129,6 +131,7 @@ class LogView(LogSpace):
         if number < 0:
             return Gathered(rows, nothing, offsets, None, "no commitlog file holds them any more")
         file = self.files[number]
+        gap = self.framing(file.start).gap
         try:
             source = self.opened(file)
             size = self.readable_end(number) - file.start
@@ -138,9 +141,11 @@ class LogView(LogSpace):
                 low, high = int(offsets.min()) - file.start, int(offsets.max() + sizes[-1]) - file.start
                 if 0 <= low < high <= size and high - low <= _DENSE * int(sizes.sum()):
                     source.prefault(low, high - low)
-                return Gathered(rows, page, offsets - file.start, file)
-            page, positions = _read_clustered(source, offsets - file.start, sizes, (size, self.disk.read_gap))
-            return Gathered(rows, page, positions, file)
+                return Gathered(rows, page, offsets - file.start, file, gap=gap)
+            lead = np.minimum(offsets - file.start, gap)
+            begins = offsets - file.start - lead
+            page, positions = _read_clustered(source, begins, sizes + lead, (size, self.disk.read_gap))
+            return Gathered(rows, page, positions + lead, file, gap=gap)
         except OSError as error:
             return Gathered(rows, nothing, offsets, file, reason_of(error))
 

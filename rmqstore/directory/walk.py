@@ -137,18 +137,21 @@ def _standing(log: LogView, offset: int, limits: WalkLimits) -> Stretch | messag
 
 def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.Blank | message.Torn:
     """The whole records from `offset` on that one window holds, at least one; or what stands there instead."""
-    page, position = log.window(offset, WINDOW_SIZE)
+    number = log.file_number(offset)
+    assert number is not None
     framing = log.framing(offset)
+    lead = min(framing.gap, offset - log.files[number].start)  # of the entry around a record, for its CRC
+    page, position = log.window(offset - lead, WINDOW_SIZE)
+    position += lead
     standing = framing.standing(memoryview(page), position)
     if isinstance(standing, message.Torn):
         begin = framing.record_position(page, position)
         size = claimed_size(page, begin)
-        number = log.file_number(offset)
-        assert number is not None
         if size is None or size > log.readable_end(number) - offset - (begin - position):
             return standing
         if size > len(page) - begin:  # only the window cut it
-            page, position = log.window(offset, begin - position + size)
+            page, position = log.window(offset - lead, lead + begin - position + size)
+            position += lead
             standing = framing.standing(memoryview(page), position)
             if isinstance(standing, message.Torn):
                 return standing
@@ -163,7 +166,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
     if located.sound.any():
         crc_rows = offsets >= limits.crc_from
         if crc_rows.any():
-            judge_crcs(located, reasons, crc_rows)
+            judge_crcs(located, reasons, crc_rows, gap=framing.gap)
     located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
     return Stretch(offsets, located, reasons, log.deleted_before)
 

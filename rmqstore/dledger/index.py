@@ -1,6 +1,7 @@
 """The index of a DLedger log: a unit for each entry, at byte 32 n of its files for entry n."""
 
 import threading
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,12 @@ class EntryIndex:
     def written(self) -> int:
         """Up to this entry the files have the units."""
         return self._pending[0]
+
+    def is_whole_from(self, index: int) -> bool:
+        """Whether its files, if there are any, follow each other, and have room for the unit of entry `index`."""
+        starts, size = self.files.starts, self.files.file_size
+        follow = all(after - before == size for before, after in pairwise(starts))
+        return follow and (not starts or starts[0] <= index * INDEX_UNIT.size)
 
     def begin(self, end: int) -> None:
         """Says that the files hold what is before entry `end`, and nothing waits."""

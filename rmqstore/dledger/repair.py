@@ -27,12 +27,14 @@ def repaired(index: EntryIndex, data: EntryFiles, newest: Sequence[EntryHeads]) 
         return 0
     changed, end = 0, int(newest[-1]["index"][-1]) + 1
     index.begin(end)
-    if _has_older(index, data, newest[0][:1]):
+    if index.is_whole_from(int(newest[0]["index"][0])) and _has_older(index, data, newest[0][:1]):
         changed = sum(_rewritten(index, heads) for heads in newest)
     else:
+        _require_whole(data)
         index.cut(0)
         index.begin(end)
-        changed = _remade(index, data)
+        stretches = (found for found in data.walk(_first(data)) if not isinstance(found, EntryBreak))
+        changed = sum(_rewritten(index, found.heads) for found in stretches)
     index.cut(end)
     return changed
 
@@ -50,16 +52,17 @@ def units_of(heads: EntryHeads) -> Units:
     return units
 
 
-def _remade(index: EntryIndex, data: EntryFiles) -> int:
-    """Writes the units of all entries."""
-    count = 0
-    for found in data.walk(max(data.begin, data.starts[0])):
+def _first(data: EntryFiles) -> int:
+    return max(data.begin, data.starts[0])
+
+
+def _require_whole(data: EntryFiles) -> None:
+    """Raises StoreDamaged where not all entries can be read, before anything is changed."""
+    for found in data.walk(_first(data)):
         if isinstance(found, EntryBreak):
             path = data.files.path_of(found.offset)
             reason = f"{found.reason}; the index of entries is lost, and made again only from data that are whole"
             raise StoreDamaged(path, found.offset % data.files.file_size, reason)
-        count += _rewritten(index, found.heads)
-    return count
 
 
 def _has_older(index: EntryIndex, data: EntryFiles, first: EntryHeads) -> bool:

@@ -186,6 +186,8 @@ def mapping_process(directory: str) -> int | None:
     """The id of another process that has a file below `directory` mapped, as Java's stores have; None where none is
     seen.  Processes of other users are not seen without the right to, and none on systems without /proc.
     """
+    if not os.path.isdir(directory):
+        return None
     wanted = os.path.realpath(directory).rstrip("/").encode() + b"/"
     own = os.getpid()
     with suppress(OSError):
@@ -197,5 +199,5 @@ def mapping_process(directory: str) -> int | None:
 
 def _maps(process: int, wanted: bytes) -> bool:
     with suppress(OSError), open(f"{_PROC}/{process}/maps", "rb") as maps:
-        return any(b" " + wanted in line for line in maps)  # the path is the last of a line, after blanks
+        return b" " + wanted in maps.read()  # the path is the last of a line, after blanks
     return False

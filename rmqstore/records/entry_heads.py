@@ -8,7 +8,6 @@ import numpy.typing as npt
 from rmqstore.formats import dledger, message
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.message_columns import Mask, gather_rows
-from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.records.batch import EntryHeads, RecordBatch
 
 
@@ -19,9 +18,7 @@ class LastHead:
     index: int = -1
     term: int = -1
 
-    def judged(
-        self, batch: RecordBatch, data: bytes, offset: int, *, checks_bodies: bool
-    ) -> "tuple[RecordBatch | message.Torn, LastHead]":
+    def judged(self, batch: RecordBatch, data: bytes, offset: int) -> "tuple[RecordBatch | message.Torn, LastHead]":
         """The records of `batch` as far as their entries are sound, with their `heads`, and the last of these; or what
         is wrong with the first one.
 
@@ -34,7 +31,7 @@ class LastHead:
         heads = gather_rows(page, starts[first:], ENTRY_HEAD.dtype)
         if not len(heads):
             return batch, LastHead()
-        wrong = self._wrong(batch, first, heads, checks_bodies)
+        wrong = self._wrong(batch, first, heads)
         count = int(np.argmax(wrong)) if wrong.any() else len(heads)
         if count + first == 0:
             return message.Torn(offset, self._reason(batch, heads)), self
@@ -45,7 +42,7 @@ class LastHead:
         batch.heads = heads[:count]
         return batch, last
 
-    def _wrong(self, batch: RecordBatch, first: int, heads: EntryHeads, checks_bodies: bool) -> Mask:
+    def _wrong(self, batch: RecordBatch, first: int, heads: EntryHeads) -> Mask:
         index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
         sizes = batch.sizes[first:]
         wrong: Mask = heads["magic"] != dledger.MAGIC_MESSAGE
@@ -54,10 +51,6 @@ class LastHead:
         before = np.concatenate(([self.index], index[:-1]))
         wrong |= ((index != before + 1) & (before >= 0)) | (index < 0)
         wrong |= term < np.concatenate(([self.term], term[:-1]))
-        if checks_bodies:
-            said = np.flatnonzero(heads["body_crc"] != 0)
-            crcs = masked_crc32s(batch.located.page, batch.located.starts[first:][said], sizes[said])
-            wrong[said] |= crcs != heads["body_crc"][said]
         return wrong
 
     def _reason(self, batch: RecordBatch, heads: EntryHeads) -> str:
@@ -70,7 +63,5 @@ class LastHead:
             return f"the entry says that it has {int(head['size'])} bytes, {int(head['body_size'])} of them its body"
         if head["offset"] != batch.offsets[0] - ENTRY_HEAD.size:
             return f"the entry says that it stands at {int(head['offset'])}"
-        if int(head["index"]) < 0 or (self.index >= 0 and head["index"] != self.index + 1) or head["term"] < self.term:
-            said = f"entry {int(head['index'])} of term {int(head['term'])}"
-            return f"{said} follows entry {self.index} of term {self.term}"
-        return "wrong CRC of the entry's body"
+        said = f"entry {int(head['index'])} of term {int(head['term'])}"
+        return f"{said} follows entry {self.index} of term {self.term}"

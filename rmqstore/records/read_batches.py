@@ -60,7 +60,7 @@ def read_batches(
             data = read(offset, begin + size)
         standing = _standing(data, offset, topic, checks, _within(places, offset, len(data)), framed)
         if framed.gap and isinstance(standing, RecordBatch):
-            standing, heads = heads.judged(standing, data, offset, checks_bodies=checks.bodies)
+            standing, heads = heads.judged(standing, data, offset)
         yield standing
         if isinstance(standing, message.Torn):
             return
@@ -109,7 +109,7 @@ def _standing(
         return _torn(data, offset, "")
     located = locate(page, starts, topic=topic)
     offsets = starts + offset
-    sound, reason = _judged(located, offsets, checks)
+    sound, reason = _judged(located, offsets, checks, framing.gap)
     if not sound.all():
         count = int(np.argmin(sound))
         if not count:
@@ -118,11 +118,11 @@ def _standing(
     return RecordBatch(offsets, located, int(offsets[-1] + located.total_size[-1]))
 
 
-def _judged(located: Located, offsets: Ints, checks: CrcChecks) -> tuple[Mask, str]:
+def _judged(located: Located, offsets: Ints, checks: CrcChecks, gap: int) -> tuple[Mask, str]:
     """Which records are sound, and what is wrong with the first one if it is not ("": its lengths)."""
     reasons = judge_place(located, offsets)
     if any(checks):
-        judge_crcs(located, reasons, bodies_too=checks.bodies, properties_too=checks.properties)
+        judge_crcs(located, reasons, bodies_too=checks.bodies, properties_too=checks.properties, gap=gap)
     first = Reason(int(reasons[0]))
     text = TEXT[first]
     if first is Reason.NOT_WHOLE:

@@ -5,7 +5,9 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats import dledger
+from rmqstore.formats.dledger import ENTRY_HEAD
+from rmqstore.formats.message_columns import Ints, Located, Mask, gather_rows
 from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 
 Reasons = npt.NDArray[np.int8]
@@ -25,6 +27,7 @@ class Reason(enum.IntEnum):
     BODY = 8
     INNER_BATCH = 9
     TAGS = 10
+    ENTRY_CRC = 11
 
 
 TEXT = {
@@ -39,6 +42,7 @@ TEXT = {
     Reason.BODY: "the body cannot be decompressed",
     Reason.INNER_BATCH: "the batch inside the body cannot be taken apart, or holds more or fewer messages than it says",
     Reason.TAGS: "the record's TAGS contradict the tags code in the consume queue",
+    Reason.ENTRY_CRC: "the CRC of the entry around the record is wrong",
 }
 
 
@@ -65,13 +69,41 @@ def judge_crcs(
     *,
     bodies_too: bool = True,
     properties_too: bool = True,
+    gap: int = 0,
 ) -> None:
     """Marks wrong body CRCs (an empty body's is 0 or not checked by RocketMQ), and wrong CRC properties of the records
     that have one.
 
-    `wanted` limits the check to some rows (None: all).
+    `wanted` limits the check to some rows (None: all).  `gap`: how many bytes the head of an entry takes in front of
+    each record; the CRC in it, which this project's engine writes, covers all of the record, and where it holds nothing
+    else is asked.
     """
     rows = np.flatnonzero(reasons == Reason.SOUND if wanted is None else wanted & (reasons == Reason.SOUND))
+    if gap and bodies_too:
+        holds, is_wrong = _entry_crcs(located.take(rows))
+        _judge_own_crcs(located, reasons, rows[~holds], bodies_too=True, properties_too=properties_too)
+        wrong = rows[is_wrong]
+        reasons[wrong[reasons[wrong] == Reason.SOUND]] = Reason.ENTRY_CRC
+    else:
+        _judge_own_crcs(located, reasons, rows, bodies_too=bodies_too, properties_too=properties_too)
+
+
+def _entry_crcs(located: Located) -> tuple[Mask, Mask]:
+    """Whose entry's CRC covers the record and holds, and whose is wrong, bool[n] each; an entry without one is neither,
+    and so is one whose head is not in the page or says another size."""
+    known = np.flatnonzero(located.starts >= ENTRY_HEAD.size)
+    heads = gather_rows(located.page, located.starts[known] - ENTRY_HEAD.size, ENTRY_HEAD.dtype)
+    says = (heads["magic"] == dledger.MAGIC_MESSAGE) & (heads["body_crc"] != 0)
+    says &= heads["body_size"] == located.total_size[known]
+    rows = known[says]
+    holds, is_wrong = np.zeros(len(located.starts), bool), np.zeros(len(located.starts), bool)
+    same = masked_crc32s(located.page, located.starts[rows], located.total_size[rows]) == heads["body_crc"][says]
+    holds[rows], is_wrong[rows] = same, ~same
+    return holds, is_wrong
+
+
+def _judge_own_crcs(located: Located, reasons: Reasons, rows: Ints, *, bodies_too: bool, properties_too: bool) -> None:
+    """Marks which of the records `rows` their own CRCs contradict."""
     if not len(rows):
         return
     part = located.take(rows) if len(rows) < len(reasons) else located

@@ -1,7 +1,8 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
 Benches: scan, spark, stream, replica-stream, sink, memory, plan, many (reading a store's files); put, recovery, get,
-delay, transactions, retention, replica (the engine).
+delay, transactions, retention, replica, ledger (the
+engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.bench import (
     bench_delay,
     bench_get,
+    bench_ledger,
     bench_many,
     bench_memory,
     bench_plan,
@@ -54,6 +56,7 @@ BENCHES = (
     "transactions",
     "retention",
     "replica",
+    "ledger",
 )
 
 
@@ -131,6 +134,7 @@ def _engine_plan(
         "retention": lambda: bench_retention.measure(scratch, is_small=is_small),
         "delay": lambda: bench_delay.measure(scratch, is_small=is_small),
         "transactions": lambda: bench_transactions.measure(scratch, is_small=is_small),
+        "ledger": lambda: bench_ledger.measure(scratch, is_small=is_small),
     }
     return [(name, step) for name, step in steps.items() if name in benches]
 

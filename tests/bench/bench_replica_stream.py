@@ -22,7 +22,7 @@ import rmqstore
 from rmqstore import Message, Store, StoreConfig, open_store
 from rmqstore.config import HaConfig
 from rmqstore.snapshot.stream.ends import StreamEnds
-from tests.bench.bench_spark import _session
+from tests.bench.bench_spark import local_session
 from tests.bench.bench_stream import PUT_EVERY_S, PUTS, TRIGGER_MS, WARM_UP_PUTS
 from tests.bench.figures import Figure
 from tests.conformance.broker import BROKER_NAME, NEWEST, broker, name_server, until
@@ -38,7 +38,7 @@ Put = Callable[[bytes], object]
 def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     """p50 and p90 of the ms from before a put until a row of it is there."""
     count = PUTS // 3 if is_small else PUTS
-    spark = _session()
+    spark = local_session()
     try:
         figures = _of_our_master(spark, scratch / "ours", count, READABLE_PUTS // 10 if is_small else READABLE_PUTS)
         if NEWEST.is_built:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tests.bench.bench_spark import _session
+from tests.bench.bench_spark import local_session
 from tests.bench.figures import Figure
 
 GOAL_ROWS_S = 200_000
@@ -29,7 +29,7 @@ ROUNDS = 3
 def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     """Rows a second with and without reading back: the best of some rounds, each into a new store."""
     count = 200_000 if is_small else 2_000_000
-    spark = _session()
+    spark = local_session()
     try:
         rows = message_rows(spark, scratch, count)
         times = [_round(spark, rows, scratch / f"sink-{turn}", count) for turn in range(ROUNDS + 1)][1:]

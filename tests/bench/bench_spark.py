@@ -33,7 +33,7 @@ GOALS = (
 
 def measure(store: Path, shape: StoreShape, scratch: Path) -> list[Figure]:
     """One figure a set of columns: our rows a second, as a share of those of the ready-made source."""
-    spark = _session()
+    spark = local_session()
     try:
         spark.dataSource.register(ReadyMadeSource)
         return [_figure(spark, store, shape, scratch, *goal) for goal in GOALS]
@@ -41,7 +41,8 @@ def measure(store: Path, shape: StoreShape, scratch: Path) -> list[Figure]:
         spark.stop()
 
 
-def _session() -> SparkSession:
+def local_session() -> SparkSession:
+    """A session of two threads whose workers import this project."""
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(rmqstore.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     )
@@ -71,7 +72,7 @@ def _figure(
         .load(str(store))
     )
     assert ours.count() == ready_frame.count() == shape.count
-    taken, possible = best_seconds([lambda: _to_noop(ours), lambda: _to_noop(ready_frame)], ROUNDS)
+    taken, possible = best_seconds([lambda: to_noop(ours), lambda: to_noop(ready_frame)], ROUNDS)
     rate = shape.count / taken
     return Figure(
         line=f"Spark {shape.body_size} B, {name}",
@@ -83,7 +84,8 @@ def _figure(
     )
 
 
-def _to_noop(frame: DataFrame) -> None:
+def to_noop(frame: DataFrame) -> None:
+    """Reads all of it and writes nothing."""
     frame.write.format("noop").mode("overwrite").save()
 
 

@@ -16,7 +16,7 @@ from rmqstore import Message, StoreConfig, open_store
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from rmqstore.snapshot.stream.ends import StreamEnds
 from tests.bench.bench_scan import THREE_COLUMNS
-from tests.bench.bench_spark import _session
+from tests.bench.bench_spark import local_session
 from tests.bench.figures import Figure, best_seconds
 from tests.bench.synth import StoreShape, write_store
 
@@ -36,7 +36,7 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
     at a store where nothing is new."""
     shape = StoreShape(count=MESSAGES // 16 if is_small else MESSAGES, body_size=100)
     store = write_store(scratch / "stream", shape)
-    spark = _session()
+    spark = local_session()
     try:
         figures = [
             _throughput(spark, store, shape, scratch, "default columns", DEFAULT_COLUMNS, THROUGHPUT_SHARE_MIN),

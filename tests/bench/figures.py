@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +72,10 @@ def best_seconds(
     return [min(taken) for taken in times]
 
 
-def in_turns(actions: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+def in_turns(actions: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
     """What each action returns, round by round; the actions take turns as in `best_seconds`, whose first round does not
     count either."""
-    results: list[list[float]] = [[] for _ in actions]
+    results: list[list[T]] = [[] for _ in actions]
     for turn in range(rounds + 1):
         for action, seen in zip(actions, results, strict=True):
             value = action()

@@ -31,6 +31,14 @@ PROGRAM = [sys.executable, "-c", 'from rmqstore.cli import main; main(prog_name=
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(rmqstore.__file__).parents[1])}
 
 
+@pytest.fixture(autouse=True)
+def hangups_end() -> Iterator[None]:
+    """As in a terminal, also where the tests run under nohup: a child inherits what is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def until(ask: Callable[[], Any]) -> None:
     end_s = time.monotonic() + DEADLINE_S
     while not ask():

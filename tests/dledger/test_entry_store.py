@@ -260,7 +260,7 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry, words: str) -> N
     assert indexes(reopened(disk)) == bodies(3)
 
 
-@pytest.mark.parametrize("lost", ["all", "first", "last", "one unit"])
+@pytest.mark.parametrize("lost", ["all", "first", "middle", "last", "one unit"])
 def test_an_index_is_made_again_from_the_data(lost: str) -> None:
     """The original loses the units of older files for good where it makes newer ones again."""
     disk = MemoryDisk()
@@ -268,7 +268,7 @@ def test_an_index_is_made_again_from_the_data(lost: str) -> None:
         store.append(bodies(40), 1)
     whole = disk.image()
     paths = sorted(path for path in whole if "/index/" in path)
-    for path in {"all": paths, "first": paths[:1], "last": paths[-1:]}.get(lost, ()):
+    for path in {"all": paths, "first": paths[:1], "middle": paths[1:2], "last": paths[-1:]}.get(lost, ()):
         disk.remove(path)
     if lost == "one unit":
         disk.put_file(paths[-2], whole[paths[-2]][:32] + bytes(32) + whole[paths[-2]][64:])

@@ -227,7 +227,7 @@ def an_index_file_that_was_cut(root: Path) -> None:
     path.write_bytes(path.read_bytes()[:300])
 
 
-@refusal(LEDGER, StoreDamaged, "wrong CRC of the entry's body|follows entry")
+@refusal(LEDGER, StoreDamaged, "the CRC of the entry around the record is wrong|follows entry")
 def damage_in_front_of_sound_entries(root: Path) -> None:
     _ledger(root)
     path = min((root / "dledger-n0" / "data").iterdir())
@@ -387,3 +387,41 @@ def test_the_blank_of_an_entry_file_is_dledgers(tmp_path: Path) -> None:
     first = min((tmp_path / "dledger-n0" / "data").iterdir()).read_bytes()
     at = first.rindex(MAGIC_BLANK.to_bytes(4, signed=True))
     assert int.from_bytes(first[at + 4 : at + 8]) == len(first) - at
+
+
+@pytest.mark.parametrize("ends", ["closed", "killed"])
+def test_readers_ask_the_entrys_own_crc(tmp_path: Path, ends: str) -> None:
+    """A plain record's keys, times and hosts have no checksum."""
+    store = open_store(tmp_path, LEDGER, workers=False)
+    put(store, 9)
+    getattr(store, {"closed": "close", "killed": "abandon"}[ends])()
+    file = tmp_path / "dledger-n0" / "data" / f"{0:020d}"
+    file.write_bytes(file.read_bytes().replace(b"k4", b"K4"))
+    for mode in ("queue", "commitlog"):
+        rows = open_snapshot(tmp_path).scan(
+            ["t"], columns=["keys", "corruptReason"], scan_mode=mode, verify_crc="always", on_corrupt_record="null"
+        )
+        flagged = [row for row in rows.read_all().to_pylist() if row["corruptReason"]]
+        assert [row["corruptReason"] for row in flagged] == ["the CRC of the entry around the record is wrong"], mode
+    found = [finding.reason for finding in verify(look_at(tmp_path).stores[0]) if finding.severity == "damage"]
+    assert any("the CRC of the entry around the record is wrong" in reason for reason in found), found
+    entries = open_snapshot(tmp_path).table("entries")
+    assert entries["corruptReason"].to_pylist() == [None] * 4 + ["the CRC of the entry's body is wrong"] + [None] * 4
+
+
+def test_bytes_between_entries_are_a_row_of_the_table(tmp_path: Path) -> None:
+    with open_store(tmp_path, LEDGER, workers=False) as store:
+        put(store, 9)
+    before = open_snapshot(tmp_path).table("entries").to_pylist()
+    gone = before[5]
+    file = tmp_path / "dledger-n0" / "data" / f"{0:020d}"
+    data = bytearray(file.read_bytes())
+    data[gone["position"] : gone["position"] + gone["size"]] = bytes(gone["size"])
+    file.write_bytes(data)
+    row = {**dict.fromkeys(gone), "brokerName": gone["brokerName"], "position": gone["position"], "size": gone["size"]}
+    after = open_snapshot(tmp_path).table("entries").to_pylist()
+    assert after[5]["corruptReason"]
+    assert after[6].pop("corruptReason") == "the entry does not follow the one before"
+    assert {**after[5], "corruptReason": None} == row
+    assert after[:5] == before[:5]
+    assert after[7:] == before[7:]

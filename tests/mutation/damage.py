@@ -10,8 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "25"))
+THOROUGH = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize="RMQSTORE_MUTATION_EXAMPLES" not in os.environ,  # the same damage on every `make test`
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 LENGTHS = (1, 2, 4, 8, 20, 46, 100, 1000)
 SECONDS_MAX = 30
 
@@ -58,11 +68,13 @@ def damages(files: Sequence[str]) -> st.SearchStrategy[Damage]:
 
 
 @contextmanager
-def damaged_copy(store: Path, scratch: Path, wounds: Sequence[Damage]) -> Iterator[tuple[Path, dict[str, range]]]:
+def damaged_copy(
+    store: Path, scratch: Path, wounds: Sequence[Damage], *, is_written: bool = False
+) -> Iterator[tuple[Path, dict[str, range]]]:
     """A copy of `store` with the damage, and the changed bytes by file; removed afterwards.  Sound files are
-    linked, not copied."""
+    linked, but for a copy that `is_written`."""
     copy = scratch / "damaged"
-    shutil.copytree(store, copy, copy_function=os.link)
+    shutil.copytree(store, copy, copy_function=shutil.copy2 if is_written else os.link)
     changed: dict[str, range] = {}
     try:
         for wound in wounds:

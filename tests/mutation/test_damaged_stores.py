@@ -3,32 +3,22 @@
 Hypothesis chooses the damage.  RMQSTORE_MUTATION_EXAMPLES says how often (`make mutation`: much oftener).
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 import rmqstore
 from tests.golden.cases import FOLDERS, INNER_BATCH, Row, row_order, unpack
 from tests.golden.rows import SCAN_MODES, scanned
-from tests.mutation.damage import Damage, damaged_copy, damages, no_hang
+from tests.mutation.damage import THOROUGH, Damage, damaged_copy, damages, no_hang
 from tests.mutation.uncovered import UNCOVERED
 
 pytestmark = [pytest.mark.mutation, pytest.mark.slow]
 
-EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "25"))
-THOROUGH = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    database=None,
-    derandomize="RMQSTORE_MUTATION_EXAMPLES" not in os.environ,  # the same damage on every `make test`
-    print_blob=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 # Between them: both releases, clean and killed, IPv6, inner batches, LMQ, extensions, compression, transactions,
 # property CRCs; the last is of a broker in DLedger mode.
 CASES = ("basic", "killed-4.9.8", "batchcq", "lmq", "cqext", "ipv6", "sysflags", "crcprop")

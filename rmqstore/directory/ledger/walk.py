@@ -10,8 +10,11 @@ import numpy.typing as npt
 from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, named_places
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY_HEAD, EntryBlank, NoEntry
-from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.records.read_batches import WINDOW_SIZE
+
+WRONG_BODY = "the CRC of the entry's body is wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,25 @@ class EntryStretch:
     def end(self) -> int:
         """Where in the log the last entry ends."""
         return int(self.offsets[-1] + self.heads["size"][-1])
+
+    def out_of_order(self, index: int, term: int) -> Mask:
+        """Which entries do not follow the one before, bool[n]; in front of the first is entry `index` of `term`, or -1
+        for none."""
+        own, terms = self.heads["index"].astype(np.int64), self.heads["term"].astype(np.int64)
+        before = np.concatenate(([index], own[:-1]))
+        found: Mask = (own != before + 1) & (before >= 0)
+        found |= terms < np.concatenate(([term], terms[:-1]))
+        return found
+
+    def wrong_bodies(self) -> Mask:
+        """Which entries have a CRC that contradicts their body, bool[n]; RocketMQ writes none."""
+        found = np.zeros(len(self.heads), bool)
+        rows = np.flatnonzero(self.heads["body_crc"] != 0)
+        sizes = self.heads["body_size"][rows].astype(np.int64)
+        found[rows] = (
+            masked_crc32s(self.page, self.starts[rows] + ENTRY_HEAD.size, sizes) != self.heads["body_crc"][rows]
+        )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

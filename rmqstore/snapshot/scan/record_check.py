@@ -60,7 +60,7 @@ class RecordCheck:
             self._judge_queue(located, reasons, other, topics)
             if self._crc == "always" or (self._crc == "auto" and int(offsets.max()) >= self._crc_from):
                 checked = None if self._crc == "always" else offsets >= self._crc_from
-                judge_crcs(located, reasons, checked)
+                judge_crcs(located, reasons, checked, gap=gathered.gap)
                 self._judge_tags(located, reasons, (entries["tags_code"], numbers), checked)
         only = len(self._topics) == 1
         return Rows(

@@ -23,7 +23,8 @@ delayed: one row a message that waits; kind is level (SCHEDULE_TOPIC_XXXX past c
     SELECT topic, count(*), min(deliverAt) FROM delayed GROUP BY topic
 entries: one row an entry of a DLedger node's log, whoever wrote it, in the log's order; the path may be the node's own
   directory.  `position` is its first byte in the log; isCommitted, whether its group is known to have agreed on it.
-  `body` comes only when it is named in `columns`: all bodies together have to fit into memory.
+  `body` comes only when it is named in `columns`: all bodies together have to fit into memory.  corruptReason says what
+  is wrong with an entry; bytes between entries that are none are a row of their position and size alone.
     SELECT term, min(`index`), max(`index`) FROM entries GROUP BY term
 """
 
@@ -88,8 +89,8 @@ SCHEMAS: dict[str, pa.Schema] = {
          ("physicalOffset", _I64)]
     ),
     "entries": pa.schema(
-        [("brokerName", _TEXT), ("index", _I64), ("term", _I64), ("position", _I64), ("size", _I32),
-         ("isCommitted", _FLAG), ("body", pa.binary())]
+        [("brokerName", _TEXT), ("index", _I64), ("term", _I64), ("position", _I64), ("size", _I64),
+         ("isCommitted", _FLAG), ("body", pa.binary()), ("corruptReason", _TEXT)]
     ),
 }  # fmt: skip
 # What is dear comes only by name.

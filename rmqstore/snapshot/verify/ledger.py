@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.ledger.nodes import TERM_FILE, LedgerNode, index_units
-from rmqstore.directory.ledger.walk import EntryBreak, EntryStretch, walk_entries
+from rmqstore.directory.ledger.walk import WRONG_BODY, EntryBreak, EntryStretch, walk_entries
 from rmqstore.directory.log_files import LogView
 from rmqstore.files.disk import join
 from rmqstore.formats import dledger
@@ -73,11 +73,12 @@ class _EntryCheck:
         heads = found.heads
         index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
         before = np.concatenate(([self.last_index], index[:-1]))
-        skips = (index != before + 1) & (before >= 0)
-        falls = term < np.concatenate(([self.last_term], term[:-1]))
-        for row in np.flatnonzero(skips | falls).tolist():
+        for row in np.flatnonzero(found.out_of_order(self.last_index, self.last_term)).tolist():
             said = f"entry {index[row]} of term {term[row]} follows entry {before[row]}"
             yield self._at(int(found.offsets[row]), said)
+        if self._store.is_bare_node:  # of a broker's messages the walk of their records tells
+            for offset in found.offsets[found.wrong_bodies()].tolist():
+                yield self._at(offset, WRONG_BODY)
         self._compare(found)
         self.last_index, self.last_term = int(index[-1]), int(term[-1])
 
