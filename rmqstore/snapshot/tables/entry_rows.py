@@ -16,7 +16,6 @@ _SCHEMA = pa.schema(
     [("index", pa.int64()), ("term", pa.int64()), ("position", pa.int64()), ("size", pa.int64()),
      ("isCommitted", pa.bool_()), ("body", pa.binary()), ("corruptReason", pa.string())]
 )  # fmt: skip
-_NOTHING = _SCHEMA.empty_table()
 
 
 def entry_rows(store: StoreExtent, wanted: frozenset[str]) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def entry_rows(store: StoreExtent, wanted: frozenset[str]) -> dict[str, Any]:
     files = [file for file in store.log_files if file.is_wrapped]
     end = files[-1].end if files else 0
     agreed_end = store.ledger.agreed_end if store.ledger else 0
-    parts = [_NOTHING]
+    parts = [_SCHEMA.empty_table()]
     index, term = -1, -1
     with LogView(store.disk, store.log_files, 0, end) as log:
         for item in walk_entries(log, files[0].start, end) if files else ():
