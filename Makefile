@@ -13,7 +13,8 @@ STORE_TESTS := tests/golden tests/mutation tests/crash tests/dledger tests/regre
     tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
     tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
     tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication \
-    tests/remoting/test_hostile_answers.py
+    tests/remoting/test_hostile_answers.py tests/snapshot/survey/test_unnoted_deletions.py tests/snapshot/test_any_disk.py \
+    tests/spark_source/stream/test_turned_back.py tests/snapshot/survey/test_ledger_stores.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
@@ -55,7 +56,7 @@ test-unit: $(READY)  ## the parts one by one, within a minute
 	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
 
 test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, broker features, crashes and failing disks, kills
-	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(STORE_TESTS) $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not spark and not slow and not teeth" $(STORE_TESTS) $(ARGS)
 
 test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two files at a time
 	$(call need,java)
@@ -93,7 +94,7 @@ tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml $(wild
 conformance: $(READY) $(ORACLES) $(BROKERS)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and real brokers (needs Maven)
 	$(call need,java)
 	$(call need,mvn)
-	@$(PYTEST) -q -n 2 --dist loadfile tests/conformance $(ARGS)
+	@$(PYTEST) -q -n 3 --dist loadfile tests/conformance $(ARGS)
 
 bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, a few GiB of disk)
 	$(call need,java)
@@ -118,6 +119,7 @@ sim: $(READY)  ## a master and a slave over a network and disks that fail; N=100
 	@RMQSTORE_SIM_SEEDS=$(or $(N),10000) $(PYTEST) -q -n 2 tests/replication/test_simulation.py $(ARGS)
 
 teeth: $(READY)  ## do the tests notice faults?  Plants each of a list into a copy; ONLY='regex' takes some (minutes)
+	@$(PYTEST) -q -n 2 -m teeth tests/crash
 	@$(PY) -m tests.teeth --only '$(ONLY)' $(ARGS)
 
 soak: $(READY)  ## streams with random kills and restarts for long; N=200 says how many restarts

@@ -66,6 +66,10 @@ class HaConfig:
         least["slave_fallen_behind_bytes"] = 1
         mistakes += [f"{name}={getattr(self, name)}: at least {low}" for name, low in least.items()
                      if getattr(self, name) < low]  # fmt: skip
+        copies_max = self.slaves_max + 1
+        mistakes += [f"{name}={getattr(self, name)}: slaves_max={self.slaves_max} makes {copies_max} copies at the most"
+                     for name in ("in_sync_replicas", "min_in_sync_replicas")
+                     if getattr(self, name) > copies_max > 1]  # fmt: skip
         if not mistakes:
             host, _ = self.place()
             if not self.is_open_to_network and self.tls is None and host not in LOOPBACK:

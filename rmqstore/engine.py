@@ -36,7 +36,7 @@ from rmqstore.log.staging.swap import finish_swap
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.replication.serving.copies import Copies
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
-from rmqstore.replication.serving.master import Master
+from rmqstore.replication.serving.master import Master, require_listenable
 from rmqstore.replication.serving.peer_socket import taker_in
 from rmqstore.stats.counting import Statistics
 from rmqstore.store_condition import StoreCondition
@@ -91,6 +91,7 @@ class Engine:
         self.ownership = Ownership(self.path, self.lock)
         self.fs = fs = OwnedFileSystem(fs, self.ownership)
         try:
+            require_listenable(config.ha)
             if attached.prepare is not None:
                 attached.prepare(fs, self.path)
             self.follows = attached.follows
@@ -100,14 +101,9 @@ class Engine:
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
-                fs,
-                self.path,
-                config,
-                clock,
-                attached.dispatchers,
-                kinds,
+                fs, self.path, config, clock, attached.dispatchers, kinds,
                 lambda plan: None if found is None else found.require(plan),
-            )
+            )  # fmt: skip
             self.member = None if found is None else found.opened(self.parts, self.recovery)
             self._make_log(attached.hooks)
             self._make_dispatch(attached.dispatchers)

@@ -7,9 +7,10 @@ import numpy as np
 
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, reason_of, shrunk
+from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, directory_of, join, reason_of, shrunk
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.message_columns import Bytes, Ints
+from rmqstore.formats.names import LOG_ROOM
 
 # Pages of a mapping are given back to the system in strides of this size.
 _DROP_STRIDE = 32 * 1024 * 1024
@@ -53,6 +54,10 @@ class LogView(LogSpace):
         self._end_column = np.array([file.end for file in files], np.int64)
         self._touched: dict[int, int] = {}
         self._unmappable: set[int] = set()
+
+    def room(self, root: str) -> str:
+        """The directory of its newest file, for words about files that are gone; below `root` if it has none."""
+        return directory_of(self.files[-1].path) if self.files else join(root, LOG_ROOM)
 
     def gaps(self, offsets: Ints) -> Ints:
         """The bytes between the record in front of each of those that begin at `offsets`, and it: int64[n]."""

@@ -249,6 +249,7 @@ BY_CRASHES: list[tuple[Plant, StoreConfig]] = [
 ]
 
 
+@pytest.mark.teeth
 @pytest.mark.parametrize(("plant", "config"), BY_CRASHES, ids=lambda value: getattr(value, "__name__", ""))
 def test_crashes_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config: StoreConfig):
     plant(monkeypatch)
@@ -256,6 +257,7 @@ def test_crashes_catch(monkeypatch: pytest.MonkeyPatch, plant: Plant, config: St
         sweep_crashes(config)
 
 
+@pytest.mark.teeth
 def test_failures_catch(monkeypatch: pytest.MonkeyPatch):
     progress_moves_on_when_refused(monkeypatch)
     with pytest.raises(FOUND):

@@ -1,7 +1,7 @@
 """The sweeps find bugs: each of these is planted into the engine, and a sweep has to catch it, by its own harm.
 
 What a sweep says is part of each line: a plant that breaks by itself, or does another harm than it is named for, is
-none.  `make teeth` plants many more, into the text, and holds single tests to them.
+none.  `make teeth` runs these, and plants many more into the text, to which it holds single tests.
 """
 
 import errno
@@ -35,7 +35,7 @@ from tests.crash.disks import MemoryDisk
 from tests.crash.sweep import sweep_crashes, sweep_failures
 from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.teeth]
 
 # What a sweep raises when it found something; a TypeError would only say that the plant does not fit any more.
 FOUND = (AssertionError, Corrupt)

@@ -158,7 +158,7 @@ class _Planner:
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
             had = "no commitlog file has anything in it" if self._removed else "there is no commitlog file"
             reason = f"{had}, while queues or index have entries; recovering would delete them"
-            raise StoreDamaged(join(self._store.root, LOG_ROOM), 0, reason)
+            raise StoreDamaged(self._log_directories()[0], 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, begins_with_log=True)

@@ -274,6 +274,12 @@ def _end(connection: socket.socket) -> None:
     connection.close()
 
 
+def require_listenable(config: HaConfig | None) -> None:
+    """Raises Rejected where a master could not listen, before anything is made for it."""
+    if config is not None:
+        _listening(config.place()).close()
+
+
 def _listening(place: tuple[str, int]) -> socket.socket:
     host, port = place
     try:

@@ -8,6 +8,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH
 from rmqstore.files.disk import join
 from rmqstore.formats.message_columns import Ints, take_rows
+from rmqstore.formats.names import PLAIN_ROOM
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.scan.checked_rows import BatchSizes, Checked
@@ -92,7 +93,7 @@ class EntrySource:
         for gathered in self._view.gather(entries["physical_offset"].copy(), entries["size"].astype(np.int64)):
             part, own = entries[gathered.rows], numbers[gathered.rows]
             if gathered.lost:
-                path = gathered.file.path if gathered.file else join(self._split.path, "commitlog")
+                path = gathered.file.path if gathered.file else self._view.room(self._split.path)
                 first = int(own[0])
                 self._lose(self._split.spans[first], part["queue_offset"][own == first], path, gathered.lost)
             else:
@@ -102,7 +103,8 @@ class EntrySource:
         """Queue offsets with neither entry nor record are lost, unless damage explains them."""
         if len(run.holes) and not self._policy.excuses_holes(self._reader.is_damaged):
             gone = self._reader.gone
-            room = join(self._split.path, "commitlog" if gone else "consumequeue")
+            root = self._split.path
+            room = self._view.room(root) if gone else join(root, PLAIN_ROOM)
             reason = gone.reason if gone else "no queue entry and no record"
             self._lose(run.span, run.holes, (gone.path if gone else "") or room, reason)
 

@@ -12,7 +12,6 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import entries_between, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import join
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
@@ -69,7 +68,7 @@ class LogSource:
             for key in sorted(by_key):
                 yield from self._unmatched(by_key[key])
             for own in by_key.values() if self._policy.fails_on_loss else ():  # damage is told before loss
-                self._count.require_all(own, self._policy.fails_on_damage)
+                self._count.require_all(own, self._policy.fails_on_damage, self._view.room(self._split.path))
 
     def is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the scan goes on."""
@@ -124,7 +123,7 @@ class LogSource:
         reached further once.
         """
         if found.is_missing:
-            path = found.path or join(self._split.path, "commitlog")
+            path = found.path or self._view.room(self._split.path)
             self._lose((found.offset, found.resume or self._view.end), path, found.reason)
         elif found.resume is not None:
             self._policy.is_shown(found.offset, found.reason)

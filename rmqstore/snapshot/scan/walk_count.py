@@ -12,7 +12,6 @@ import numpy as np
 
 from rmqstore.directory.queue_files import QueueFiles, open_queue
 from rmqstore.errors import DataLost
-from rmqstore.files.disk import join
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.queue_runs import QueueRun
@@ -77,13 +76,14 @@ class WalkCount:
                 first, last = self.gone.get(key, (int(lost[0]), 0))
                 self.gone[key] = min(first, int(lost.min())), max(last, int(lost.max()) + 1)
 
-    def require_all(self, spans: list[Span], is_damage_told: bool) -> None:
+    def require_all(self, spans: list[Span], is_damage_told: bool, room: str) -> None:
         """Raises DataLost if messages of a queue were not met that the snapshot saw, StoreChanging as SecondLook.
 
-        `is_damage_told`: damage is an error of its own, so that it explains nothing here.
+        `is_damage_told`: damage is an error of its own, so that it explains nothing here.  `room`: where the
+        log stands.
         """
         disk, root = self.split.disk, self.split.path
-        key, room = spans[0].key, join(root, "commitlog")
+        key = spans[0].key
         queue, first, end = self.look.asked(lambda: _held(open_queue(disk, root, *spans[0][:3])))
         for low, high in self._known.get(key, []):
             if first > low or end < high:

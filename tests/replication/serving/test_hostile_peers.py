@@ -125,6 +125,7 @@ def test_a_port_that_is_taken_leaves_no_store_open(tmp_path: Path) -> None:
         serving = HaConfig(listen=f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(Rejected, match="cannot be listened to: Address already in use"):
             rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=serving))
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]  # nothing else is made for it
         with rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16)) as store:
             assert store.ha_address is None
     assert store.ha_address is None

@@ -1,0 +1,83 @@
+"""The life of a key: every message that has it, over all topics, retries and dead letters included.
+
+spark-submit jobs/order_trace.py --store /data/rocketmq/store --key o-1017
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spark_source import job_command
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = (
+    "topic", "brokerName", "queueId", "queueOffset", "tags", "body", "properties", "bornTimestamp", "storeTimestamp",
+    "reconsumeTimes",
+)  # fmt: skip
+BODY_SHOWN = 200
+
+
+def transform(messages: DataFrame, body_shown: int = BODY_SHOWN) -> DataFrame:
+    """From the messages of a key, with COLUMNS, to its steps in the order of storing: `step` (1, 2 …), `stored` (a
+    time), `afterMs` (since the first), `stage` (message, retry, dead letter, delayed, transaction, other system
+    topic), `topic` (of a retry or a delayed message the one that it is of), `group` (whose retry or dead letter; null
+    for others), `attempt` (reconsumeTimes), `tags`, `brokerName`, `queueId`, `queueOffset`, `body` (its beginning, as
+    UTF-8 text).
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    topic, properties = f.col("topic"), f.col("properties")
+    is_back = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
+    stage = (
+        f.when(topic.startswith("%RETRY%"), "retry")
+        .when(topic.startswith("%DLQ%"), "dead letter")
+        .when(topic.isin("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"), "delayed")
+        .when(topic.startswith("RMQ_SYS_TRANS_"), "transaction")
+        .when(topic.startswith("rmq_sys_") | topic.startswith("RMQ_SYS_"), "other system topic")
+        .otherwise("message")
+    )
+    own = f.when(is_back, f.coalesce(properties["RETRY_TOPIC"], topic)).otherwise(
+        f.when(f.col("stage").isin("delayed", "transaction"), f.coalesce(properties["REAL_TOPIC"], topic)).otherwise(
+            topic
+        )
+    )
+    group = f.when(is_back, f.regexp_extract("topic", "^%(RETRY|DLQ)%(.*)$", 2))
+    order = Window.orderBy("storeTimestamp", "brokerName", "physicalPlace")
+    first = f.min("storeTimestamp").over(Window.partitionBy())
+    after = (f.unix_micros("storeTimestamp") - f.unix_micros(first)) / 1000
+    body = f.substring(f.col("body").cast("string"), 1, body_shown)
+    numbered = messages.withColumn("stage", stage).withColumn(
+        "physicalPlace", f.struct("topic", "queueId", "queueOffset")
+    )
+    return numbered.select(
+        f.row_number().over(order).alias("step"), f.col("storeTimestamp").alias("stored"),
+        after.cast("bigint").alias("afterMs"), "stage", own.alias("topic"), group.alias("group"),
+        f.col("reconsumeTimes").alias("attempt"), "tags", "brokerName", "queueId", "queueOffset", body.alias("body"),
+    ).orderBy("step")  # fmt: skip
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the job with the arguments of a command line; returns the exit status."""
+    parser = job_command.parser_of(
+        "order_trace", "every message that has a key, over all topics, in the order of storing"
+    )
+    parser.add_argument("--key", required=True, help="a key, or a message's unique key")
+
+    def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
+        read = spark.read.format("rmqstore").options(
+            subscribePattern=".*", includeSystemTopics="true", keys=asked.key, columns=",".join(COLUMNS)
+        )
+        return transform(read.load(asked.store))
+
+    return job_command.run(parser, argv, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

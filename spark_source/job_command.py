@@ -1,0 +1,87 @@
+"""The common part of the jobs as commands: their arguments, their session, and where their rows go.
+
+It stands here and not beside them because spark-submit runs a job as a script, which is in no package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import rmqstore
+
+if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "json", "csv")
+_ROWS, _WIDTH = 40, 60
+
+
+def parser_of(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments that every job has: which store, and where the rows go."""
+    parser = argparse.ArgumentParser(prog=f"{name}.py", description=description)
+    parser.add_argument("--store", required=True, help="the store's directory, as the executors see it")
+    parser.add_argument("--output", help="the directory to write, a path or URL; without it the rows are shown")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files; %(default)s")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in the output directory")
+    parser.add_argument("--rows", type=int, default=_ROWS, metavar="N", help="show so many at the most; %(default)s")
+    return parser
+
+
+def add_topics(parser: argparse.ArgumentParser) -> None:
+    """The arguments that choose messages: topics and times."""
+    parser.add_argument(
+        "--topic", help="a topic, or several with commas between them; without it all but system topics"
+    )
+    parser.add_argument("--since", help="stored at this time or later: ISO 8601 with a zone, or milliseconds")
+    parser.add_argument("--until", help="stored before this time")
+
+
+def chosen(asked: argparse.Namespace) -> dict[str, str]:
+    """The options of a read that `add_topics` asked for."""
+    options = {"subscribe": asked.topic} if asked.topic else {"subscribePattern": ".*"}
+    times = {"startingTimestamp": asked.since, "endingTimestamp": asked.until}
+    # A queue whose newest message is older than the beginning has no rows: that is no mistake.
+    late = {"startingOffsetsByTimestampStrategy": "latest"} if asked.since else {}
+    return options | late | {name: value for name, value in times.items() if value}
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str],
+    rows: Callable[[SparkSession, argparse.Namespace], DataFrame],
+) -> int:
+    """Runs a job: `rows` makes its answer, which is written or shown.  Returns the exit status; times are UTC's."""
+    asked = parser.parse_args(argv)
+    with session(parser) as spark:
+        _give(spark, rows(spark, asked), asked)
+    return 0
+
+
+@contextmanager
+def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
+    """The Spark session of a job, in UTC, with the data source; ends the program where there is no PySpark."""
+    if importlib.util.find_spec("pyspark") is None:
+        parser.exit(1, f"{parser.prog}: there is no PySpark here: pip install 'rmqstore[spark]'\n")
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark = SparkSession.builder.appName(f"rmqstore {parser.prog.removesuffix('.py')}").getOrCreate()
+    try:
+        # A cluster that got the package with --py-files does not find its data source by itself.
+        rmqstore.register(spark)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:
+    if not asked.output:
+        frame.show(asked.rows, truncate=_WIDTH)
+        return
+    frame.write.mode("overwrite" if asked.overwrite else "errorifexists").format(asked.format).save(asked.output)
+    written = spark.read.schema(frame.schema).format(asked.format).load(asked.output).count()
+    print(f"{written} rows are in {asked.output}")

@@ -1,0 +1,216 @@
+"""The jobs that answer questions, on frames made for them and on stores that real brokers wrote."""
+
+import datetime
+import importlib
+import subprocess
+import sys
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame
+
+import rmqstore
+from jobs import dead_letters, duplicates, lag_report, order_trace, replay, traffic, transaction_audit
+from tests.golden.cases import unpack
+from tests.jobs.frames import at, messages
+
+pytestmark = pytest.mark.spark
+
+JOBS = {
+    "traffic": ["--store=s"],
+    "duplicates": ["--store=s"],
+    "lag_report": ["--store=s"],
+    "order_trace": ["--store=s", "--key=k"],
+    "dead_letters": ["--store=s"],
+    "transaction_audit": ["--store=s"],
+    "replay": ["--store=s", "--to=t"],
+}
+ALL_TOPICS = {"subscribePattern": ".*", "includeSystemTopics": "true"}
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store of a 5.3.3 broker with retries, dead letters and transactions; no test writes to it."""
+    return str(unpack("broker-clean-5.3.3", tmp_path_factory.mktemp("broker")))
+
+
+def read(spark, store, columns=None, **options) -> DataFrame:
+    chosen = {} if columns is None else {"columns": ",".join(columns)}
+    return spark.read.format("rmqstore").options(**chosen, **options).load(str(store))
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(("arguments", "status", "said"), [("none", 2, "required: --store"), ("help", 0, "--store"),
+                                                         ("all", 1, "pip install 'rmqstore[spark]'")])  # fmt: skip
+def test_without_pyspark_it_says_what_to_install(name: str, arguments: str, status: int, said: str) -> None:
+    given = {"none": [], "help": ["--help"], "all": JOBS[name]}[arguments]
+    program = (
+        f"import sys; sys.modules['pyspark'] = None; from jobs import {name} as job; sys.exit(job.main({given!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_traffic_counts_messages_bytes_and_sizes(spark):
+    def sent(tag: str | None, host: str, time: str, size: int) -> dict[str, object]:
+        return {"topic": "t", "tags": tag, "bornHost": host, "storeTimestamp": at(time), "storeSize": size}
+
+    found = traffic.transform(
+        messages(
+            spark, traffic.COLUMNS,
+            sent("a", "10.0.0.1:1", "10:00:00", 100), sent("a", "10.0.0.1:2", "10:00:59.999", 300),
+            sent(None, "[fe80::1]:9", "10:00:30", 50), sent("a", "10.0.0.1:2", "10:01:00", 70),
+        )
+    )  # fmt: skip
+    schema = "since timestamp, topic string, tags string, bornHost string, messages long, bytes long"
+    expected = [
+        (at("10:00:00"), "t", None, "[fe80::1]", 1, 50, 50, 50, 50),
+        (at("10:00:00"), "t", "a", "10.0.0.1", 2, 400, 200, 290, 300),
+        (at("10:01:00"), "t", "a", "10.0.0.1", 1, 70, 70, 70, 70),
+    ]
+    assert_df_equality(
+        found, spark.createDataFrame(expected, f"{schema}, p50 long, p95 long, max int"), ignore_nullable=True
+    )
+
+
+def test_traffic_of_a_store_is_all_of_its_messages(spark, store):
+    found = traffic.transform(read(spark, store, traffic.COLUMNS, subscribePattern=".*"), ("topic",), 60).collect()
+    counted = {}
+    for row in found:
+        counted[row.topic] = counted.get(row.topic, 0) + row.messages
+    topics = rmqstore.open_snapshot(store).table("topics").to_pylist()
+    assert counted == {row["topic"]: row["messages"] for row in topics if row["messages"] and not row["isSystem"]}
+
+
+def test_duplicates_are_unique_keys_that_a_topic_has_again(spark):
+    def copy(topic: str, offset: int, body: bytes, minute: int, key: str | None = "U1") -> dict[str, object]:
+        return {"topic": topic, "brokerName": "b", "queueId": 0, "queueOffset": offset, "msgId": key, "body": body,
+                "storeTimestamp": at(f"10:{minute:02}:00")}  # fmt: skip
+
+    given = messages(
+        spark, duplicates.COLUMNS, copy("t", 7, b"x", 5), copy("t", 0, b"x", 0), copy("other", 0, b"x", 0),
+        copy("t", 1, b"x", 0, None), copy("t", 2, b"x", 0, None), copy("t", 3, b"y", 1, "U2"),
+        copy("t", 4, b"z", 1, "U2"),
+    )  # fmt: skip
+    rows = [row.asDict(recursive=True) for row in duplicates.transform(given).collect()]
+    place = {"brokerName": "b", "queueId": 0}
+    assert [(row["msgId"], row["copies"], row["bodies"]) for row in rows] == [("U1", 2, 1), ("U2", 2, 2)]
+    assert rows[0]["places"] == [place | {"queueOffset": 0}, place | {"queueOffset": 7}]
+    assert [row.msgId for row in duplicates.transform(given, within_minutes=4).collect()] == ["U2"]
+
+
+def test_the_lag_report_says_who_is_behind(spark, store):
+    rows = {(row.group, row.topic): row for row in lag_report.transform(read(spark, store, table="groups")).collect()}
+    assert (rows["analytics", "orders"].lag, rows["analytics", "orders"].behind) == (4478, 4)
+    assert rows["billing", "orders"].worstQueue.lag == 719 + 1
+    assert rows["shipping", "orders"].worstQueue is None
+    assert next(iter(rows)) == ("analytics", "orders")
+
+
+def test_a_trace_is_the_life_of_a_key(spark, broker):
+    letter = read(spark, broker, ("keys",), subscribePattern="%DLQ%.*", includeSystemTopics="true").first()
+    steps = order_trace.transform(read(spark, broker, order_trace.COLUMNS, keys=letter["keys"], **ALL_TOPICS)).collect()
+    stages = [row.stage for row in steps]
+    assert stages[0] == "message"
+    assert stages[-1] == "dead letter"
+    assert stages.count("retry") == 2
+    assert {row.topic for row in steps if row.stage in ("message", "retry", "dead letter")} == {"G101Normal"}
+    assert [row.step for row in steps] == list(range(1, len(steps) + 1))
+    assert [row.afterMs for row in steps] == sorted(row.afterMs for row in steps)
+    assert {row.group for row in steps if row.stage == "retry"} == {"g_fast_G101"}
+
+
+def test_dead_letters_have_their_origin_and_retries(spark, broker):
+    def back(prefix: str) -> DataFrame:
+        return read(spark, broker, dead_letters.BACK_COLUMNS, subscribePattern=prefix, includeSystemTopics="true")
+
+    origins = read(spark, broker, dead_letters.ORIGIN_COLUMNS, subscribePattern=".*")
+    rows = dead_letters.transform(back("%DLQ%.*"), back("%RETRY%.*"), origins).collect()
+    assert len(rows) == 9
+    assert {(row.group, row.topic, row.attempts, row.retries) for row in rows} == {("g_fast_G101", "G101Normal", 3, 2)}
+    sent = {row.offsetMsgId: row for row in read(spark, broker, (*dead_letters.ORIGIN_COLUMNS, "body"),
+                                                 subscribe="G101Normal").collect()}  # fmt: skip
+    for row in rows:
+        origin = sent[row.originId]
+        assert (row.queueId, row.queueOffset, row.sentAt, row.body) == (
+            origin.queueId, origin.queueOffset, origin.storeTimestamp, origin.body,
+        )  # fmt: skip
+        assert row.sentAt < row.lastRetryAt <= row.diedAt
+
+
+def test_transactions_are_audited(spark, broker):
+    transactions = read(spark, broker, table="transactions")
+    halves = read(spark, broker, transaction_audit.HALF_COLUMNS, subscribe=transaction_audit.HALF_MESSAGES)
+    finals = read(spark, broker, transaction_audit.FINAL_COLUMNS, subscribePattern=".*")
+    rows = transaction_audit.transform(transactions, halves, finals).collect()
+    states = rmqstore.open_snapshot(broker).table("transactions")["state"].to_pylist()
+    assert sorted(row.verdict for row in rows) == sorted(states)
+    assert all(row.bytes and row.producer for row in rows)
+    gone = transaction_audit.transform(transactions, halves, finals.where("topic != 'G101Tx'"))
+    assert {row.verdict for row in gone.collect()} == {"lost", "rolledback", "discarded"}
+    other = finals.withColumn("body", importlib.import_module("pyspark.sql.functions").lit(b"other"))
+    assert "changed" in {row.verdict for row in transaction_audit.transform(transactions, halves, other).collect()}
+
+
+def test_a_pending_transaction_is_late_after_a_while(spark, broker):
+    functions = importlib.import_module("pyspark.sql.functions")
+    pending = read(spark, broker, table="transactions").withColumn("state", functions.lit("pending"))
+    halves = read(spark, broker, transaction_audit.HALF_COLUMNS, subscribe=transaction_audit.HALF_MESSAGES)
+    finals = read(spark, broker, transaction_audit.FINAL_COLUMNS, subscribePattern=".*")
+
+    def found(minutes: int) -> set[str]:
+        return {row.verdict for row in transaction_audit.transform(pending, halves, finals, minutes).collect()}
+
+    assert found(100_000) == {"pending"}
+    assert "late" in found(0)
+
+
+def test_a_replay_keeps_rows_and_order_and_comes_once(spark, store, tmp_path):
+    target = tmp_path / "events"
+    found = read(spark, store, replay.COLUMNS, subscribe="orders")
+    rows = replay.transform(found, {"orders": "again"}, 86_400_000)
+    for _ in range(2):  # the second one adds nothing
+        rows.write.format("rmqstore").options(writerId="w", batchId="0").mode("append").save(str(target))
+    columns = ["queueId", "queueOffset", "tags", "keys", "body", "msgId", "bornTimestamp"]
+    ours = rmqstore.open_snapshot(target).scan(["again"], columns=columns).read_all().sort_by(
+        [("queueId", "ascending"), ("queueOffset", "ascending")]
+    )  # fmt: skip
+    theirs = rmqstore.open_snapshot(store).scan(["orders"], columns=columns).read_all().sort_by(
+        [("queueId", "ascending"), ("queueOffset", "ascending")]
+    )  # fmt: skip
+    assert ours.num_rows == 4774
+    assert ours.drop_columns("bornTimestamp").equals(theirs.drop_columns("bornTimestamp"))
+    day = datetime.timedelta(days=1)
+    assert [one - day for one in ours["bornTimestamp"].to_pylist()] == theirs["bornTimestamp"].to_pylist()
+
+
+def test_a_replay_delays_nothing_once_more(spark):
+    found = messages(spark, replay.COLUMNS, {"topic": "t", "queueId": 0, "queueOffset": 0, "body": b"x", "flag": 0,
+                                             "properties": {"DELAY": "3", "TRAN_MSG": "true", "mine": "kept"},
+                                             "bornTimestamp": at("10:00:00")})  # fmt: skip
+    (row,) = replay.transform(found).collect()
+    assert (row.properties, row.topic) == ({"mine": "kept"}, "t")
+    assert row.bornTimestamp.astimezone(datetime.UTC) == at("10:00:00")
+
+
+@pytest.mark.slow
+def test_a_job_runs_as_a_script(spark, store, tmp_path, environment):
+    output = tmp_path / "out"
+    command = [
+        sys.executable,
+        traffic.__file__,
+        "--store",
+        store,
+        "--by",
+        "topic",
+        "--output",
+        output,
+        "--format",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, env=environment)
+    written = spark.read.json(str(output))
+    assert done.stdout == f"{written.count()} rows are in {output}\n"
+    assert written.where("topic = 'orders'").agg({"messages": "sum"}).first()[0] == 4774
