@@ -5,6 +5,7 @@ spark-submit jobs/dead_letters.py --store /data/rocketmq/store --group billing
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
         def back(prefix: str) -> DataFrame:
-            return _read(spark, asked, prefix + asked.group if asked.group else f"{prefix}.*", BACK_COLUMNS)
+            return _read(spark, asked, prefix + re.escape(asked.group) if asked.group else f"{prefix}.*", BACK_COLUMNS)
 
         letters = back(DLQ)
         return transform(letters, back(RETRY), _read(spark, asked, ".*", ORIGIN_COLUMNS))

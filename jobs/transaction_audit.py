@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-HALF_MESSAGES = "RMQ_SYS_TRANS_HALF_MESSAGES"
+HALF_MESSAGES = "RMQ_SYS_TRANS_HALF_TOPIC"
 HALF_COLUMNS = ("brokerName", "queueOffset", "keys", "tags", "body", "bornHost")
 FINAL_COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "body")
 VERDICTS = ("committed", "rolledback", "discarded", "pending", "late", "lost", "changed")
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         def read(**options: str) -> DataFrame:
             return spark.read.format("rmqstore").options(**options).load(asked.store)
 
-        halves = read(subscribe=HALF_MESSAGES, columns=",".join(HALF_COLUMNS))
+        halves = read(subscribePattern=HALF_MESSAGES, includeSystemTopics="true", columns=",".join(HALF_COLUMNS))
         finals = read(subscribePattern=".*", columns=",".join(FINAL_COLUMNS))
         found = transform(read(table="transactions"), halves, finals, asked.late_minutes)
         return found.where(found["verdict"].isin(only))

@@ -66,6 +66,7 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
     """The Spark session of a job, in UTC, with the data source; ends the program where there is no PySpark."""
     if importlib.util.find_spec("pyspark") is None:
         parser.exit(1, f"{parser.prog}: there is no PySpark here: pip install 'rmqstore[spark]'\n")
+    from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     spark = SparkSession.builder.appName(f"rmqstore {parser.prog.removesuffix('.py')}").getOrCreate()
@@ -74,8 +75,17 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
         rmqstore.register(spark)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         yield spark
+    except PySparkException as error:
+        parser.exit(1, f"{parser.prog}: {_reason(error)}\n")
     finally:
         spark.stop()
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, without Spark's words about where it came up."""
+    _, _, own = str(error).partition("rmqstore.errors.")
+    text = own.partition(": ")[2] or str(error)
+    return text.strip().partition("\n")[0]
 
 
 def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:

@@ -195,6 +195,28 @@ def test_a_replay_delays_nothing_once_more(spark):
     assert row.bornTimestamp.astimezone(datetime.UTC) == at("10:00:00")
 
 
+def test_a_store_without_any_of_them_has_none(spark, tmp_path):
+    with rmqstore.open_store(tmp_path / "s") as one:
+        one.put(rmqstore.Message("t", b"body"))
+    system = {"includeSystemTopics": "true"}
+    halves = read(spark, tmp_path / "s", transaction_audit.HALF_COLUMNS,
+                  subscribePattern=transaction_audit.HALF_MESSAGES, **system)  # fmt: skip
+    finals = read(spark, tmp_path / "s", transaction_audit.FINAL_COLUMNS, subscribePattern=".*")
+    transactions = read(spark, tmp_path / "s", table="transactions")
+    assert transaction_audit.transform(transactions, halves, finals).count() == 0
+    letters = read(spark, tmp_path / "s", dead_letters.BACK_COLUMNS, subscribePattern="%DLQ%.*", **system)
+    origins = read(spark, tmp_path / "s", dead_letters.ORIGIN_COLUMNS, subscribePattern=".*")
+    assert dead_letters.transform(letters, letters, origins).count() == 0
+
+
+@pytest.mark.slow
+def test_a_mistake_is_one_line(store, environment):
+    command = [sys.executable, duplicates.__file__, "--store", store, "--topic", "nope"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("duplicates.py: no topic 'nope' in ")
+
+
 @pytest.mark.slow
 def test_a_job_runs_as_a_script(spark, store, tmp_path, environment):
     output = tmp_path / "out"
