@@ -94,7 +94,7 @@ tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml $(wild
 conformance: $(READY) $(ORACLES) $(BROKERS)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and real brokers (needs Maven)
 	$(call need,java)
 	$(call need,mvn)
-	@$(PYTEST) -q -n 3 --dist loadfile tests/conformance $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadfile tests/conformance $(ARGS)
 
 bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, a few GiB of disk)
 	$(call need,java)
