@@ -4,18 +4,20 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
-UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench
+UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench --ignore=tests/tables --ignore=tests/sail
 STORE_TESTS := tests/golden tests/mutation tests/crash tests/dledger tests/regressions tests/broker tests/store \
     tests/log/retention/test_rounds.py tests/log/recovery/test_crash.py tests/log/derived/test_batch_queue.py tests/cli \
     tests/snapshot/tables/test_tables.py tests/snapshot/plan/test_tag_and_key_pruning.py tests/snapshot/survey/test_live_store.py \
     tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/lookup/test_damaged_index.py \
     tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
     tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
-    tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
+    tests/docs tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
     tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication \
     tests/remoting/test_hostile_answers.py tests/snapshot/survey/test_unnoted_deletions.py tests/snapshot/test_any_disk.py \
-    tests/spark_source/stream/test_turned_back.py tests/snapshot/survey/test_ledger_stores.py
+    tests/spark_source/stream/test_turned_back.py tests/snapshot/survey/test_ledger_stores.py tests/export \
+    tests/search/test_golden_rows.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
+PYTHON_VERSIONS := 3.11 3.12 3.13 3.14
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
 # The newest releases of either line whose broker Maven Central has.
@@ -30,7 +32,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stores test-spark test-matrix lint format options conformance bench bench-kafka mutation flips crash sim teeth soak wheel clean
+.PHONY: help setup demo test test-needs test-unit test-stores test-browser test-spark test-matrix lint format options docs conformance test-tables test-sail bench bench-kafka bench-sail figures mutation flips crash sim teeth soak wheel test-pythons release clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -43,20 +45,28 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time: Spark is large)"
 	@$$(scripts/check_environment.sh python) -m venv $(VENV)
 	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt pip
-	@$(PY) -m pip install -q -c constraints.txt --build-constraint constraints.txt -e ".[spark]" --group tests --group lint
+	@$(PY) -m pip install -q -c constraints.txt --build-constraint constraints.txt -e ".[spark]" --group tests --group notebooks --group lint --group docs
 	@touch $@
 
 demo: $(READY)  ## the main job on a real broker's store: counts, SQL, backlog, one order's history, Parquet
 	$(call need,java)
 	@$(PY) -m jobs.demo $(DEMO_ARGS)
 
-test: test-unit test-stores test-spark  ## all tests but the conformance tests
+test: test-needs test-unit test-stores test-browser test-spark  ## all tests but the conformance tests
+
+test-needs:
+	$(call need,java)
+	$(call need,chromium)
 
 test-unit: $(READY)  ## the parts one by one, within a minute
-	@$(PYTEST) -q -n 2 -m "not spark and not slow" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not spark and not slow and not browser" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
 
 test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, broker features, crashes and failing disks, kills
 	@$(PYTEST) -q -n 2 -m "not spark and not slow and not teeth" $(STORE_TESTS) $(ARGS)
+
+test-browser: $(READY)  ## the page of `rmqstore report` in a headless Chromium, half a minute (needs Chromium)
+	$(call need,chromium)
+	@$(PYTEST) -q -m browser tests/report $(ARGS)
 
 test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two files at a time
 	$(call need,java)
@@ -65,6 +75,19 @@ test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two file
 test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (half an hour)
 	$(call need,java)
 	@scripts/test_matrix.sh $(PYSPARK_VERSIONS)
+
+tests/tables/target/jars.txt: tests/tables/pom.xml
+	$(call need,java)
+	$(call need,mvn)
+	@echo "fetching the libraries of Delta and Iceberg tables"
+	@mvn -q -B -f tests/tables/pom.xml initialize
+	@touch $@
+
+test-tables: $(READY) tests/tables/target/jars.txt  ## the job that appends to Delta and Iceberg tables, with their libraries (Maven)
+	@scripts/test_tables.sh $(ARGS)
+
+test-sail: $(READY)  ## batch reads in Sail, a Spark Connect server without a JVM: the rows of all golden stores
+	@scripts/test_sail.sh $(ARGS)
 
 lint: $(READY)  ## format, lint and types, changing nothing
 	@$(PY) -m ruff format --check .
@@ -77,6 +100,10 @@ format: $(READY)  ## put the code into the format that lint wants
 
 options: $(READY)  ## write docs/options.md, the list of all options, from the tables in the code
 	@$(PY) -m tests.option_page
+
+docs: $(READY)  ## these pages for a browser, in build/docs; warnings are errors
+	@$(PY) -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
+	@echo build/docs/index.html
 
 tests/oracle/target/%/classpath.txt: tests/oracle/pom.xml $(wildcard tests/oracle/src/*.java)
 	$(call need,java)
@@ -105,6 +132,13 @@ bench-kafka: $(READY)  ## long: Spark's Kafka source beside ours, same messages,
 	$(call need,mvn)
 	@$(PY) -m tests.bench.bench_kafka $(ARGS)
 
+bench-sail: $(READY)  ## CPU a row in Sail beside Spark, for some column sets of 2.5 M messages (5 minutes)
+	$(call need,java)
+	@sail=$$(scripts/sail_environment.sh) && $(PY) -m tests.bench.bench_sail $$sail/bin/python $(ARGS)
+
+figures: $(READY)  ## keep the figures of the last `make bench` and `make bench-kafka`, and write docs/figures.md from them
+	@$(PY) -m tests.bench.figures_page --keep
+
 mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
 	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
 
@@ -131,6 +165,12 @@ wheel: $(READY)  ## build the wheel into dist/
 	@$(PY) -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@ls dist/rmqstore-*.whl
 
+test-pythons: $(READY)  ## the unit tests on Python 3.11 to 3.14, each that is here in its own environment (minutes)
+	@scripts/test_pythons.sh $(PYTHON_VERSIONS)
+
+release:  ## what would be published, into dist/: sdist and wheel built twice and compared, twine check, an SBOM
+	@scripts/build_release.sh
+
 clean:  ## remove what was built, except .venv
-	@rm -rf build dist tests/oracle/target tests/bench/kafka/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist tests/oracle/target tests/tables/target tests/bench/kafka/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

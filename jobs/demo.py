@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import rmqstore
+from spark_source.job_stream import DAY
 
-from . import broker_demo, engine_demo, to_parquet
+from . import broker_demo, engine_demo, topic_to_parquet
 from .printing import code, facts, heading, paragraph, table
 
 ARCHIVE = Path(__file__).parents[1] / "examples" / "orders-store.tar.gz"
@@ -87,7 +88,7 @@ def history(messages: DataFrame) -> DataFrame:
 
 def messages_per_day(days: DataFrame) -> DataFrame:
     """How many rows each day has: day, messages."""
-    return days.groupBy(to_parquet.DAY).agg(f.count("*").alias("messages")).orderBy(to_parquet.DAY)
+    return days.groupBy(DAY).agg(f.count("*").alias("messages")).orderBy(DAY)
 
 
 def unpack(archive: Path, output: Path) -> Path:
@@ -156,7 +157,7 @@ def show_query(spark: SparkSession, store: Path) -> None:
         'spark.read.format("rmqstore").option("subscribe", "orders")',
         f'.load("{store}").createOrReplaceTempView("orders")',
     )
-    to_parquet.read_topics(spark, str(store), "orders").createOrReplaceTempView("orders")
+    topic_to_parquet.read_topics(spark, str(store), "orders").createOrReplaceTempView("orders")
     print(paragraph("and then, with times in UTC:"))
     print(code(PAID_BY_HOUR))
     print(table(spark.sql(PAID_BY_HOUR)))
@@ -196,11 +197,11 @@ def show_history(spark: SparkSession, store: Path) -> None:
 
 def write_parquet(spark: SparkSession, store: Path, output: Path) -> None:
     """Part 5: a topic as Parquet files, and what is in them."""
-    print(heading("5. Out to Parquet, one directory a day"))
-    days = to_parquet.transform(to_parquet.read_topics(spark, str(store), "orders"), "bornTimestamp")
-    to_parquet.write_by_day(days, str(output), overwrite=True)
-    print(paragraph("This is what jobs/to_parquet.py does.  The files are in"))
-    files = sorted(output.glob(f"{to_parquet.DAY}=*/*.parquet"))
+    print(heading("5. Out to Parquet, one directory a topic and day"))
+    days = topic_to_parquet.transform(topic_to_parquet.read_topics(spark, str(store), "orders"), "bornTimestamp")
+    topic_to_parquet.write_by_day(days, str(output), overwrite=True)
+    print(paragraph("This is what jobs/topic_to_parquet.py does.  The files are in"))
+    files = sorted(output.glob(f"topic=*/{DAY}=*/*.parquet"))
     print(code("\n".join(f"{directory}/" for directory in sorted({str(file.parent) for file in files}))))
     print(paragraph("and hold, read back:"))
     print()

@@ -49,7 +49,9 @@ def main(argv: Sequence[str]) -> int:
     """Runs the job with the arguments of a command line; returns the exit status."""
     parser = job_command.parser_of("duplicates", "messages whose unique key a topic has more than once")
     job_command.add_topics(parser)
-    parser.add_argument("--within", type=int, metavar="MINUTES", help="only what was stored within so many minutes")
+    parser.add_argument(
+        "--within", type=job_command.count, metavar="MINUTES", help="only what was stored within so many minutes"
+    )
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
         read = spark.read.format("rmqstore").options(columns=",".join(COLUMNS), **job_command.chosen(asked))

@@ -5,6 +5,7 @@ spark-submit jobs/order_trace.py --store /data/rocketmq/store --key o-1017
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -68,11 +69,11 @@ def main(argv: Sequence[str]) -> int:
     parser = job_command.parser_of(
         "order_trace", "every message that has a key, over all topics, in the order of storing"
     )
-    parser.add_argument("--key", required=True, help="a key, or a message's unique key")
+    parser.add_argument("--key", required=True, type=job_command.one_key, help="a key, or a message's unique key")
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
         read = spark.read.format("rmqstore").options(
-            subscribePattern=".*", includeSystemTopics="true", keys=asked.key, columns=",".join(COLUMNS)
+            subscribePattern=".*", includeSystemTopics="true", keys=json.dumps([asked.key]), columns=",".join(COLUMNS)
         )
         return transform(read.load(asked.store))
 

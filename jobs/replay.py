@@ -6,19 +6,23 @@ spark-submit jobs/replay.py --store /data/rocketmq/store --topic orders --rename
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.formats.names import is_topic_name
+from rmqstore.formats.properties import DELIVERED
+from rmqstore.sink import last_batch
 from spark_source import job_command
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("topic", "queueId", "queueOffset", "tags", "keys", "body", "properties", "flag", "bornTimestamp")
-WRITER = "replay"
-# With these a message would be delayed, or waited for by a transaction, once more.
-_DONE = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TRAN_MSG", "PGROUP")
+WRITER_DIGITS = 12
 
 
 def transform(messages: DataFrame, renamed: Mapping[str, str] | None = None, shift_ms: int = 0) -> DataFrame:
@@ -35,12 +39,39 @@ def transform(messages: DataFrame, renamed: Mapping[str, str] | None = None, shi
     for old, new in (renamed or {}).items():
         topic = f.when(f.col("topic") == old, new).otherwise(topic)
     born = f.timestamp_millis(f.unix_millis("bornTimestamp") + shift_ms)
-    kept = f.map_filter("properties", lambda name, _: ~name.isin(*_DONE))
+    kept = f.map_filter("properties", lambda name, _: ~name.isin(*DELIVERED))
     ordered = messages.repartition("topic", "queueId").sortWithinPartitions("topic", "queueId", "queueOffset")
     return ordered.select(
         topic.alias("topic"), "queueId", "tags", "keys", "body", kept.alias("properties"), "flag",
         born.alias("bornTimestamp"),
     )  # fmt: skip
+
+
+def writer_of(asked: argparse.Namespace) -> str:
+    """The name under which a replay is put once: that which was given, or one that tells of its arguments, so that the
+    same command adds nothing a second time, and another one does."""
+    if asked.writer_id is not None:
+        return str(asked.writer_id)
+    told = {name: value for name, value in vars(asked).items() if name not in {"to", "writer_id"}}
+    told["store"] = str(Path(asked.store).resolve())
+    return "replay-" + hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:WRITER_DIGITS]
+
+
+def mistake(asked: argparse.Namespace, renamed: Mapping[str, str]) -> str:
+    """Why a replay is refused before it begins; "" where it is not."""
+    for pair in asked.rename:
+        old, _, new = pair.partition("=")
+        if not old or not new:
+            return f"--rename {pair}: wanted is OLD=NEW"
+        if not is_topic_name(new):
+            return f"--rename {pair}: a topic is letters, digits, %, |, _ and -, 1 to 127 of them"
+    if str(Path(asked.store).resolve()) != str(Path(asked.to).resolve()):
+        return ""
+    topics = [name.strip() for name in (asked.topic or "").split(",")]
+    doubled = [topic for topic in topics if renamed.get(topic, topic) in topics]
+    what = f"topic {doubled[0]}" if doubled and doubled[0] else "every topic"
+    hint = "choose with --topic, and give each another name with --rename OLD=NEW"
+    return f"--to is --store itself: {what} would be doubled; {hint}" if doubled else ""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,26 +82,43 @@ def main(argv: Sequence[str]) -> int:
         "--to", required=True, help="the store to put to, of this engine's own; made if it is not there"
     )
     job_command.add_topics(parser)
-    parser.add_argument("--tags", help="only messages with one of these: 'paid || shipped'")
-    parser.add_argument("--keys", help="only messages with one of these")
+    parser.add_argument("--tags", type=job_command.given, help="only messages with one of these: 'paid || shipped'")
+    parser.add_argument("--keys", type=job_command.given, help="only messages with one of these")
     parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="a topic; may come again")
     parser.add_argument("--shift-ms", type=int, default=0, help="add so much to the time of sending; %(default)s")
     parser.add_argument(
-        "--writer-id", default=WRITER, help="each of a name is put once, however often it runs; %(default)s"
+        "--writer-id", help="a replay of a name is put once, however often it runs; else its arguments are its name"
     )
     asked = parser.parse_args(argv)
     renamed = dict(pair.partition("=")[::2] for pair in asked.rename)
-    if wrong := [pair for pair in asked.rename if not all(pair.partition("="))]:
-        parser.error(f"--rename {wrong[0]}: wanted is OLD=NEW")
+    if wrong := mistake(asked, renamed):
+        parser.error(wrong)
     with job_command.session(parser) as spark:
-        options = job_command.chosen(asked) | {
-            name: getattr(asked, name) for name in ("tags", "keys") if getattr(asked, name)
-        }
-        messages = spark.read.format("rmqstore").options(columns=",".join(COLUMNS), **options).load(asked.store)
-        rows = transform(messages, renamed, asked.shift_ms)
-        rows.write.format("rmqstore").options(writerId=asked.writer_id, batchId="0").mode("append").save(asked.to)
-        print(f"{messages.count()} messages are in {asked.to}")
+        _replay(spark, parser, asked, renamed)
     return 0
+
+
+def _replay(
+    spark: SparkSession, parser: argparse.ArgumentParser, asked: argparse.Namespace, renamed: Mapping[str, str]
+) -> None:
+    from pyspark.sql import Observation  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    writer = writer_of(asked)
+    if last_batch(asked.to, writer) is not None:
+        if asked.writer_id is not None:
+            parser.exit(1, f"{parser.prog}: nothing was added: writer {writer} has put its replay into {asked.to}\n")
+        print(f"0 messages were added: this replay is in {asked.to} already; with another --writer-id it comes again")
+        return
+    options = job_command.chosen(asked) | {
+        name: getattr(asked, name) for name in ("tags", "keys") if getattr(asked, name)
+    }
+    messages = spark.read.format("rmqstore").options(columns=",".join(COLUMNS), **options).load(asked.store)
+    rows = transform(messages, renamed, asked.shift_ms)
+    seen = Observation()
+    counted = rows.observe(seen, f.count(f.lit(1)).alias("messages"))
+    counted.write.format("rmqstore").options(writerId=writer, batchId="0").mode("append").save(asked.to)
+    print(f"{seen.get['messages']} messages were added to {asked.to}")
 
 
 if __name__ == "__main__":

@@ -1,39 +1,39 @@
 """rmqstore: Apache RocketMQ's store directories, written and read from Python, Arrow and Spark."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from rmqstore.config import StoreConfig
-from rmqstore.errors import (
-    Corrupt,
-    DataLost,
-    DurabilityLost,
-    NotAStore,
-    NotNow,
-    PutFailed,
-    Rejected,
-    StoreChanging,
-    StoreClosed,
-    StoreError,
-    StoreInUse,
-    UnknownColumn,
-    UnknownTopic,
-    UnsupportedLayout,
-    WrongType,
-)
-from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
-from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
-from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqstore.broker.transaction_messages import TransactionState
+    from rmqstore.config import StoreConfig
     from rmqstore.consumer import Consumer
+    from rmqstore.errors import (
+        Corrupt,
+        DataLost,
+        DurabilityLost,
+        NotAStore,
+        NotNow,
+        PutFailed,
+        Rejected,
+        StoreChanging,
+        StoreClosed,
+        StoreError,
+        StoreInUse,
+        UnknownColumn,
+        UnknownTopic,
+        UnsupportedLayout,
+        WrongType,
+    )
+    from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
+    from rmqstore.formats.stored_message import StoredMessage
+    from rmqstore.ledger_config import LedgerConfig
+    from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
     from rmqstore.records.batch import RecordBatch
     from rmqstore.records.dispatcher import Dispatcher
+    from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
     from rmqstore.stats import Health
     from rmqstore.store import Store, open_store
 
@@ -78,36 +78,69 @@ __all__ = [
     "register",
 ]
 
-# Imported when they are first asked for: each of Spark's Python workers imports this package, and only reads.
-_OF_THE_WRITER = {
-    "Consumer": "rmqstore.consumer",
-    "Dispatcher": "rmqstore.records.dispatcher",
-    "Health": "rmqstore.stats",
-    "RecordBatch": "rmqstore.records.batch",
-    "Store": "rmqstore.store",
-    "TransactionState": "rmqstore.broker.transaction_messages",
-    "open_store": "rmqstore.store",
+_OF = {
+    "rmqstore.broker.transaction_messages": ("TransactionState",),
+    "rmqstore.config": ("StoreConfig",),
+    "rmqstore.consumer": ("Consumer",),
+    "rmqstore.errors": (
+        "Corrupt",
+        "DataLost",
+        "DurabilityLost",
+        "NotAStore",
+        "NotNow",
+        "PutFailed",
+        "Rejected",
+        "StoreChanging",
+        "StoreClosed",
+        "StoreError",
+        "StoreInUse",
+        "UnknownColumn",
+        "UnknownTopic",
+        "UnsupportedLayout",
+        "WrongType",
+    ),
+    "rmqstore.formats.broker_json": ("SubscriptionGroup", "TopicConfig"),
+    "rmqstore.formats.stored_message": ("StoredMessage",),
+    "rmqstore.ledger_config": ("LedgerConfig",),
+    "rmqstore.message": ("GetResult", "GetStatus", "Message", "PutResult", "PutStatus"),
+    "rmqstore.records.batch": ("RecordBatch",),
+    "rmqstore.records.dispatcher": ("Dispatcher",),
+    "rmqstore.snapshot": ("Snapshot", "StoresIn", "open_snapshot"),
+    "rmqstore.stats": ("Health",),
+    "rmqstore.store": ("Store", "open_store"),
 }
+# Imported when they are first asked for: each of Spark's Python workers imports this package and only reads, and the
+# command line has to be able to end quietly before NumPy and Arrow are there.
+_MODULES = {name: module for module, names in _OF.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_THE_WRITER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_OF_THE_WRITER[name]), name)
-    globals()[name] = value
-    return value
+    if name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def register(spark: "SparkSession") -> None:
     """Makes spark.read.format("rmqstore") known to a session.
 
     An installed package is found by Spark by itself, if its workers run the Python that has it (PYSPARK_PYTHON); this
-    is for sessions where another `pyspark_*` package that fails on import hides it.
+    is for sessions where another `pyspark_*` package that fails on import hides it, and for clusters that get this one
+    with --py-files.
     """
     from pyspark.errors import AnalysisException
 
+    from spark_source.shipped import lead_to_archive
     from spark_source.source import RmqStoreDataSource
 
+    lead_to_archive(spark)
     try:
         spark.dataSource.register(RmqStoreDataSource)
     except AnalysisException as error:

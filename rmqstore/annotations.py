@@ -34,7 +34,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def checks() -> tuple[Mapping[str, Check | None], Sequence[Check | None]]:
-        hints = get_type_hints(function)  # not before the first call: a module may name what it has not defined yet
+        # Not before the first call: a module may name what it has not defined yet.  What comes back is not asked for.
+        of_arguments = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+        hints = get_type_hints(types.SimpleNamespace(__annotations__=of_arguments), function.__globals__)
         by_name = {name: check_of(name, hints[name]) if name in hints else None for name in names}
         return by_name, tuple(by_name.values())
 

@@ -7,6 +7,7 @@ Callers on a busy path ask `type(value) is int` themselves, and come here only w
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rmqstore.errors import Rejected, WrongType
@@ -17,6 +18,7 @@ _SHOWN_MAX = 60
 # Milliseconds up to here are of before March 1973; seconds up to here reach the year 5138.
 SECONDS_MAX = 10**11
 _SECONDS_TO_WAIT_MAX = 10**9
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def shown(value: object) -> str:
@@ -85,6 +87,32 @@ def require_ms(wanted: Any) -> None:
         wanted = int(wanted)
     if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 < wanted < SECONDS_MAX:
         raise Rejected(f"times are in milliseconds, and {wanted} looks like seconds: write {wanted * 1000}")
+
+
+def instant(text: str) -> int:
+    """A point in time in ms since 1970: a number of ms, but not what must be seconds, or ISO-8601 with a zone.
+
+    A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        at_ms = int(text)
+        require_ms(at_ms)
+    else:
+        at_ms = -((EPOCH - _zoned(text)) // timedelta(milliseconds=1))
+    if not 0 <= at_ms <= I64_MAX:
+        raise Rejected("write a time of 1970 or later")
+    return at_ms
+
+
+def _zoned(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Rejected("write ms since 1970 or ISO-8601, such as 2026-05-01T08:00:00+08:00") from None
+    if moment.tzinfo is None:
+        raise Rejected(f"a time without a zone; write {moment.isoformat()}Z for UTC, or an offset such as +08:00")
+    return moment
 
 
 def any_text(field: str, value: Any, wanted: str = "text") -> str:

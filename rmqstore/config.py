@@ -13,6 +13,7 @@ from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
 from rmqstore.formats.host import encode_host, parse_place
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
+from rmqstore.formats.names import LOG_ROOM
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.ledger_config import LedgerConfig, ledger_of_broker
 
@@ -31,9 +32,9 @@ class HaTls:
     They are read when a master is opened, and by a slave for each connection.
     """
 
-    cert_file: StorePath
-    key_file: StorePath
-    ca_file: StorePath
+    cert_file: StorePath  #: the own certificate, with what leads to the authority
+    key_file: StorePath  #: its private key, without a passphrase
+    ca_file: StorePath  #: the authority that the peer's certificate must be of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +49,15 @@ class HaConfig:
     as RocketMQ's masters have it.  Raises Rejected.
     """
 
-    listen: str = "127.0.0.1:10912"
-    is_open_to_network: bool = False
-    in_sync_replicas: int = 1
-    min_in_sync_replicas: int = 1
-    slave_timeout_ms: int = 3000
-    slave_fallen_behind_bytes: int = 256 * MIB
-    slaves_max: int = 16
-    whole_history: bool = False
-    tls: HaTls | None = None
+    listen: str = "127.0.0.1:10912"  #: host:port; port 0 is any that is free
+    is_open_to_network: bool = False  #: whether another host than loopback may do without `tls`
+    in_sync_replicas: int = 1  #: copies that a put waits for, its own included
+    min_in_sync_replicas: int = 1  #: with fewer copies nothing is put
+    slave_timeout_ms: int = 3000  #: how long a put waits for them
+    slave_fallen_behind_bytes: int = 256 * MIB  #: a slave that lags so far is none to wait for
+    slaves_max: int = 16  #: the most slaves at a time
+    whole_history: bool = False  #: whether a new slave gets the log from its first byte on
+    tls: HaTls | None = None  #: mutual TLS, which only slaves of ours have
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)
@@ -103,62 +104,65 @@ class StoreConfig:
     and only what is committed can be read.  `on_middle_damage`: what opening does with a log that is damaged in front
     of sound records: refuse, or cut it there as RocketMQ does.  `auto_create_topics`: a topic is made by its first
     message, and gets more queues when a message asks for one that it has not; without, such messages are refused.
-    `ha`: slaves may attach.  `dledger`: the commitlog stands in a DLedger log; `log_paths` have no meaning then.
+    `ha`: slaves may attach.  `dledger`: the commitlog stands in a DLedger log; `log_paths` are then those of an
+    ordinary one in front of it, and `read_only_log_paths` of either.
     `retention`: old log files are deleted, and a full disk refuses messages, by themselves; without, only when asked.
     Raises Rejected, with all mistakes in one message.
     """
 
-    log_file_size: int = 64 * MIB
-    queue_file_size: int = 1_000_000
-    index_slot_count: int = 100_000
-    index_item_count: int = 400_000
-    log_paths: tuple[str, ...] = ()
-    read_only_log_paths: tuple[str, ...] = ()
-    flush: Flush = "ASYNC"
-    flush_interval_ms: int = 500
-    flush_least_pages: int = 4
-    flush_thorough_interval_ms: int = 10_000
-    queue_flush_interval_ms: int = 1000
-    sync_flush_timeout_ms: int = 5000
-    commit_interval_ms: int = 200
-    pool_buffers: int = 0
-    pool_fast_fail: bool = False
-    busy_timeout_ms: int = 1000
-    message_size_max: int = 4 * MIB
-    store_host: str = "127.0.0.1:10911"
-    broker_name: str = "default"
-    cluster_name: str = ""
-    index_enabled: bool = True
-    append_property_crc: bool = False
-    long_topics_as_v2: bool = True
-    check_crc_on_recovery: bool = True
-    on_middle_damage: OnMiddleDamage = "refuse"
-    preallocate: bool = True
-    preallocation_timeout_ms: int = 5000
-    warm_up: bool = False
-    lock_memory: bool = False
-    delay_levels: str = DEFAULT_LEVELS
-    open_files_max: int = 512
-    auto_create_topics: bool = True
-    default_queue_nums: int = 8
-    transaction_timeout_ms: int = 6000
-    transaction_check_max: int = 15
-    transaction_check_interval_ms: int = 30_000
-    retention: bool = False
-    delete_when: str = "04"
-    file_reserved_hours: int = 72
-    disk_max_used_percent: int = 75
-    disk_clean_percent: int = 85
-    disk_warning_percent: int = 90
-    clean_forcibly: bool = True
-    multi_dispatch: bool = False
-    light_queue_max: int = 20_000
-    queue_extension: bool = False
-    extension_file_size: int = MIB
-    batch_queue_file_size: int = 460_000
-    statistics: bool = True
-    ha: HaConfig | None = None
-    dledger: LedgerConfig | None = None
+    log_file_size: int = 64 * MIB  #: bytes of a file of the commitlog
+    queue_file_size: int = 1_000_000  #: bytes of a file of a queue: a multiple of 20
+    index_slot_count: int = 100_000  #: hash slots of an index file
+    index_item_count: int = 400_000  #: keys that an index file holds
+    log_paths: tuple[str, ...] = ()  #: directories of the log, in turn, where it is not `commitlog/` below the root
+    read_only_log_paths: tuple[str, ...] = ()  #: directories of older files, which are read and deleted, never written
+    flush: Flush = "ASYNC"  #: when a put answers: `SYNC` on the disk, `ASYNC` before
+    flush_interval_ms: int = 500  #: `ASYNC`: how often the log is synced
+    flush_least_pages: int = 4  #: `ASYNC`: pages of 4 KiB that make a sync worth it
+    flush_thorough_interval_ms: int = 10_000  #: `ASYNC`: how often it is synced with fewer pages, too
+    queue_flush_interval_ms: int = 1000  #: how often queues and index are synced
+    sync_flush_timeout_ms: int = 5000  #: `SYNC`: how long a put waits, then `FLUSH_DISK_TIMEOUT`
+    commit_interval_ms: int = 200  #: with `pool_buffers`: how often they are written to the file
+    pool_buffers: int = 0  #: buffers of the transient write pool; 0: none
+    pool_fast_fail: bool = False  #: whether puts are refused at once when no buffer is free
+    busy_timeout_ms: int = 1000  #: a put lock held for longer: `OS_PAGE_CACHE_BUSY`
+    message_size_max: int = 4 * MIB  #: bytes of the largest body
+    store_host: str = "127.0.0.1:10911"  #: the address that records carry
+    broker_name: str = "default"  #: the name of the store in offsets and tables
+    cluster_name: str = ""  #: the name of its cluster
+    index_enabled: bool = True  #: whether keys are indexed
+    append_property_crc: bool = False  #: whether a record ends in a CRC of all of it (since RocketMQ 5.2)
+    long_topics_as_v2: bool = True  #: whether long topics make records of version 2, as by RocketMQ 5
+    check_crc_on_recovery: bool = True  #: whether recovery looks at CRCs
+    on_middle_damage: OnMiddleDamage = (
+        "refuse"  #: damage in front of sound records: `refuse` the store, or `cut` the log there
+    )
+    preallocate: bool = True  #: whether the next file is made ahead
+    preallocation_timeout_ms: int = 5000  #: how long a put waits for it
+    warm_up: bool = False  #: whether a new file is touched page by page
+    lock_memory: bool = False  #: whether a new file is kept in memory
+    delay_levels: str = DEFAULT_LEVELS  #: the delay levels; the first is 1
+    open_files_max: int = 512  #: files that are kept open at a time
+    auto_create_topics: bool = True  #: whether a message makes its topic
+    default_queue_nums: int = 8  #: queues of a topic that a message makes
+    transaction_timeout_ms: int = 6000  #: how long a transaction is open before it is asked after
+    transaction_check_max: int = 15  #: how often it is asked after
+    transaction_check_interval_ms: int = 30_000  #: how long between two rounds of asking
+    retention: bool = False  #: whether old files are deleted by themselves
+    delete_when: str = "04"  #: hours of the day at which files go that are old enough: `04;16`
+    file_reserved_hours: int = 72  #: hours after which a log file is old enough
+    disk_max_used_percent: int = 75  #: a fuller disk: old files go at any hour
+    disk_clean_percent: int = 85  #: a fuller disk: files of any age go
+    disk_warning_percent: int = 90  #: a fuller disk: messages are refused
+    clean_forcibly: bool = True  #: whether files of any age go
+    multi_dispatch: bool = False  #: whether messages go to light queues as well
+    light_queue_max: int = 20_000  #: the most light queues
+    queue_extension: bool = False  #: whether queues have extension files
+    extension_file_size: int = MIB  #: bytes of a file of those
+    batch_queue_file_size: int = 460_000  #: bytes of a file of a batch queue
+    statistics: bool = True  #: whether puts and reads are counted
+    ha: HaConfig | None = None  #: slaves may attach
+    dledger: LedgerConfig | None = None  #: the commitlog is a DLedger log
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)
@@ -209,6 +213,15 @@ class StoreConfig:
         Rejected for a value that makes no sense.
         """
         return cls.broker(**(_from_apache(broker_pairs((read or read_broker_conf)(path))) | changes))
+
+    def named_log_paths(self) -> tuple[str, ...]:
+        """The directories of the log that are not where the root has them."""
+        data_paths = () if self.dledger is None else self.dledger.data_paths
+        return (*self.log_paths, *self.read_only_log_paths, *data_paths)
+
+    def log_directories(self, root: str) -> tuple[str, ...]:
+        """Where files of the log may lie, those that are only read last."""
+        return (*(self.log_paths or (f"{root}/{LOG_ROOM}",)), *self.read_only_log_paths)
 
     def delay_ms(self) -> tuple[int, ...]:
         """Milliseconds of each delay level; level 1 is the first.  Raises Rejected."""

@@ -29,6 +29,7 @@ from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
 from rmqstore.log.put.appender import AfterPut, Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.gate import PutHook
+from rmqstore.log.put.many_puts import Answer
 from rmqstore.log.put.next_files import NextLogFiles
 from rmqstore.log.retention.plan import RetentionPolicy
 from rmqstore.log.retention.rounds import RetainedParts, Retention
@@ -82,8 +83,7 @@ class Engine:
         self.workers: dict[str, Worker] = {}
         self._closing = threading.RLock()  # held by the one thread that closes
         self._take_in = taker_in(None if config.ha is None else config.ha.tls)  # first: it may refuse
-        log_paths = (*config.log_paths, *config.read_only_log_paths)
-        require_room(fs, self.path, log_paths, may_be_ledger=config.dledger is not None)
+        require_room(fs, self.path, config.named_log_paths(), may_be_ledger=config.dledger is not None)
         _found_member(fs, self.path, config)  # refused before there is a lock; asked again when it is held
         finish_swap(fs, self.path)
         fs.make_directories(self.path)
@@ -96,15 +96,19 @@ class Engine:
                 attached.prepare(fs, self.path)
             self.follows = attached.follows
             found = _found_member(fs, self.path, config)
+            joining = None if found is None else found.joining()
             self.config = config = config if found is None else found.config
+            self.ownership.claim(fs, logs := config.log_directories(self.path))
             duties = Duties(attached.check, is_replica=bool(self.follows))
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)
             kinds = self.features.queue_kinds()
             self.parts, self.recovery, self.warnings = recovered(
-                fs, self.path, config, clock, attached.dispatchers, kinds,
-                lambda plan: None if found is None else found.require(plan),
+                fs, self.path, config, clock, attached.dispatchers, kinds, joining,
             )  # fmt: skip
-            self.member = None if found is None else found.opened(self.parts, self.recovery)
+            for room in logs[: len(config.log_paths) or 1]:
+                fs.make_directories(room)  # before the first put asks for it, so that it is locked by then
+            self.ownership.claim(fs, logs)
+            self.member = None if joining is None else joining.member
             self._make_log(attached.hooks)
             self._make_dispatch(attached.dispatchers)
             self._make_features()
@@ -134,6 +138,14 @@ class Engine:
             topic = messages[0].topic if messages else ""
             self.statistics.put_answered(topic, result, self.clock.monotonic_s() - began_s)
         return result
+
+    def put_many(self, messages: Sequence[Message], *, keeps_errors: bool = False) -> list[Answer]:
+        """As Store.put_many; with `keeps_errors` what is no message at all is answered by its error."""
+        began_s = self.clock.monotonic_s()
+        many = self.appender.put_many(messages, keeps_errors=keeps_errors)
+        if self.statistics is not None:
+            self.statistics.many_answered(many.amounts, many.failed_count, self.clock.monotonic_s() - began_s)
+        return many.answers
 
     def put_columns(self, table: ArrowRows) -> PutResult:
         """As Store.put_columns."""
@@ -310,6 +322,7 @@ class Engine:
         )  # fmt: skip
         policy = RetentionPolicy.of(config)
         self.retention = Retention(retained, policy, clock, self.fs.used_ratio, self.features.delayed_from)
+        parts.picker.full_paths = lambda: self.retention.full_log_paths
         self.condition = StoreCondition(
             self.path, self.fs, self.ownership, parts, self.log, self.dispatch, self.retention, self.features,
             self.reasons, self.warnings,
@@ -319,6 +332,7 @@ class Engine:
     def _start(self) -> None:
         if self.config.ha is not None and self.copies is not None:
             self.master = Master(LogForSlaves(self.log), self.copies, self.clock, self.config.ha, self._take_in)
+            self.ownership.when_inherited(self.master.let_go)
         workers = {name: Worker(name, step, self._worker_failed) for name, step in self._steps().items()}
         self.workers = workers
         if self.config.preallocate:

@@ -7,6 +7,7 @@ read as one line that names the next step, and survive pickling: Spark carries t
 
 import errno
 import re
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -34,6 +35,8 @@ def next_step(error: OSError) -> str:
 WORD_SIZE_MAX = 1000
 # The longest line: many mistakes in one message have room in it.
 LINE_SIZE_MAX = 3000
+# Rows that a line names.
+_ROWS_NAMED_MAX = 10
 _LONG_WORD = re.compile(rf"\S{{{WORD_SIZE_MAX + 1},}}")
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+ *")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -134,6 +137,24 @@ class UnsupportedLayout(Rejected):
 
     def _line(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class WrongRows(Rejected):
+    """Rows of which no messages can be made: `rows` are their numbers, from 0 on, by the reason."""
+
+    def __init__(self, rows: Mapping[str, Sequence[int]]) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+    def _line(self) -> str:
+        wrong = "; ".join(f"{reason}: {_rows_text(numbers)}" for reason, numbers in self.rows.items())
+        return f"{wrong}; nothing was stored (rows count from 0)"
+
+
+def _rows_text(rows: Sequence[int]) -> str:
+    shown = ", ".join(map(str, rows[:_ROWS_NAMED_MAX]))
+    more = len(rows) - _ROWS_NAMED_MAX
+    return f"row{'s' if len(rows) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 class UnknownTopic(Rejected):
@@ -260,6 +281,11 @@ class DataLost(StoreError):
             advice = "the messages may be there: look at that disk, and load again"
         wanted = f"[{self.wanted[0]}, {self.wanted[1]})"
         return f"{self.queue}: offsets {wanted} wanted, {held} ({self.path}: {self.reason}); {advice}"
+
+
+class OtherLog(DataLost):
+    """Another log stands where one was read: the store or the topic was made again, lost its newest messages, or is a
+    copy that lags.  Which of its messages are new nobody can tell by their offsets."""
 
 
 class DurabilityLost(StoreError):

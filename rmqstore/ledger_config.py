@@ -27,13 +27,13 @@ class LedgerConfig:
     Raises Rejected.
     """
 
-    self_id: str = "n0"
-    data_paths: tuple[str, ...] = ()
-    index_file_size: int = INDEX_FILE_SIZE
-    converts: bool = False
-    takes_over: bool = False
-    checkpoint_interval_ms: int = 3000
-    body_crc: bool = True
+    self_id: str = "n0"  #: the member's name, a letter and a number (dLegerSelfId)
+    data_paths: tuple[str, ...] = ()  #: directories of the data files, if elsewhere
+    index_file_size: int = INDEX_FILE_SIZE  #: bytes of a file of the index
+    converts: bool = False  #: whether a store with an ordinary commitlog goes over
+    takes_over: bool = False  #: whether a member of a group of several goes on alone
+    checkpoint_interval_ms: int = 3000  #: how often `checkpoint` is written
+    body_crc: bool = True  #: whether entries carry a CRC of all that they hold
 
     def __post_init__(self) -> None:
         plain, mistakes = plain_values(self)

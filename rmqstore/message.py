@@ -24,19 +24,19 @@ class Message:
     taken for a body.
     """
 
-    topic: str
-    body: bytes
-    tags: str | None = None
-    keys: str | Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    queue_id: int = 0
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp_ms: int | None = None
-    born_host: str | None = None
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    wait_store_ok: bool = True
+    topic: str  #: 1 to 127 of letters, digits and `%|_-`
+    body: bytes  #: the bytes of the message
+    tags: str | None = None  #: its tag: a message has one
+    keys: str | Sequence[str] = ()  #: what it is found by
+    properties: Mapping[str, str] = field(default_factory=dict)  #: names and values
+    queue_id: int = 0  #: its queue, from 0
+    flag: int = 0  #: a number of the sender's own
+    sys_flag: int = 0  #: RocketMQ's bits
+    born_timestamp_ms: int | None = None  #: when it was sent, by the sender's clock
+    born_host: str | None = None  #: host:port of the sender
+    reconsume_times: int = 0  #: how often it came again
+    prepared_transaction_offset: int = 0  #: where its half message lies
+    wait_store_ok: bool = True  #: whether the put waits for the disk
 
     def __repr__(self) -> str:
         """One line, and not all of a large body."""
@@ -65,10 +65,10 @@ class PutStatus(enum.Enum):
     """The outcome of a put (Java: PutMessageStatus)."""
 
     PUT_OK = "PUT_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored, the sync is not confirmed in time
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  #: stored, the sync is not confirmed in time
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"  # closed, or read-only
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"  #: closed, or read-only
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
@@ -91,14 +91,14 @@ class PutResult(NamedTuple):
     PUT_OK.
     """
 
-    status: PutStatus
-    physical_offset: int = -1
-    size: int = 0
-    msg_id: str = ""
-    store_timestamp_ms: int = 0
-    queue_offset: int = -1
-    message_count: int = 0
-    reason: str = ""
+    status: PutStatus  #: RocketMQ's word for the outcome
+    physical_offset: int = -1  #: where the first record lies in the commitlog
+    size: int = 0  #: bytes of all records
+    msg_id: str = ""  #: the offset message id; of a batch all, with commas
+    store_timestamp_ms: int = 0  #: when it was stored
+    queue_offset: int = -1  #: the number of the first message in its queue
+    message_count: int = 0  #: how many messages are stored
+    reason: str = ""  #: why it is not PUT_OK, in words
 
     @property
     def msg_ids(self) -> tuple[str, ...]:
@@ -131,25 +131,25 @@ class GetStatus(enum.Enum):
     """The outcome of a read of a queue (Java: GetMessageStatus)."""
 
     FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # the filter let none of the scanned pass
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"  # the record's file is gone
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  #: the filter let none of the scanned pass
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"  #: the record's file is gone
     OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"  # the end: nothing new yet
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"  #: the end: nothing new yet
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"  # never answered, by RocketMQ neither
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"  # also for a queue that is not there
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"  #: never answered, by RocketMQ neither
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"  #: also for a queue that is not there
 
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
     """The answer to a read: `next_offset` is where the next read begins, the bounds are the queue's at that moment."""
 
-    status: GetStatus
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    messages: list["StoredMessage"] = field(default_factory=list)
+    status: GetStatus  #: RocketMQ's word for the outcome
+    next_offset: int  #: where the next read begins
+    min_offset: int  #: the first queue offset that is there
+    max_offset: int  #: the one after the last
+    messages: list["StoredMessage"] = field(default_factory=list)  #: what was found
 
     def __repr__(self) -> str:
         """One line, without the messages."""

@@ -20,6 +20,7 @@ from rmqstore.directory.store_root import require_replaceable, require_room
 from rmqstore.engine import Engine
 from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.ownership import Ownership
 from rmqstore.files.reading import canonical_path, is_locked
 from rmqstore.formats import names
 from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "Batch", "BatchInDoubt", "StagedPart", "StagingTask", "append_once", "discard", "last_batch", "overwrite_once",
-    "require_free", "settle_store", "stage_part",
+    "Batch", "BatchInDoubt", "StagedPart", "StagingTask", "append_once", "discard", "last_batch", "make_store",
+    "overwrite_once", "require_free", "settle_store", "stage_part",
 ]  # fmt: skip
 
 
@@ -117,6 +118,19 @@ def last_batch(path: str, writer_id: str, *, filesystem: FileSystem | None = Non
     _checked(writer_id, 0)
     committed = committed_batch(filesystem or RealFileSystem(), canonical_path(path), writer_id)
     return None if committed is None else committed.batch_id
+
+
+def make_store(
+    path: str,
+    config: StoreConfig | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    filesystem: FileSystem | None = None,
+) -> None:
+    """Makes a store without messages where there is none.  Raises StoreInUse, StoreError as `open_store`, OSError."""
+    fs, root = filesystem or RealFileSystem(), canonical_path(path)
+    if not fs.exists(join(root, names.LOG_ROOM)):
+        Engine(root, _quiet(config), clock, fs, threads=False).close()
 
 
 def append_once(
@@ -247,8 +261,9 @@ def settle_store(
     finish_swap(fs, root)
     if not pending_intents(fs, root):
         return
-    lock = fs.lock(join(root, names.LOCK_FILE))
+    ownership = Ownership(root, fs.lock(join(root, names.LOCK_FILE)))
     try:
+        ownership.claim(fs, config.log_directories(root))
         plan = plan_recovery(fs, root, config)
         mark_open(fs, root)
         parts = open_parts(fs, plan, config, clock)
@@ -257,7 +272,7 @@ def settle_store(
         finally:
             parts.handles.close()
     finally:
-        lock.release()
+        ownership.end()
 
 
 class _EngineLog:

@@ -29,7 +29,7 @@ class StatisticsCollector:
 
     def collect(self) -> "Iterable[Metric]":
         """The metrics of a value taken now.  Raises Rejected without prometheus_client."""
-        core = _prometheus()
+        core = metrics_core()
         now = self._source()
         names, values = list(self._labels), list(self._labels.values())
         for kind, families in (
@@ -56,20 +56,21 @@ class StatisticsCollector:
 
 def prometheus_text(statistics: StoreStatistics, labels: Mapping[str, str] | None = None) -> str:
     """The statistics in Prometheus' text format 0.0.4.  Raises Rejected without prometheus_client."""
-    _prometheus()
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  as in `_prometheus`
+    metrics_core()
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  as in `metrics_core`
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatisticsCollector(lambda: statistics, labels))
     return generate_latest(registry).decode()
 
 
-def _prometheus() -> Any:
+def metrics_core() -> Any:
+    """The module of prometheus_client that makes metrics.  Raises Rejected without it."""
     try:
-        from prometheus_client import metrics_core  # noqa: PLC0415  an extra: the package works without it
+        from prometheus_client import metrics_core as core  # noqa: PLC0415  an extra: the package works without it
     except ImportError:
         raise Rejected("metrics need prometheus_client: pip install 'rmqstore[metrics]'") from None
-    return metrics_core
+    return core
 
 
 def _counters(now: StoreStatistics) -> list[_Family]:

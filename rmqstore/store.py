@@ -1,7 +1,7 @@
 """An embedded store that writes RocketMQ's files: what programs ask of it.  Its parts are `engine`'s."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from rmqstore.annotations import checked
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
@@ -96,6 +96,22 @@ class Store:
         Raises Rejected for messages of several queues, WrongType, DurabilityLost.
         """
         return self._engine.put_batch(messages_of(messages))
+
+    def put_many(self, messages: Iterable[Message]) -> list[PutResult]:
+        """Stores messages of any topics and queues in their order: one answer each, as `put` gives it, and one wait for
+        the disk, where those that `put` would wait for wait together.  A message that is refused keeps no other back.
+
+        The messages are taken first, whatever brings them: if it raises, or one is of wrong type (WrongType), or a hook
+        raises, nothing is stored.  Raises DurabilityLost: a beginning of them may be stored, and so it is where
+        anything else ends the call (Ctrl-C, say).
+        """
+        return cast("list[PutResult]", self._engine.put_many(messages_of(messages)))
+
+    def put_each(self, messages: Iterable[Message]) -> list[PutResult | Exception]:
+        """`put_many` for messages that have nothing to do with each other: one of wrong type, or one for which a hook
+        raises, is answered by that error, and keeps no other back.
+        """
+        return self._engine.put_many(messages_of(messages), keeps_errors=True)
 
     def put_columns(self, table: ArrowRows) -> PutResult:
         """Stores the rows of an Arrow table, the bulk path; hooks are not asked.  Columns: those of `record_blocks`

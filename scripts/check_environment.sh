@@ -1,7 +1,7 @@
 #!/bin/sh
-# check_environment.sh python|java|mvn
+# check_environment.sh python|java|mvn|chromium
 # Prints the path of a usable tool, or one line that says what to install (standard error, exit status 1).
-# Respects PYTHON and JAVA_HOME.  Runs in any POSIX shell, since nothing is set up yet when it is called.
+# Respects PYTHON, JAVA_HOME and CHROMIUM.  Runs in any POSIX shell, since nothing is set up yet when it is called.
 
 fail() {
     echo "$1" >&2
@@ -44,9 +44,20 @@ find_mvn() {
     command -v mvn
 }
 
+find_chromium() {
+    for candidate in ${CHROMIUM:-chromium chromium-browser google-chrome}; do
+        if command -v "$candidate" >/dev/null 2>&1; then
+            command -v "$candidate"
+            exit 0
+        fi
+    done
+    fail "needs Chromium for the browser tests (found: ${CHROMIUM:+nothing at }${CHROMIUM:-none}); install chromium, or set CHROMIUM=/path/to/chromium"
+}
+
 case ${1:-} in
     python) find_python ;;
     java) find_java ;;
     mvn) find_mvn ;;
-    *) fail "usage: check_environment.sh python|java|mvn" ;;
+    chromium) find_chromium ;;
+    *) fail "usage: check_environment.sh python|java|mvn|chromium" ;;
 esac

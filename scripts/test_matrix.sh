@@ -16,12 +16,12 @@ for version in "$@"; do
         "$python" -m venv "$environment" &&
             "$environment/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt pip &&
             "$environment/bin/python" -m pip install -q --disable-pip-version-check -c "build/matrix/constraints-$version.txt" \
-                --build-constraint constraints.txt -e ".[spark]" --group tests &&
+                --build-constraint constraints.txt -e ".[spark]" --group tests --group notebooks &&
             touch "$environment/.ready" || { failed=1; results+=("PySpark $version: could not be set up"); continue; }
     fi
     PYSPARK_PYTHON=$PWD/$environment/bin/python PYSPARK_DRIVER_PYTHON=$PWD/$environment/bin/python \
         SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} \
-        "$environment/bin/python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -p no:randomly -m spark \
+        "$environment/bin/python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -p no:randomly -m spark --ignore=tests/tables \
         -W ignore::pytest.PytestUnraisableExceptionWarning tests ${ARGS:-} 2>&1 | tee "build/matrix/$version.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
     results+=("PySpark $version: $(tail -1 "build/matrix/$version.txt")")

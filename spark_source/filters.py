@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql import datasource as spark
 
+from rmqstore.arguments import EPOCH
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
-from spark_source.options.values import EPOCH
 
 _NAMED = ("topic", "brokerName")
 _NUMBERED = {

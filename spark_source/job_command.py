@@ -12,12 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import rmqstore
+from rmqstore.directory.store_root import lies_about_a_store
+from rmqstore.files.reading import LOCAL, canonical_path
 
 if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "csv")
 _ROWS, _WIDTH = 40, 60
+_INTERRUPTED = 130  # as shells say it
 
 
 def parser_of(name: str, description: str) -> argparse.ArgumentParser:
@@ -34,10 +37,33 @@ def parser_of(name: str, description: str) -> argparse.ArgumentParser:
 def add_topics(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose messages: topics and times."""
     parser.add_argument(
-        "--topic", help="a topic, or several with commas between them; without it all but system topics"
+        "--topic", type=given, help="a topic, or several with commas between them; without it all but system topics"
     )
-    parser.add_argument("--since", help="stored at this time or later: ISO 8601 with a zone, or milliseconds")
-    parser.add_argument("--until", help="stored before this time")
+    parser.add_argument(
+        "--since", type=given, help="stored at this time or later: ISO 8601 with a zone, or milliseconds"
+    )
+    parser.add_argument("--until", type=given, help="stored before this time")
+
+
+def given(text: str) -> str:
+    """An argument that says something."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: leave it out, or say something")
+    return text
+
+
+def count(text: str) -> int:
+    """A whole number, 0 or more."""
+    if not text.isascii() or not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number, 0 or more, is wanted")
+    return int(text)
+
+
+def one_key(text: str) -> str:
+    """A single key, whatever is in it but a space: that stands between the keys of a message."""
+    if " " in given(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no single key: RocketMQ puts spaces between keys; ask for one")
+    return text
 
 
 def chosen(asked: argparse.Namespace) -> dict[str, str]:
@@ -56,6 +82,7 @@ def run(
 ) -> int:
     """Runs a job: `rows` makes its answer, which is written or shown.  Returns the exit status; times are UTC's."""
     asked = parser.parse_args(argv)
+    require_apart(parser, asked.store, output=asked.output)
     with session(parser) as spark:
         _give(spark, rows(spark, asked), asked)
     return 0
@@ -77,6 +104,8 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
         yield spark
     except PySparkException as error:
         parser.exit(1, f"{parser.prog}: {_reason(error)}\n")
+    except KeyboardInterrupt:
+        parser.exit(_INTERRUPTED, f"{parser.prog}: interrupted\n")
     finally:
         spark.stop()
 
@@ -86,6 +115,21 @@ def _reason(error: Exception) -> str:
     _, _, own = str(error).partition("rmqstore.errors.")
     text = own.partition(": ")[2] or str(error)
     return text.strip().partition("\n")[0]
+
+
+def require_apart(parser: argparse.ArgumentParser, store: str, **places: str | None) -> None:
+    """Ends the program where a place of this machine that is to be written is a store, in one, or has one in it:
+    what is replaced there would be messages.  `places` by the name of their option."""
+    for option, given in places.items():
+        path = "" if not given else given.removeprefix("file://").removeprefix("file:")
+        if not path.startswith("/") and (":" in path or not path):
+            continue  # another file system's, or none
+        try:
+            place, own = (canonical_path(each) for each in (path, store))
+        except rmqstore.StoreError as mistake:
+            parser.error(str(mistake))
+        if lies_about_a_store(LOCAL, place, [own]):
+            parser.error(f"--{option} {given}: is a store, lies in one or holds one; name a directory of its own")
 
 
 def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:

@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from rmqstore.snapshot import open_selected
 from rmqstore.snapshot.plan.range_pruning import prune_ranges
 from spark_source.batch_reader import BatchReader
+from spark_source.columns.schema import BatchShape
 from spark_source.filters import PushedFilters, push
 from spark_source.options.reads import BatchRead
 from spark_source.partitions import StorePartition
-from spark_source.schema import BatchShape
 from spark_source.worker_errors import errors_in_one_line
 
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from rmqstore.errors import Rejected
 from rmqstore.sink import Batch, StagedPart, append_once, discard, last_batch, overwrite_once, require_free, stage_part
+from spark_source.columns.sink_columns import SinkColumns, sink_columns
 from spark_source.options.writes import SinkRequest
-from spark_source.sink_columns import SinkColumns, sink_columns
 from spark_source.worker_errors import errors_in_one_line
 
 _QUERY_ID = "sql.streaming.queryId"

@@ -8,7 +8,8 @@ pyarrow are missing, the user then reads that in a traceback, and not that no so
 """
 # ruff: noqa: PLC0415
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,6 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_source.worker_errors import RefusedStream, errors_in_one_line
+
+if TYPE_CHECKING:
+    from spark_source.tables import TableRead
 
 
 class RmqStoreDataSource(DataSource):
@@ -42,12 +46,13 @@ class RmqStoreDataSource(DataSource):
         Raises Rejected for options that neither a batch read nor a stream takes, NotAStore, UnsupportedLayout.
         """
         from rmqstore.snapshot import require_stores
+        from spark_source.columns.schema import spark_schema
         from spark_source.options.reads import parse_for_schema
-        from spark_source.schema import spark_schema
-        from spark_source.tables import parse_table, spark_table_schema
 
-        table = parse_table(self.options)
+        table = _table(self.options)
         if table is not None:
+            from spark_source.tables import spark_table_schema
+
             require_stores(table.stores, takes_nodes=table.takes_nodes)
             return spark_table_schema(table.schema)
         read = parse_for_schema(self.options)
@@ -61,18 +66,19 @@ class RmqStoreDataSource(DataSource):
         """
         from rmqstore.snapshot import require_stores
         from spark_source.batch_reader import BatchReader
+        from spark_source.columns.schema import shape_for
         from spark_source.options.reads import parse_options
         from spark_source.pushdown_reader import PushdownReader, pushes_filters
-        from spark_source.schema import shape_for
-        from spark_source.tables import TableReader, parse_table
 
-        table = parse_table(self.options)
+        table = _table(self.options)
         if table is not None:
+            from spark_source.tables import TableReader
+
             require_stores(table.stores, takes_nodes=table.takes_nodes)
             return TableReader(table.with_schema(schema))
         read = parse_options(self.options)
         require_stores(read.stores)
-        shape = shape_for(schema)
+        shape = shape_for(schema, is_strict=read.request.on_corrupt_record == "fail")
         kind = PushdownReader if pushes_filters(read.pushdown) else BatchReader
         return kind(read.with_columns(shape.columns).with_group_resolved(), shape)
 
@@ -87,13 +93,13 @@ class RmqStoreDataSource(DataSource):
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from rmqstore.snapshot import require_stores
+        from spark_source.columns.schema import shape_for
         from spark_source.options.reads import parse_stream_options
-        from spark_source.schema import shape_for
         from spark_source.stream.reader import StreamReader
 
         read = parse_stream_options(self.options)
         require_stores(read.rows.stores)
-        shape = shape_for(schema)
+        shape = shape_for(schema, is_strict=read.rows.request.on_corrupt_record == "fail")
         return StreamReader(read.with_columns(shape.columns), shape)
 
     @errors_in_one_line()
@@ -116,3 +122,12 @@ class RmqStoreDataSource(DataSource):
 
         request = parse_sink_options(self.options, is_stream=True)
         return StreamSink(open_sink(request, schema, overwrite))
+
+
+def _table(options: Mapping[str, str]) -> "TableRead | None":
+    """The table that is asked for; what tables are made of is imported for those who ask for one."""
+    if not any(key.lower() == "table" for key in options):
+        return None
+    from spark_source.tables import parse_table
+
+    return parse_table(options)

@@ -6,6 +6,7 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -23,7 +24,8 @@ from rmqstore.errors import Rejected, StoreError, UnknownColumn
 from rmqstore.snapshot import ledger_entries, open_snapshot
 from rmqstore.snapshot.columns import near_names
 from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.tables.tables import SCHEMAS, TableName, table_schema
+from rmqstore.snapshot.tables.table_names import TableName
+from rmqstore.snapshot.tables.tables import SCHEMAS, table_schema
 from spark_source.options import values
 from spark_source.options.table import parsed_options
 from spark_source.worker_errors import errors_in_one_line
@@ -63,11 +65,15 @@ class TableRead:
         """Whether a path may be a DLedger node's directory."""
         return self.name == "entries"
 
-    def with_schema(self, wanted: StructType) -> "TableRead":
-        """The same read in the user's own schema, which names some of the columns.
+    def with_schema(self, wanted: StructType | pa.Schema) -> "TableRead":
+        """The same read in the user's own schema, which names some of the columns; an Arrow schema, as Sail gives it,
+        is what the batches have to the letter.
 
         Raises UnknownColumn, and Rejected for another type than the table has or for no column at all.
         """
+        if isinstance(wanted, pa.Schema):
+            self.with_schema(from_arrow_schema(wanted))
+            return replace(self, schema=wanted)
         whole = SCHEMAS[self.name]
         fields, mistakes = [], []
         for field in wanted.fields:

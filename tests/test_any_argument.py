@@ -144,6 +144,7 @@ def test_of_a_snapshot(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyP
 PUTS: dict[str, Callable[[Store, Message], Any]] = {
     "put": lambda store, message: store.put(message),
     "put_batch": lambda store, message: store.put_batch([message, message]),
+    "put_many": lambda store, message: store.put_many([message, message]),
     "prepare": lambda store, message: store.transactions.prepare(message),
 }
 

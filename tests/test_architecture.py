@@ -19,8 +19,18 @@ PROJECT = Path(__file__).parents[1]
 # begins its own; importing within a room is free.  A room that is not in this table may not exist.
 ROOMS: dict[str, set[str]] = {
     "rmqstore.errors": set(),
-    "jobs": {"rmqstore", "rmqstore.errors", "spark_source", "spark_source.job_command"},
-    "spark_source.job_command": {"rmqstore"},
+    "jobs": {
+        "rmqstore",
+        "rmqstore.errors",
+        "rmqstore.formats",
+        "rmqstore.sink",
+        "spark_source",
+        "spark_source.job_command",
+        "spark_source.job_stream",
+    },
+    "spark_source.job_command": {"rmqstore", "rmqstore.directory", "rmqstore.files"},
+    "spark_source.job_stream": set(),
+    "spark_source.shipped": set(),
     "rmqstore.clock": set(),
     "rmqstore.locks": set(),
     "rmqstore.log.plan_text": set(),
@@ -41,6 +51,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.formats",
         "rmqstore.message",
     },
+    "rmqstore.snapshot.losses": {"rmqstore.errors", "rmqstore.snapshot.stream"},
     "rmqstore.snapshot.request": {
         "rmqstore.arguments",
         "rmqstore.errors",
@@ -60,6 +71,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.log.ledger_paths": {
         "rmqstore.config",
         "rmqstore.directory",
+        "rmqstore.errors",
         "rmqstore.files",
         "rmqstore.formats",
         "rmqstore.ledger_config",
@@ -235,6 +247,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.directory",
         "rmqstore.errors",
         "rmqstore.files",
+        "rmqstore.formats",
         "rmqstore.snapshot.stores_in",
         "rmqstore.snapshot.survey",
     },
@@ -256,6 +269,14 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.survey",
         "rmqstore.snapshot.tables",
     },
+    "rmqstore.snapshot.opening": {
+        "rmqstore.arguments",
+        "rmqstore.files",
+        "rmqstore.snapshot.reader",
+        "rmqstore.snapshot.request",
+        "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.survey",
+    },
     "rmqstore.broker": {
         "rmqstore.annotations",
         "rmqstore.arguments",
@@ -276,25 +297,45 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.message",
         "rmqstore.records",
     },
+    "rmqstore.snapshot.snapshot": {
+        "rmqstore.annotations",
+        "rmqstore.arguments",
+        "rmqstore.files",
+        "rmqstore.snapshot.columns",
+        "rmqstore.snapshot.opening",
+        "rmqstore.snapshot.plan",
+        "rmqstore.snapshot.reader",
+        "rmqstore.snapshot.request",
+        "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stream",
+        "rmqstore.snapshot.survey",
+    },
     "rmqstore.snapshot": {
+        "rmqstore.snapshot.opening",
         "rmqstore.snapshot.reader",
         "rmqstore.snapshot.request",
         "rmqstore.snapshot.scan",
+        "rmqstore.snapshot.snapshot",
         "rmqstore.snapshot.split",
         "rmqstore.snapshot.store_paths",
         "rmqstore.snapshot.stores_in",
     },
     "rmqstore.snapshot.stream": {
+        "rmqstore.arguments",
         "rmqstore.directory",
         "rmqstore.errors",
         "rmqstore.files",
         "rmqstore.formats",
+        "rmqstore.locks",
         "rmqstore.records",
+        "rmqstore.snapshot.columns",
         "rmqstore.snapshot.lookup",
+        "rmqstore.snapshot.opening",
         "rmqstore.snapshot.plan",
         "rmqstore.snapshot.reader",
         "rmqstore.snapshot.request",
         "rmqstore.snapshot.scan",
+        "rmqstore.snapshot.split",
         "rmqstore.snapshot.store_paths",
         "rmqstore.snapshot.stores_in",
         "rmqstore.snapshot.survey",
@@ -323,6 +364,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.clock",
         "rmqstore.config",
         "rmqstore.errors",
+        "rmqstore.formats",
         "rmqstore.log.put",
         "rmqstore.message",
         "rmqstore.replication.link",
@@ -344,6 +386,13 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.log.recovery",
         "rmqstore.log.retention",
         "rmqstore.records",
+    },
+    "rmqstore.dry_run": {
+        "rmqstore.config",
+        "rmqstore.dledger",
+        "rmqstore.files",
+        "rmqstore.log",
+        "rmqstore.log.recovery",
     },
     "rmqstore.engine": {
         "rmqstore.dledger",
@@ -399,6 +448,21 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.stats",
         "rmqstore.store",
     },
+    "rmqstore.aio": {
+        "rmqstore.arguments",
+        "rmqstore.broker",
+        "rmqstore.clock",
+        "rmqstore.config",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.log.derived",
+        "rmqstore.log.put",
+        "rmqstore.message",
+        "rmqstore.snapshot",
+        "rmqstore.snapshot.stream",
+        "rmqstore.store",
+    },
     "rmqstore.sink": {
         "rmqstore.clock",
         "rmqstore.config",
@@ -451,24 +515,179 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.replication.following",
         "rmqstore.replication.link",
     },
-    "rmqstore.cli": {
+    "rmqstore.search": {
+        "rmqstore.arguments",
+        "rmqstore.errors",
+        "rmqstore.formats",
+        "rmqstore.records",
+        "rmqstore.snapshot.columns",
+        "rmqstore.snapshot.plan",
+        "rmqstore.snapshot.reader",
+        "rmqstore.snapshot.request",
+        "rmqstore.snapshot.scan",
+        "rmqstore.snapshot.split",
+    },
+    "rmqstore.export": {
+        "rmqstore.arguments",
+        "rmqstore.config",
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.records",
+        "rmqstore.search",
+        "rmqstore.sink",
+        "rmqstore.snapshot.arrow",
+        "rmqstore.snapshot.columns",
+        "rmqstore.snapshot.losses",
+        "rmqstore.snapshot.request",
+        "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stores_in",
+        "rmqstore.snapshot.stream",
+    },
+    "rmqstore.report": {
+        "rmqstore.clock",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.log.retention",
+        "rmqstore.snapshot",
+        "rmqstore.snapshot.reader",
+        "rmqstore.snapshot.finding",
+        "rmqstore.snapshot.survey",
+        "rmqstore.snapshot.tables",
+        "rmqstore.snapshot.verify",
+    },
+    "rmqstore.lake": {
+        "rmqstore.arguments",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.locks",
+        "rmqstore.snapshot",
+        "rmqstore.snapshot.columns",
+        "rmqstore.snapshot.losses",
+        "rmqstore.snapshot.plan",
+        "rmqstore.snapshot.request",
+        "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stream",
+    },
+    "rmqstore.cli.output": {"rmqstore", "rmqstore.errors", "rmqstore.report", "rmqstore.snapshot.store_paths"},
+    "rmqstore.cli.signals": set(),
+    "rmqstore.command": {"rmqstore.cli", "rmqstore.cli.signals"},
+    "rmqstore.cli.decoding": {"rmqstore.cli.output", "rmqstore.errors"},
+    "rmqstore.cli.metrics": {
+        "rmqstore",
+        "rmqstore.cli.output",
+        "rmqstore.cli.signals",
+        "rmqstore.config",
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.snapshot.lookup",
+        "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.survey",
+        "rmqstore.stats_text",
+    },
+    "rmqstore.cli.doctor": {
+        "rmqstore",
+        "rmqstore.cli.output",
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.snapshot.lookup",
+        "rmqstore.snapshot.opening",
+        "rmqstore.snapshot.survey",
+    },
+    "rmqstore.cli.choices": {
+        "rmqstore",
+        "rmqstore.arguments",
+        "rmqstore.cli.output",
+        "rmqstore.errors",
+        "rmqstore.formats",
+        "rmqstore.search",
+    },
+    "rmqstore.cli.putting": {
+        "rmqstore.cli.choices",
+        "rmqstore.cli.output",
+        "rmqstore.cli.signals",
+        "rmqstore.config",
+        "rmqstore.directory",
+        "rmqstore.errors",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.log.encode",
+        "rmqstore.log.ledger_paths",
+        "rmqstore.message",
+        "rmqstore.replication.following",
+        "rmqstore.sink",
+        "rmqstore.snapshot.columns",
+        "rmqstore.store",
+    },
+    "rmqstore.cli.inspection": {
+        "rmqstore",
+        "rmqstore.arguments",
+        "rmqstore.cli.output",
+        "rmqstore.directory",
+        "rmqstore.files",
+        "rmqstore.formats",
+        "rmqstore.records",
+        "rmqstore.report",
+        "rmqstore.snapshot.lookup",
+        "rmqstore.snapshot.survey",
+        "rmqstore.snapshot.tables",
+    },
+    "rmqstore.cli.replication": {
+        "rmqstore.cli.metrics",
+        "rmqstore",
+        "rmqstore.arguments",
+        "rmqstore.cli.output",
+        "rmqstore.cli.signals",
+        "rmqstore.config",
+        "rmqstore.errors",
+        "rmqstore.formats",
         "rmqstore.remoting",
         "rmqstore.replication.checking",
         "rmqstore.replication.following",
+        "rmqstore.store",
+    },
+    "rmqstore.cli": {
+        "rmqstore.cli.choices",
+        "rmqstore.cli.decoding",
+        "rmqstore.cli.doctor",
+        "rmqstore.cli.metrics",
+        "rmqstore.cli.output",
+        "rmqstore.cli.putting",
+        "rmqstore.report",
+        "rmqstore.cli.inspection",
+        "rmqstore.cli.replication",
+        "rmqstore.cli.signals",
+        "rmqstore.lake",
+        "rmqstore.locks",
         "rmqstore.arguments",
         "rmqstore",
         "rmqstore.config",
         "rmqstore.directory",
+        "rmqstore.dry_run",
         "rmqstore.errors",
+        "rmqstore.export",
         "rmqstore.formats",
         "rmqstore.log",
         "rmqstore.log.ledger_paths",
         "rmqstore.log.recovery",
         "rmqstore.log.retention",
         "rmqstore.records",
+        "rmqstore.search",
+        "rmqstore.snapshot.arrow",
+        "rmqstore.snapshot.columns",
         "rmqstore.snapshot.lookup",
+        "rmqstore.snapshot.opening",
+        "rmqstore.snapshot.plan",
         "rmqstore.snapshot.reader",
+        "rmqstore.snapshot.request",
         "rmqstore.snapshot.store_paths",
+        "rmqstore.snapshot.stream",
         "rmqstore.snapshot.survey",
         "rmqstore.store",
         "rmqstore.snapshot.verify",
@@ -477,11 +696,12 @@ ROOMS: dict[str, set[str]] = {
     "spark_source.partitions": {
         "rmqstore.snapshot",
     },
-    "spark_source.schema": {
+    "spark_source.columns": {
+        "rmqstore.arguments",
         "rmqstore.errors",
         "rmqstore.snapshot.columns",
+        "spark_source.options",
     },
-    "spark_source.stream_limits": set(),
     "spark_source.worker_errors": set(),
     "spark_source.options": {
         "rmqstore.arguments",
@@ -492,14 +712,14 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.columns",
         "rmqstore.snapshot.group_start",
         "rmqstore.snapshot.request",
-        "spark_source.stream_limits",
+        "rmqstore.snapshot.stream",
     },
     "spark_source.batch_reader": {
         "rmqstore.errors",
         "rmqstore.snapshot",
         "spark_source.options",
         "spark_source.partitions",
-        "spark_source.schema",
+        "spark_source.columns",
         "spark_source.worker_errors",
     },
     "spark_source.stream": {
@@ -509,16 +729,17 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot",
         "rmqstore.snapshot.lookup",
         "rmqstore.snapshot.plan",
+        "rmqstore.snapshot.reader",
         "rmqstore.snapshot.stream",
         "rmqstore.snapshot.survey",
         "spark_source.batch_reader",
         "spark_source.options",
         "spark_source.partitions",
-        "spark_source.schema",
-        "spark_source.stream_limits",
+        "spark_source.columns",
         "spark_source.worker_errors",
     },
     "spark_source": {
+        "rmqstore.arguments",
         "rmqstore.errors",
         "rmqstore.sink",
         "rmqstore.snapshot",
@@ -529,7 +750,7 @@ ROOMS: dict[str, set[str]] = {
         "spark_source.batch_reader",
         "spark_source.options",
         "spark_source.partitions",
-        "spark_source.schema",
+        "spark_source.columns",
         "spark_source.stream",
         "spark_source.worker_errors",
     },
@@ -537,19 +758,26 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Imports that leave the map only inside one function, so that the package works without Spark: (module, imported room).
-LAZY_IMPORTS = {("rmqstore", "spark_source"), ("rmqstore", "pyspark"), ("rmqstore.message", "rmqstore.formats")}
+LAZY_IMPORTS = {
+    ("rmqstore", "spark_source"),
+    ("rmqstore", "spark_source.shipped"),
+    ("rmqstore", "pyspark"),
+    ("rmqstore.message", "rmqstore.formats"),
+}
 
 # Name -> the rooms (or single modules) that may import it.
 SINGLE_DOORS: dict[str, set[str]] = {
-    "os": {"rmqstore.files", "jobs.demo"},  # jobs.demo: tells Spark by the environment which Python its workers run
-    "mmap": {"rmqstore.files"},
+    # jobs.demo: tells Spark by the environment which Python its workers run; doctor: looks at what everybody else uses.
+    "os": {"rmqstore.files", "jobs.demo", "rmqstore.cli.doctor"},
+    "mmap": {"rmqstore.files", "rmqstore.cli.doctor.trial"},
     "socket": {
         "rmqstore.files",
         "rmqstore.remoting",
         "rmqstore.replication.serving",
         "rmqstore.replication.following",
         "rmqstore.replication.checking.ports",
-        "rmqstore.cli.scrapes",  # the family of addresses, and the end of a connection, of http.server's
+        "rmqstore.cli.doctor.spark",  # the name of this host
+        "rmqstore.cli.metrics.scrapes",  # the family of addresses, and the end of a connection, of http.server's
         "spark_source.batch_reader",
     },
     "selectors": {"rmqstore.replication.serving"},
@@ -561,9 +789,10 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.replication.following.connection",
     },
     "ctypes": {"rmqstore.files"},
-    "fcntl": {"rmqstore.files"},
-    "shutil": {"rmqstore.files", "rmqstore.cli.output"},  # cli.output: the width of the terminal
-    "tempfile": {"rmqstore.files"},
+    "fcntl": {"rmqstore.files", "rmqstore.cli.doctor.trial"},
+    # cli.output: the width of the terminal; metrics: the size of a disk; doctor: where a program is
+    "shutil": {"rmqstore.files", "rmqstore.cli.output", "rmqstore.cli.metrics.watch", "rmqstore.cli.doctor"},
+    "tempfile": {"rmqstore.files", "rmqstore.cli.doctor.trial", "rmqstore.cli.doctor.compiled_home"},
     "pyarrow": {
         "rmqstore.formats.compression",
         "rmqstore.records",
@@ -574,11 +803,19 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.snapshot",
         "rmqstore.snapshot.verify",
         "rmqstore.snapshot.finding",
+        "rmqstore.report",
+        "rmqstore.search",
+        "rmqstore.export",
+        "rmqstore.lake",
         "rmqstore.cli",
         "spark_source",
     },
+    "pyiceberg": {"rmqstore.lake.iceberg", "rmqstore.lake.iceberg_layout"},
+    "deltalake": {"rmqstore.lake.delta", "rmqstore.lake.delta_actions", "rmqstore.lake.delta_history"},
     "zlib_ng": {"rmqstore.formats.record_crc"},
-    "prometheus_client": {"rmqstore.stats_text"},
+    "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.store_metrics"},
+    "fastavro": {"rmqstore.cli.decoding.avro"},
+    "google": {"rmqstore.cli.decoding.protobuf"},
     "pytest": {"rmqstore.testing"},
     "pyspark": {"spark_source", "jobs", "pyspark_rmqstore"},
     "click": {"rmqstore.cli"},
@@ -590,10 +827,12 @@ ON_ANY_DISK = {"rmqstore.directory", "rmqstore.snapshot"}
 HOST_BY_DEFAULT = {
     "rmqstore.directory.store_root:found_store",
     "rmqstore.log.ledger_paths:with_found_member",
-    "rmqstore.snapshot.reader:look_at",
-    "rmqstore.snapshot.reader:open_selected",
-    "rmqstore.snapshot.reader:open_snapshot",
+    "rmqstore.snapshot.opening:look_at",
+    "rmqstore.snapshot.opening:open_selected",
+    "rmqstore.snapshot.opening:open_stores",
+    "rmqstore.snapshot.snapshot:open_snapshot",
     "rmqstore.snapshot.store_paths:require_stores",
+    "rmqstore.snapshot.store_paths:stores_below",
     "rmqstore.snapshot.stream.ends:__init__",
 }
 # The module of the host's disk; all else in it, and the disk that writes, is not for these rooms.
@@ -634,24 +873,28 @@ _OLD = "from before the budget: it may only shrink"
 # the limit and the reason.
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.formats/": (32, "one format a file; a wing for a few of them would hide where a format stands"),
-    "rmqstore/": (17, "what users import, and what all rooms import: no room of theirs has a name"),
+    "rmqstore/": (20, "what users import, and what all rooms import: no room of theirs has a name"),
     "rmqstore.broker/": (16, _OLD),
     "rmqstore.directory/": (22, _OLD),
     "rmqstore.log.recovery/": (15, _OLD),
-    "rmqstore.snapshot.reader": (450, _OLD),
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
     "rmqstore.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
-    "rmqstore.dledger.entry_store:EntryStore": (360, "the same"),
-    "rmqstore.engine:Engine": (312, "the order in which parts begin and end, in one place"),
-    "rmqstore.store:Store{}": (37, "the public verbs, each a call of the part that does it"),
+    "rmqstore.dledger.entry_store:EntryStore": (362, "the same"),
+    "rmqstore.dledger.entry_store": (410, "the same"),
+    "rmqstore.files/": (15, "locks of two kinds, each with what is odd about it"),
+    "rmqstore.log.put/": (15, "many puts beside the parts of one put, which it goes by"),
+    "rmqstore.engine:Engine": (323, "the order in which parts begin and end, in one place"),
+    "rmqstore.store:Store{}": (39, "the public verbs, each a call of the part that does it"),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),
     "rmqstore.log.put.commitlog:__init__()": (8, "its parts, of which most logs have none"),
     "rmqstore.records.read_batches:read_batches()": (8, "what a walk is told beside its range, each by name"),
     "rmqstore.log.opening:recovered()": (7, "a store, its settings, and who is told and asked"),
     "rmqstore.sink:stage_part()": (7, _OLD),
     "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
+    "rmqstore.aio:open_store()": (7, "the same, but that asyncio needs the threads"),
     "rmqstore.store:__init__()": (8, "the same"),
     "rmqstore.snapshot.reader:select()": (10, "a user's query: each part has a name of its own and a default"),
+    "rmqstore.snapshot.snapshot:follow()": (19, "the same, of what comes"),
     "rmqstore.snapshot.reader:scan()": (
         20,
         "the same query, and how its rows are made: each named, so that editors complete it",
@@ -668,6 +911,8 @@ BANNED_WORDS = {
 }  # fmt: skip
 BANNED_CLASS = re.compile(rf"(?:{'|'.join(sorted(BANNED_WORDS))})$|^_?(?:Base|Abstract)(?=[A-Z0-9]|$)")
 BANNED_FILE_WORDS = {word.lower() for word in BANNED_WORDS} | {"base", "abstract"}
+# An error that is an answer in an engine's own protocol.
+ANSWERS = {("spark_source.batch_reader", "NotImplementedError")}
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|HACK|NotImplementedError)\b")
 
 
@@ -846,7 +1091,7 @@ def naming_offences(module: Module) -> list[str]:
     offences += [
         f"{module.name}:{number} {hit.group()}"
         for number, line in enumerate(module.text.splitlines(), start=1)
-        if (hit := UNFINISHED.search(line))
+        if (hit := UNFINISHED.search(line)) and (module.name, hit.group()) not in ANSWERS
     ]
     return offences
 
@@ -979,13 +1224,15 @@ def test_files_import_each_other_in_no_circle() -> None:
 CALLED_FROM_OUTSIDE = {
     "rmqstore.consumer:Consumer.seek",
     "rmqstore.message:PutResult.msg_ids",
-    "rmqstore.cli.inspect:_Place.convert",  # click
-    "rmqstore.cli.scrapes:_Answer.do_HEAD",  # http.server
-    "rmqstore.cli.scrapes:_Answer.log_message",
-    "rmqstore.cli.scrapes:_Server.handle_error",
-    "rmqstore.cli.scrapes:_Server.service_actions",
+    "rmqstore.cli.inspection.record:RecordPlace.convert",  # click
+    "rmqstore.cli.metrics.scrapes:_Answer.do_HEAD",  # http.server
+    "rmqstore.cli.metrics.scrapes:_Answer.log_message",
+    "rmqstore.cli.metrics.scrapes:_Server.handle_error",
+    "rmqstore.cli.metrics.scrapes:_Server.service_actions",
+    "rmqstore.cli.output:_Warnings.emit",  # logging
     "rmqstore.stats_text:StatisticsCollector.describe",  # prometheus_client
     "spark_source.batch_reader:BatchReader.partitions",
+    "spark_source.batch_reader:BatchReader.pruneColumns",
     "spark_source.pushdown_reader:PushdownReader.partitions",
     "spark_source.pushdown_reader:PushdownReader.pushFilters",
     "spark_source.source:RmqStoreDataSource.streamReader",
@@ -1002,7 +1249,10 @@ CALLED_FROM_OUTSIDE = {
     "rmqstore.formats.sys_flag:PREPARED",
 }
 # Pages that tell users what there is to call.
-TOLD = ("README.md", "docs/dledger.md", "docs/engine.md", "docs/spark.md", "docs/options.md")
+TOLD = (
+    "README.md", "docs/dledger.md", "docs/engine.md", "docs/follow.md", "docs/howto/unit-tests.md", "docs/spark.md",
+    "docs/options.md",
+)  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -1077,7 +1327,7 @@ TWINS: dict[str, set[str]] = {
     "PAGE_SIZE": {"rmqstore.files.real_file", "rmqstore.files.residency"},
     "SAMPLE_ENTRIES": {"rmqstore.snapshot.plan.splitting", "rmqstore.snapshot.stream.lag"},
     "UNIT": {"rmqstore.log.derived.consume_queue", "rmqstore.log.derived.queue_table"},
-    "WINDOW_SIZE": {"rmqstore.broker.delay_columns", "rmqstore.records.read_batches"},
+    "WINDOW_SIZE": {"rmqstore.broker.delay_columns", "rmqstore.formats.record_chain"},
     "ZEROS": {"rmqstore.files.real_file", "rmqstore.log.recovery.apply"},
 }  # fmt: skip
 
@@ -1125,6 +1375,7 @@ def test_no_noun_names_two_classes() -> None:
 FOR_WHO = re.compile(r"\b(?:for|to|by|of) who\b")
 # In what is shipped and in the pages: *again*, *after* (behind is for lag alone), and a docstring that names its thing.
 STUMBLES = re.compile(r"\banew\b|\bbehind (?:it|them|that|what|the (?:end|last|first|one))\b|\"\"\"What ")
+A_LINK = re.compile(r"https?://\S+")  # to a page of somebody else's
 A_PAGE = re.compile(r"(?<![\w/.*-])([\w./-]*\w\.md)\b")
 
 
@@ -1150,7 +1401,8 @@ def word_offences(name: str, text: str) -> list[str]:
         ]
     for number, line in enumerate(text.splitlines(), start=1):
         places = (PROJECT, PROJECT / "docs", (PROJECT / name).parent)
-        offences += [f"{name}:{number} names {page}, which is not there" for page in A_PAGE.findall(line)
+        pages = A_PAGE.findall(A_LINK.sub("", line))
+        offences += [f"{name}:{number} names {page}, which is not there" for page in pages
                      if page != "HOW.md" and not any((place / page).exists() for place in places)]  # fmt: skip
         if "store-format" in line:
             offences.append(f"{name}:{number} names store-format, which is not there: docs/formats.md")
@@ -1270,7 +1522,7 @@ def test_a_forbidden_import_is_found(name: str, text: str) -> None:
             "from rmqstore.snapshot import open_snapshot\ndef register(spark):\n    import spark_source",
         ),
         ("rmqstore.cli", "import click\nfrom rmqstore import open_snapshot"),
-        ("rmqstore.cli.inspect", "import rich\nfrom rmqstore.cli import main"),
+        ("rmqstore.cli.cat", "import rich\nfrom rmqstore.cli import main"),
         ("pyspark_rmqstore", "from spark_source.source import DefaultSource"),
         ("jobs.demo", "import argparse\nimport rmqstore\nfrom pyspark.sql import SparkSession"),
         ("jobs.demo", "from . import printing\nfrom .printing import table"),

@@ -1,4 +1,4 @@
-"""The examples of the documentation, run as a reader would run them: one program a page."""
+"""Pages that are made of tables in the code, or name tests, held to them; tests/docs does what all pages say."""
 
 import inspect
 import re
@@ -12,19 +12,11 @@ from spark_source import tables
 from spark_source.options import reads as options
 from spark_source.options import writes as sink_options
 from spark_source.options.texts import READ, WRITE
+from tests.bench import figures_page
 from tests.conformance.odd_differences import ACCEPTED, row
 from tests.option_page import PAGE, page
 
 PROJECT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("page", ["docs/engine.md"])
-def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = _BLOCK.findall((PROJECT / page).read_text(encoding="utf-8"))
-    assert len(blocks) > 3
-    monkeypatch.chdir(tmp_path)
-    exec(compile("\n".join(blocks), page, "exec"), {})
 
 
 def test_every_accepted_difference_from_rocketmq_is_documented() -> None:
@@ -57,6 +49,11 @@ def test_every_path_on_the_house_page_exists() -> None:
 def test_the_page_of_options_says_what_the_code_takes() -> None:
     """`make options` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_page_of_figures_is_that_of_the_kept_ones() -> None:
+    """`make figures` writes it anew."""
+    assert figures_page.PAGE.read_text(encoding="utf-8") == figures_page.text()
 
 
 def test_every_option_has_its_text() -> None:

@@ -3,19 +3,84 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 import rmqstore
 
 _TESTS = Path(__file__).parent
-_SHOW = "import sys, rmqstore, spark_source.batch_reader, spark_source.stream.reader; print(*sys.modules)"
+_OURS = ("rmqstore", "spark_source")
+_NO_READER_S = {"rmqstore.store", "rmqstore.log", "rmqstore.broker", "rmqstore.replication", "rmqstore.cli"}
+_NO_PLANNER_S = _NO_READER_S | {
+    "rmqstore.records.batch", "rmqstore.snapshot.arrow", "rmqstore.snapshot.entries", "rmqstore.snapshot.lookup.by_key",
+    "rmqstore.snapshot.plan.key_pruning", "rmqstore.snapshot.scan", "rmqstore.snapshot.snapshot",
+    "rmqstore.snapshot.stream.following", "rmqstore.snapshot.tables.tables", "spark_source.tables",
+}  # fmt: skip
+_SLOW = {"asyncio", "difflib", "pandas", "secrets", "ssl"}
+_SOURCE = "import sys; from pyspark_rmqstore import DefaultSource; source = DefaultSource({options!r})\n"
 
 
-def test_readers_import_neither_the_engine_nor_pandas():
-    shown = subprocess.run([sys.executable, "-c", _SHOW], capture_output=True, text=True, check=True).stdout.split()
-    assert "rmqstore.snapshot.reader" in shown
-    assert {
-        name for name in shown if name.startswith(("rmqstore.store", "rmqstore.log", "rmqstore.broker", "pandas"))
-    } == set()
+class _Process(NamedTuple):
+    """What one of Spark's processes is asked, what nothing of that imports, and how many modules of ours it may take:
+    each is paid for with every stream, or by the first read of a session."""
+
+    asked: str
+    not_ours: set[str]
+    not_others: set[str]
+    count_max: int
+
+
+_PROCESSES = {
+    "options": _Process(
+        "source.schema()", _NO_PLANNER_S | {"rmqstore.snapshot.survey.survey"}, {*_SLOW, "pyarrow.compute"}, 70
+    ),
+    "plan": _Process(
+        "assert len(source.reader(source.schema()).partitions()) == 1",
+        (_NO_PLANNER_S - {"rmqstore.records.batch"}) | {"rmqstore.snapshot.stream.planner"},
+        {*_SLOW, "pyarrow.compute"},
+        110,
+    ),
+    "stream": _Process(
+        """reader = source.streamReader(source.schema())
+start = reader.initialOffset()
+end = reader.latestOffset(start, reader.getDefaultReadLimit())
+assert len(reader.partitions(start, end)) == 1
+reader.commit(end)""",
+        _NO_PLANNER_S,
+        {*_SLOW, "pyarrow.compute"},
+        120,
+    ),
+    "task": _Process(
+        """reader = source.reader(source.schema())
+assert sum(batch.num_rows for batch in reader.read(reader.partitions()[0])) == 20""",
+        _NO_READER_S | {"rmqstore.snapshot.tables.tables", "rmqstore.snapshot.stream.planner"},
+        _SLOW - {"secrets", "pandas"},
+        140,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("store")
+    with rmqstore.open_store(root, rmqstore.StoreConfig(preallocate=False), workers=False) as store:
+        for number in range(20):
+            store.put(rmqstore.Message("t", b"x", tags=str(number)))
+    return root
+
+
+@pytest.mark.parametrize("process", _PROCESSES)
+def test_a_process_of_spark_s_imports_what_it_needs_and_no_more(process: str, small_store: Path) -> None:
+    asked, not_ours, not_others, count_max = _PROCESSES[process]
+    options = {"path": str(small_store), "subscribe": "t", "startingOffsets": "earliest"}
+    text = _SOURCE.format(options=options) + asked + "\nprint(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    assert "rmqstore.snapshot.store_paths" in shown
+    assert [name for name in shown if any(f"{name}.".startswith(f"{room}.") for room in not_ours)] == []
+    assert not_others & set(shown) == set()
+    ours = [name for name in shown if name.split(".")[0] in _OURS]
+    assert len(ours) <= count_max, ours
 
 
 def test_the_engine_does_not_import_pandas():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.snapshot.small_store import small_store
+
 PROJECT = Path(__file__).parents[1]
 # Spark looks for pyspark_rmqstore, and that for spark_source.
 TOP_LEVEL = {"rmqstore", "spark_source", "pyspark_rmqstore.py"}
@@ -26,6 +28,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def test_an_archive_that_is_built_again_has_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """Whatever the times of the files."""
+    source = wheel.parent / "source"
+    build = "import hatchling.build as b, sys; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
+    archives = []
+    for number in range(2):
+        for path in source.rglob("*.py"):
+            os.utime(path, (10**9 + number, 10**9 + number))
+        output = tmp_path / str(number)
+        output.mkdir()
+        subprocess.run([sys.executable, "-c", build, str(output)], check=True, capture_output=True, cwd=source)
+        archives.append({path.name: path.read_bytes() for path in output.iterdir()})
+    assert sorted(Path(name).suffix for name in archives[0]) == [".gz", ".whl"]
+    assert archives[0] == archives[1]
+
+
 @pytest.fixture(scope="module")
 def site(wheel: Path) -> Path:
     """The wheel unpacked, as pip does it for one that is pure Python."""
@@ -34,6 +52,10 @@ def site(wheel: Path) -> Path:
         assert not [name for name in packed.namelist() if "__pycache__" in name]
         packed.extractall(directory)
     return directory
+
+
+def _store(directory: Path) -> Path:
+    return small_store().write(directory / "store")
 
 
 def run_beside(directory: Path, site: Path, *arguments: str) -> str:
@@ -74,10 +96,23 @@ def test_every_job_imports_under_its_installed_name(name: str, site: Path, tmp_p
     assert run_beside(tmp_path, site, f"import {module}; print(sys.modules[{module!r}].__file__)").startswith(str(site))
 
 
-@pytest.mark.parametrize(("name", "prog"), [("to_parquet", "to_parquet.py"), ("demo", "python -m rmqstore.jobs.demo")])
+@pytest.mark.parametrize(
+    ("name", "prog"), [("topic_to_parquet", "topic_to_parquet.py"), ("demo", "python -m rmqstore.jobs.demo")]
+)
 def test_a_job_runs_by_its_installed_name(name: str, prog: str, site: Path, tmp_path: Path) -> None:
     run = f"runpy.run_module('rmqstore.jobs.{name}', run_name='__main__', alter_sys=True)"
     assert run_beside(tmp_path, site, run, "--help").startswith(f"usage: {prog} [-h]")
+
+
+def test_the_page_of_a_report_has_its_parts(site: Path, tmp_path: Path) -> None:
+    """Script, style and the library of plots, which has to be shipped with its licence."""
+    assets = {path.name for path in (site / "rmqstore" / "report" / "assets").iterdir()}
+    assert assets == {"report.css", "report.js", "uPlot.LICENSE.txt", "uPlot.iife.min.js", "uPlot.min.css"}
+    run_beside(tmp_path, site, "from rmqstore.cli import main; main()", "report", str(_store(tmp_path)), "-o", "r.html")
+    assert "uPlot" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    (metadata,) = site.glob("rmqstore-*.dist-info/METADATA")
+    assert "License-Expression: Apache-2.0 AND MIT\n" in metadata.read_text(encoding="utf-8")
+    assert list(site.glob("rmqstore-*.dist-info/licenses/**/uPlot.LICENSE.txt"))
 
 
 def test_spark_finds_the_source_by_the_wheels_modules(site: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
 _WAITING_KINDS = (sys_flag.NOT_TRANSACTIONAL, sys_flag.COMMIT)
+# The properties without which a message is none of `DelayLevels`' business.
+DECIDING = TIMER_REQUESTS | {properties.DELAY}
 CRC_NAME = properties.CRC32.encode() + properties.NAME_END
 
 

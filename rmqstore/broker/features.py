@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore.broker.config_file import DelayOffsetsFile
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.delay import DelayLevels
+from rmqstore.broker.delay import DECIDING, DelayLevels
 from rmqstore.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
 from rmqstore.broker.delay_light import LightDelivery
 from rmqstore.broker.retry import Retries
@@ -101,6 +101,8 @@ class Features:
             hooks=(*hooks, self.topics, self.levels),
             admit=self._admit,
             why_not_admitted=self.topics.why_not,
+            asks_of_each=bool(hooks),
+            deciding=DECIDING,
         )
 
     def queue_kinds(self) -> QueueKinds:

@@ -8,11 +8,19 @@ import click
 from rmqstore import __version__
 from rmqstore.cli.cat import cat
 from rmqstore.cli.clean import clean
-from rmqstore.cli.inspect import inspect
+from rmqstore.cli.doctor.command import doctor
+from rmqstore.cli.inspection.inspect import inspect
+from rmqstore.cli.metrics.serve_metrics import serve_metrics
+from rmqstore.cli.outgoing.export import export
+from rmqstore.cli.outgoing.query import query
+from rmqstore.cli.outgoing.sync import sync
 from rmqstore.cli.output import Commands, debug_option
+from rmqstore.cli.putting.put import put
 from rmqstore.cli.recover import recover
-from rmqstore.cli.replicate import replicate
-from rmqstore.cli.serve import serve
+from rmqstore.cli.replication.replicate import replicate
+from rmqstore.cli.replication.serve import serve
+from rmqstore.cli.report import report
+from rmqstore.cli.tail import tail
 from rmqstore.cli.verify import verify
 
 
@@ -23,9 +31,12 @@ def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
     STORE is the broker's storePathRootDir, the directory that holds commitlog/. Where that lies elsewhere
-    (storePathCommitLog), its directories follow it: STORE LOG. Only `recover` and `clean` ever write there.
+    (storePathCommitLog), its directories follow it: STORE LOG. Only `put`, `recover` and `clean` ever write there.
     """
 
 
-for command in (inspect, verify, cat, recover, clean, replicate, serve):
+for command in (
+    inspect, query, cat, tail, put, export, sync, verify, recover, clean, report, replicate, serve, serve_metrics,
+    doctor,
+):  # fmt: skip
     main.add_command(command)

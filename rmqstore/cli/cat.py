@@ -1,93 +1,109 @@
-"""`rmqstore cat`: messages of a topic, as a table or as JSON."""
+"""`rmqstore cat`: messages of a topic, as a table, JSON, CSV or in a format of one's own."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rmqstore import Rejected, Snapshot
+from rmqstore.cli.choices import chosen_keys, chosen_tags, since_until, topic_names
+from rmqstore.cli.decoding.decoder import BodyDecoder
+from rmqstore.cli.decoding.options import chosen_decoder
 from rmqstore.cli.json_rows import json_objects
-from rmqstore.cli.output import (
-    body_text,
-    counted,
-    cut_size,
-    fitted,
-    open_stores,
-    padded,
-    printable,
-    store_arguments,
-    utc,
-    whole_text,
-    wrapped,
-)
-from rmqstore.formats.wanted_words import key_words, tag_words
-from rmqstore.snapshot.reader import open_selected
+from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options
+from rmqstore.cli.output import counted, given_paths, store_arguments
+from rmqstore.search.meant_topics import MeantTopics, has_globs
+from rmqstore.snapshot.opening import open_selected, open_stores
+from rmqstore.snapshot.reader import SnapshotReader
 
-_COLUMNS = (
-    "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "bornTimestamp", "storeTimestamp",
-    "physicalOffset", "properties", "body", "corruptReason",
-)  # fmt: skip
-_TABLE_COLUMNS = ("brokerName", "queueId", "queueOffset", "tags", "keys", "storeTimestamp", "body", "corruptReason")
-
-# Widths as the lines of _print_table have them.
-_HEAD = f"{'queue':>5} {'offset':>9}  {'stored (UTC)':19}  {'tags':10}  {'keys':12}  body"
-
-Row = dict[str, Any]
+_FORMS = ("as_json", "json_lines", "form", "template")
 
 
-def _tag_words(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, ...]:
-    try:
-        return tag_words(whole_text(_ctx, _param, text) or "")
-    except Rejected as mistake:
-        raise click.BadParameter(str(mistake)) from None
+_EXAMPLE = """\b
+Examples:
+  rmqstore cat /data/rocketmq/store --topic orders --since 2h
+  rmqstore cat /data/rmq/broker-a --topic 'orders*' -o json-lines --decode json | jq .body
+"""
 
 
-def _key_words(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
-    try:
-        return key_words(whole_text(_ctx, _param, text) or "") if text else ()
-    except Rejected as mistake:
-        raise click.BadParameter(str(mistake)) from None
-
-
-@click.command()
+@click.command(epilog=_EXAMPLE, short_help="Print the messages of topics, or of a time.")
 @store_arguments
-@click.option("--topic", required=True, callback=whole_text, help="The topic; `rmqstore inspect` lists them.")
+@click.option(
+    "--topic", "topics", required=True, multiple=True, callback=topic_names,
+    help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so.",
+)  # fmt: skip
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
-@click.option("--limit", type=click.IntRange(1, 2**62), help="At most so many messages.")
-@click.option(
-    "--tags", default="", callback=_tag_words, help='Only these tags: "paid", "paid || shipped", or a JSON list.'
-)
+@click.option("--limit", "-n", type=click.IntRange(1, 2**62), help="At most so many messages.")
+@click.option("--tags", callback=chosen_tags, help='Only these tags: "paid", "paid || shipped", or a JSON list.')
 @click.option(
     "--key",
-    callback=_key_words,
+    callback=chosen_keys,
     help='Only messages with this key (KEYS or UNIQ_KEY) or message id; "a || b", or a JSON list.',
 )
+@since_until
 @click.option("--json", "as_json", is_flag=True, help="A JSON array.")
-@click.option("--json-lines", is_flag=True, help="One JSON object a line.")
+@click.option("--json-lines", is_flag=True, help="One JSON object a line; as --output json-lines.")
+@output_options
 def cat(
-    stores: tuple[str, ...], topic: str, queue: int | None, start: int | None, limit: int | None, **how: Any
+    stores: tuple[str, ...],
+    topics: tuple[str, ...],
+    queue: int | None,
+    start: int | None,
+    limit: int | None,
+    **how: Any,
 ) -> None:
-    """Print the messages of a topic, queue by queue in order.
+    """Print the messages of topics, queue by queue in order.
 
     On a terminal lines are cut at its width (COLUMNS sets another); in a pipe or a file they are whole. A body that is
     UTF-8 stands under "body" in JSON, any other in base64 under "bodyBase64".
     """
-    snapshot = open_stores(stores, lambda paths: open_selected(paths, {"topics": [topic]}))
-    as_table = not how["as_json"] and not how["json_lines"]
-    batches = _batches(snapshot, topic, queue, start, how, _TABLE_COLUMNS if as_table else _COLUMNS)
-    shown = _Counted(batches, limit)
-    if as_table:
-        _print_table(shown, with_broker=len(snapshot.stores) > 1)
-    elif how["json_lines"]:
-        for rows in shown:
-            click.echo("\n".join(json_objects(rows)))
+    if how["since"] is not None and start is not None:
+        raise click.UsageError("--since and --from: give one of them")
+    if None not in (how["since"], how["until"]) and how["since"] >= how["until"]:
+        raise click.UsageError("--since is not before --until: no message is between them")
+    snapshot, topics = _opened(stores, topics)
+    printer = _printer(
+        with_topic=len(topics) > 1,
+        with_broker=len(snapshot.stores) > 1,
+        **{name: how.pop(name) for name in _FORMS},
+    )
+    columns = COLUMNS if printer is None else printer.columns
+    shown = _Counted(_batches(snapshot, _Places(topics, queue, start), how, columns), limit)
+    if printer is None:
+        _print_array(shown, chosen_decoder())
     else:
-        _print_array(shown)
+        for rows in shown:
+            printer.show(rows)
+        printer.end(shown.count)
     if shown.damaged:
         click.echo(f"{counted(shown.damaged, 'message')} damaged; `rmqstore verify` says where", err=True)
+
+
+def _opened(stores: tuple[str, ...], topics: tuple[str, ...]) -> tuple[SnapshotReader, tuple[str, ...]]:
+    """A look at the stores, and the topics that are meant."""
+    if not has_globs(topics):
+        return open_selected(given_paths(stores), {"topics": topics}), topics
+    snapshot = open_stores(given_paths(stores))
+    known = sorted({topic for store in snapshot.stores for topic, _ in store.queues})
+    return snapshot, MeantTopics.listed(topics, known, ", ".join(stores))
+
+
+def _printer(
+    *,
+    as_json: bool,
+    json_lines: bool,
+    form: Form | None,
+    template: Template | None,
+    with_topic: bool,
+    with_broker: bool,
+) -> Printer | None:
+    """None for a JSON array, which is one document.  Raises click.UsageError for several forms."""
+    if sum((as_json, json_lines, form is not None, template is not None)) > 1:
+        raise click.UsageError("--json, --json-lines, --output and --format: give one of them")
+    if as_json:
+        return None
+    return Printer("json-lines" if json_lines else form, template, with_topic=with_topic, with_broker=with_broker)
 
 
 class _Counted:
@@ -108,66 +124,58 @@ class _Counted:
                 return
 
 
+class _Places(NamedTuple):
+    """The topics that are read; one queue of each, and an offset to begin at, where these are given."""
+
+    topics: tuple[str, ...]
+    queue: int | None
+    start: int | None
+
+
 def _batches(
-    snapshot: Snapshot, topic: str, queue: int | None, start: int | None, how: dict[str, Any], columns: tuple[str, ...]
+    snapshot: SnapshotReader, places: _Places, how: dict[str, Any], columns: tuple[str, ...]
 ) -> pa.RecordBatchReader:
     """Messages as they are read: memory holds one batch.  Raises UnknownTopic at once."""
-    selection: dict[str, Any] = {"topics": [topic]}
-    if queue is not None:
-        brokers = [store.broker_name for store in snapshot.stores if (topic, queue) in store.queues]
-        known = sorted(number for store in snapshot.stores for name, number in store.queues if name == topic)
-        if known and not brokers:
-            held = ", ".join(map(str, known))
-            raise click.BadParameter(f"{topic!r} has no queue {queue}; it has {held}", param_hint="--queue")
-        selection = {"assign": {topic: {broker: [queue] for broker in brokers}}} if brokers else selection
+    selection = _selection(snapshot, places)
+    bounds: dict[str, Any] = {"start": "earliest" if places.start is None else places.start}
+    if how["since"] is not None or how["until"] is not None:
+        ranges = snapshot.select(
+            **selection, **bounds, start_time=how["since"], end_time=how["until"], fail_on_data_loss=False,
+            missing_time="latest",
+        )  # fmt: skip
+        bounds = {"start": {}, "end": {}}
+        for span in ranges:
+            for name, offset in (("start", span.start), ("end", span.end)):
+                of_topic = bounds[name].setdefault(span.topic, {}).setdefault(span.broker, {})
+                of_topic[str(span.queue_id)] = offset
     return snapshot.scan(
-        **selection, columns=columns, start="earliest" if start is None else {topic: start}, tags=how["tags"],
-        keys=how["key"], on_corrupt_record="null", fail_on_data_loss=False,
+        **selection, **bounds, columns=columns, tags=how["tags"], keys=how["key"], on_corrupt_record="null",
+        fail_on_data_loss=False, batch_rows=4096,
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
-        batch_rows=4096,
     )  # fmt: skip
 
 
-def _print_array(rows: "_Counted") -> None:
+def _selection(snapshot: SnapshotReader, places: _Places) -> dict[str, Any]:
+    """The topics, or the one queue of each; a topic without that queue has no messages there, unless none has it."""
+    if places.queue is None:
+        return {"topics": list(places.topics)}
+    held: dict[str, dict[str, list[int]]] = {}
+    for store in snapshot.stores:
+        for topic in places.topics:
+            if (topic, places.queue) in store.queues:
+                held.setdefault(topic, {})[store.broker_name] = [places.queue]
+    if held:
+        return {"assign": held}
+    known = sorted({number for store in snapshot.stores for name, number in store.queues if name in places.topics})
+    if known:
+        numbers, names = ", ".join(map(str, known)), ", ".join(map(repr, places.topics))
+        raise click.BadParameter(f"{names} has no queue {places.queue}; it has {numbers}", param_hint="--queue")
+    return {"topics": list(places.topics)}
+
+
+def _print_array(rows: "_Counted", decoder: BodyDecoder | None) -> None:
     before = "[\n  "
     for batch in rows:
-        click.echo(before + ",\n  ".join(json_objects(batch)), nl=False)
+        click.echo(before + ",\n  ".join(json_objects(batch, decoder)), nl=False)
         before = ",\n  "
     click.echo("\n]" if rows.count else "[]")
-
-
-def _print_table(rows: "_Counted", with_broker: bool) -> None:
-    """Lines of fixed columns, printed as they come: cut to fit a terminal, whole in a pipe."""
-    line_size = cut_size()
-    head = [_HEAD]
-    for batch in rows:
-        click.echo("\n".join(head + [_line(row, with_broker, line_size) for row in _rows(batch)]))
-        head = []
-    if not rows.count:
-        click.echo("no messages")
-
-
-def _rows(batch: pa.RecordBatch) -> list[Row]:
-    """The rows with their store times in ms: Python's calendar does not hold every time."""
-    at = batch.schema.get_field_index("storeTimestamp")
-    millis = pc.divide(batch.column(at).cast(pa.int64()), 1000)
-    return list(batch.set_column(at, "storeTimestamp", millis).to_pylist())
-
-
-def _line(row: Row, with_broker: bool, line_size: int | None) -> str:
-    queue = f"{printable(row['brokerName'])}/{row['queueId']}" if with_broker else str(row["queueId"])
-    place = f"{queue:>5} {row['queueOffset']:>9}  "
-    if row["corruptReason"]:
-        reason = f"damaged: {row['corruptReason']}"
-        return place + printable(reason) if line_size is None else wrapped(place, reason)
-    time = utc(row["storeTimestamp"])
-    tags, keys = (_cell(row[name] or "", size, line_size) for name, size in (("tags", 10), ("keys", 12)))
-    body = body_text(row["body"], " ", None if line_size is None else line_size + 1)
-    line = fitted(f"{place}{time:19}  {tags}  {keys}  {body}", line_size)
-    return line if body else line.rstrip()
-
-
-def _cell(text: str, size: int, line_size: int | None) -> str:
-    """A column of at least `size`, and where lines are cut of just as many."""
-    shown = printable(text)
-    return padded(shown if line_size is None else fitted(shown, size), size)

@@ -7,7 +7,9 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig, read_broker_conf
+from rmqstore.errors import UnsupportedLayout
 from rmqstore.formats.delay_levels import parse_levels
+from rmqstore.log.ledger_paths import with_found_member
 from rmqstore.log.offline_clean import clean_offline, plan_offline
 from rmqstore.log.retention.plan import RetentionPolicy
 
@@ -21,7 +23,13 @@ def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
     return parse_levels(text)[0]
 
 
-@click.command()
+_EXAMPLE = """\b
+Example:
+  rmqstore clean /data/rocketmq/store --dry-run
+"""
+
+
+@click.command(epilog=_EXAMPLE, short_help="Delete log files that are old enough.")
 @click.argument("store", metavar="STORE", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Only show the plan; nothing is deleted.")
 @click.option(
@@ -31,7 +39,12 @@ def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
     help="Delete log files that were not changed for so long, such as 72h, which is the default.",
 )
 @click.option("--force", is_flag=True, help="Delete log files of any age, all but the newest one.")
-@click.option("--broker-conf", metavar="FILE", help="The broker's configuration: log paths, fileReservedTime.")
+@click.option(
+    "--broker-conf",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The broker's configuration: log paths, fileReservedTime.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 @debug_option
 def clean(
@@ -44,6 +57,8 @@ def clean(
     cleanly: its broker must be stopped.
     """
     config, policy = _settings(broker_conf, older_than)
+    if with_found_member(store, config).dledger is not None:
+        raise UnsupportedLayout(store, "a DLedger commitlog: Store.clean deletes files of it, this command does not")
     if dry_run:
         plan, was_closed = plan_offline(store, config, policy, force)
     else:

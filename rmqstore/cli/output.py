@@ -4,12 +4,14 @@ import base64
 import datetime
 import io
 import json
+import logging
 import re
 import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -17,9 +19,17 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rmqstore import Rejected, Snapshot, StoreError, open_snapshot
+from rmqstore import Rejected, StoreError
 from rmqstore.errors import next_step
+from rmqstore.report.words import byte_size, counted, moment_of, utc
 from rmqstore.snapshot.store_paths import Paths
+
+__all__ = [
+    "CELL_MIN", "Commands", "OutputFailed", "body_fields", "body_text", "byte_size", "column_sizes", "counted",
+    "cut_size", "debug_option", "escaped", "fitted", "fitted_rows", "given_paths", "iso", "mistakes_in_command",
+    "moment_of", "one_line", "padded", "print_json", "print_table", "printable", "progress_bar", "said_here",
+    "store_arguments", "table_size", "utc", "whole_text", "width", "wrapped",
+]  # fmt: skip
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,10 +47,32 @@ _OPTIONS_SAID = (
     ("load again for the present offsets, or set failOnDataLoss=false to go on with what is there", "run it again"),
     (
         "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some",
-        "a topic is named whole, and one at a time; `rmqstore inspect` lists them",
+        "a topic is named whole, or with * for any text and ? for a character; `rmqstore inspect` lists them",
     ),
+    (
+        "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation",
+        "run it again",
+    ),
+    (
+        "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result",
+        "choose an earlier time",
+    ),
+    (
+        "; RocketMQ's own are meant with include_system_topics",
+        "; RocketMQ's own are meant with --include-system-topics",
+    ),
+    ("; a new checkpointLocation reads all", "; `rmqstore cat` shows all"),
+    ("the checkpoint holds offsets of", "read so far was"),
+    ("name it with the option stores,", "name it as NAME=PATH,"),
+    ("or start the query with another checkpointLocation", "or begin again"),
+    ("start the query with a checkpointLocation of its own", "begin again"),
+    ("look at that disk, and load again", "look at that disk, and run it again"),
+    ("or read with rmqstore.open_snapshot", "or only read it, as `rmqstore cat` does"),
+    (', or name all stores one by one (stores={"broker-a": "/data/a"})', ", or name all stores one by one"),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),
 )
+# A cell that is cut keeps so many columns.
+CELL_MIN = 12
 _NAMED = re.compile(r"(?P<name>[^/=\\]+)=(?P<path>.+)")
 
 
@@ -104,7 +136,8 @@ class Commands(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows what it can
         try:
-            return super().invoke(ctx)
+            with _warnings_shown():
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click ends quietly
         except (StoreError, OSError) as error:
@@ -113,6 +146,15 @@ class Commands(click.Group):
             if ctx.find_root().meta.get(_DEBUG):
                 raise
             raise click.ClickException(one_line(error)) from None
+
+
+@contextmanager
+def mistakes_in_command() -> Iterator[None]:
+    """Whatever is rejected inside is a mistake in the command itself: exit status 2."""
+    try:
+        yield
+    except Rejected as mistake:
+        raise click.UsageError(printable(str(mistake))) from None
 
 
 def whole_text(_ctx: click.Context, _param: click.Parameter, given: str | None) -> str | None:
@@ -129,27 +171,50 @@ def one_line(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'a file of the store'}: {error.strerror}; {next_step(error)}"
+    return said_here(text)
+
+
+def said_here(text: str) -> str:
+    """A line that the package says to all its users, as the command line says it, on one line."""
     for said, meant in _OPTIONS_SAID:
         text = text.replace(said, meant)
     return " ".join(printable(text).split())
 
 
-def open_stores(stores: Sequence[str], opened: Callable[[Paths], Snapshot] = open_snapshot) -> Snapshot:
-    """The snapshot of the STORE arguments, by `opened`: paths, or NAME=PATH for each; a path after a NAME=PATH is a
-    directory of its commitlog.  Raises as open_snapshot.
+class _Warnings(logging.Handler):
+    """Warnings of the package, each on a line of standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows one."""
+        click.echo(said_here(record.getMessage()), err=True)
+
+
+@contextmanager
+def _warnings_shown() -> Iterator[None]:
+    logger, handler = logging.getLogger("rmqstore"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def given_paths(stores: Sequence[str]) -> Paths:
+    """The STORE arguments as `open_snapshot` takes them: paths, or NAME=PATH for each; a path after a NAME=PATH is a
+    directory of its commitlog.  Raises UsageError for a name that comes twice.
     """
     if not _NAMED.fullmatch(stores[0]):
-        return opened(list(stores))
+        return list(stores)
     found: dict[str, list[str]] = {}
     for store in stores:
         named = _NAMED.fullmatch(store)
         if named is None:
             next(reversed(found.values())).append(store)
         elif named["name"] in found:
-            raise Rejected(f"{named['name']} is named twice: give each broker's store once")
+            raise click.UsageError(printable(f"{named['name']} is named twice: give each broker's store once"))
         else:
             found[named["name"]] = [named["path"]]
-    return opened(found)
+    return found
 
 
 def printable(text: str) -> str:
@@ -172,7 +237,7 @@ def print_json(document: Any) -> None:
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ", right: str = "") -> None:
     """A plain table.  `right` names the columns (by their heads, comma-separated) that are set to the right."""
     cells = [list(heads), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(cell_len(row[number]) for row in cells) for number in range(len(heads))]
+    widths = column_sizes(heads, cells[1:])
     aligned = {head for head in right.split(",") if head}
     for row in cells:
         parts = [
@@ -180,6 +245,37 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], indent: str
             for cell, size, head in zip(row, widths, heads, strict=True)
         ]
         click.echo((indent + "  ".join(parts)).rstrip())
+
+
+def fitted_rows(heads: Sequence[str], rows: Sequence[Sequence[str]], flexible: str, indent: int = 2) -> list[list[str]]:
+    """Rows of `print_table` that fit a terminal: the columns that `flexible` names (commas between) are cut, the widest
+    first; in a pipe all cells are whole.
+    """
+    made = [[printable(cell) for cell in row] for row in rows]
+    room = cut_size()
+    if room is None or not made:
+        return made
+    sizes = column_sizes(heads, made)
+    bends = [place for place, head in enumerate(heads) if head in flexible.split(",")]
+    while table_size(sizes, indent) > room and bends:
+        widest = max(bends, key=lambda place: sizes[place])
+        if sizes[widest] <= max(cell_len(heads[widest]), CELL_MIN):
+            break
+        sizes[widest] -= 1
+    for row in made:
+        for place in bends:
+            row[place] = fitted(row[place], sizes[place])
+    return made
+
+
+def column_sizes(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Columns of a terminal that each column of a plain table takes."""
+    return [max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True)]
+
+
+def table_size(sizes: Sequence[int], indent: int = 2) -> int:
+    """Columns of a terminal that a plain table takes."""
+    return indent + sum(sizes) + 2 * (len(sizes) - 1)
 
 
 def width() -> int:
@@ -213,25 +309,9 @@ def wrapped(head: str, text: str, columns: int | None = None) -> str:
     )  # fmt: skip
 
 
-def utc(milliseconds: int | None) -> str:
-    """A time for reading, to the second, UTC; empty for none."""
-    moment = moment_of(milliseconds)
-    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
 def iso(moment: datetime.datetime | None) -> str | None:
     """A time for JSON: ISO 8601 with milliseconds and Z."""
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-
-
-def moment_of(milliseconds: int | None) -> datetime.datetime | None:
-    """The moment of a time in ms since the epoch; None for none, and for one that no calendar holds."""
-    if milliseconds is None:
-        return None
-    try:
-        return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def body_fields(body: bytes | None) -> dict[str, str | None]:
@@ -257,21 +337,6 @@ def body_text(body: bytes | None, line_end: str, size_max: int | None = None) ->
         return line_end.join(printable(line) for line in text.splitlines())[:size_max]
     except UnicodeDecodeError:
         return f"{len(body)} bytes: {body[:32].hex(' ')}"
-
-
-def byte_size(size: int) -> str:
-    """A number of bytes for reading."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def progress_bar() -> Progress:

@@ -7,18 +7,25 @@ import click
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import found_store
+from rmqstore.dry_run import dry_plan
 from rmqstore.log.ledger_paths import with_found_member
-from rmqstore.log.opening import configured_kinds
-from rmqstore.log.recovery.planner import dry_plan
 from rmqstore.store import open_store
 
+_EXAMPLE = """\b
+Example:
+  rmqstore recover /data/rocketmq/store --dry-run
+"""
 
-@click.command()
+
+@click.command(epilog=_EXAMPLE, short_help="Bring a store in order after a crash.")
 @click.argument("store", metavar="STORE", type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Only show the plan; nothing is written.")
 @click.option("--cut", is_flag=True, help="Cut the log at damage in its middle, as RocketMQ does. Messages are lost.")
 @click.option(
-    "--broker-conf", metavar="FILE", help="The broker's configuration: log paths, delay levels, index or not."
+    "--broker-conf",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The broker's configuration: log paths, delay levels, index or not.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 @debug_option
@@ -32,10 +39,9 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
     config = with_found_member(store, config)
-    paths = (*config.log_paths, *config.read_only_log_paths)
-    root = found_store(store, paths, may_be_ledger=config.dledger is not None)
+    root = found_store(store, config.named_log_paths(), may_be_ledger=config.dledger is not None)
     if dry_run:
-        plan = dry_plan(root, config, configured_kinds(config))
+        plan = dry_plan(root, config)
     else:
         with open_store(root, config, workers=False) as opened:
             plan = opened.recovery

@@ -9,16 +9,30 @@ from types import FrameType
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+_told: list[bool] = []
+
+
+def tell_all() -> None:
+    """Says that the outcome was told: a signal that comes after it is too late to change the exit status."""
+    _told.append(True)
+
+
+def has_told_all() -> bool:
+    """Whether `tell_all` was called."""
+    return bool(_told)
+
+
 @contextmanager
-def until_signalled() -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT, SIGTERM or SIGHUP came; a second one ends the program on the spot, as the system does.  One
-    that the program was started to ignore (nohup, a shell's &) stays ignored."""
+def until_signalled(stop: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Whether SIGINT, SIGTERM or SIGHUP came, at which `stop` is called; a second one ends the program on the spot, as
+    the system does.  One that the program was started to ignore (nohup, a shell's &) stays ignored."""
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         came.append(number)
         for each in before:  # for good: Python's own handler would show a traceback when the interpreter ends
             signal.signal(each, signal.SIG_DFL)
+        stop()
 
     before = {each: signal.getsignal(each) for each in _ENDS if signal.getsignal(each) is not signal.SIG_IGN}
     try:

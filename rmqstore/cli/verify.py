@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rmqstore.cli.output import (
     byte_size,
     counted,
-    open_stores,
+    given_paths,
     print_json,
     printable,
     progress_bar,
@@ -18,12 +18,18 @@ from rmqstore.cli.output import (
     wrapped,
 )
 from rmqstore.snapshot.finding import DAMAGE, Finding
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.verify import verify as verify_store
 
+_EXAMPLE = """\b
+Examples:
+  rmqstore verify /data/rocketmq/store
+  rmqstore verify /data/rmq/broker-a --json | jq .damageCount
+"""
 
-@click.command()
+
+@click.command(epilog=_EXAMPLE, short_help="Check a whole store for damage.")
 @store_arguments
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 @click.option("--quiet", is_flag=True, help="Leave the notes out; damage is always shown.")
@@ -34,7 +40,7 @@ def verify(ctx: click.Context, stores: tuple[str, ...], as_json: bool, quiet: bo
     Lists what is damaged, with file, byte position and reason; exit status 1 if anything is. Notes are what a healthy
     broker leaves: a tail that is not dispatched yet, files made in advance.
     """
-    snapshot = open_stores(stores, look_at)
+    snapshot = look_at(given_paths(stores))
     documents: list[dict[str, Any]] = []
     damage_count = note_count = 0
     for store in snapshot.stores:

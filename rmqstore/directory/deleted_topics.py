@@ -1,6 +1,7 @@
 """The note of deleted topics, config/deletedTopics.json, and what of the log it takes out of the queues."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from rmqstore.formats.deleted_topics import (
 )
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import CONFIG_ROOM
-from rmqstore.records.vectors import Records
+
+if TYPE_CHECKING:
+    from rmqstore.records.vectors import Records
 
 
 def note_path(root: str) -> str:
@@ -43,7 +46,7 @@ def deleted_topics(disk: ReadableDisk, root: str) -> DeletedTopics:
     return {} if disk.is_directory(note_path(root)) else load_deleted_topics(disk, root)[0]
 
 
-def without_deleted(batch: Records, rows: Ints, ends: Mapping[str, int]) -> Ints:
+def without_deleted(batch: "Records", rows: Ints, ends: Mapping[str, int]) -> Ints:
     """`rows` of a batch but those of records that a topic had when it was deleted; `ends` as `honoured` says."""
     if not ends or int(batch.offsets[0]) >= max(ends.values()):
         return rows

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from rmqstore.directory.ledger.nodes import DATA_ROOM, NODE_PREFIX, is_node, room_of_node
-from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files, stored_files
+from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, has_begun, is_node, room_of_node
+from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.formats import dledger, message, names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
@@ -84,12 +84,12 @@ def is_log_head(head: bytes) -> bool:
 
 
 def find_ledger(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) -> str | None:
-    """The path that tells of DLedger: a directory of its group below `root`, beside no commitlog or with data; `root`
-    where it is the directory of a node, or `data` or `index` in one; or the first of `log_files`, wherever they lie,
-    if it is one of DLedger's.  None elsewhere.
+    """The path that tells of DLedger: a directory of its group below `root`, beside no commitlog or of a member that
+    has begun, wherever its data are; `root` where it is the directory of a node, or `data` or `index` in one; or the
+    first of `log_files`, wherever they lie, if it is one of DLedger's.  None elsewhere.
     """
     for name, path in directories(disk, root):
-        if name.startswith(NODE_PREFIX) and (not log_files or stored_files(disk, join(path, DATA_ROOM))):
+        if name.startswith(NODE_PREFIX) and (not log_files or has_begun(disk, LedgerNode(path))):
             return path
     if is_within_node(disk, root):
         return root

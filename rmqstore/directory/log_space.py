@@ -2,13 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.framing import BARE, WRAPPED, Framing
-from rmqstore.records.batch import RecordBatch
-from rmqstore.records.read_batches import read_batches
+
+if TYPE_CHECKING:
+    from rmqstore.records.batch import RecordBatch
 
 _OPEN_FILES_MAX = 64
 _I64_MAX = 2**63 - 1
@@ -105,8 +106,11 @@ class LogSpace:
         file = self.file_at(offset)
         return b"" if file is None else self.opened(file).read(offset - file.start, size)
 
-    def record_at(self, offset: int) -> RecordBatch | None:
+    def record_at(self, offset: int) -> "RecordBatch | None":
         """The record that stands at `offset`, alone in a batch; None if no whole one does that names this place."""
+        from rmqstore.records.batch import RecordBatch  # noqa: PLC0415  single records are asked for by writers
+        from rmqstore.records.read_batches import read_batches  # noqa: PLC0415  the same
+
         number = self.file_number(offset)
         if number is None:
             return None

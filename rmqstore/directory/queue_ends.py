@@ -12,7 +12,6 @@ from rmqstore.formats import message
 from rmqstore.formats.names import is_light_queue
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.record_crc import verify_property_crc
-from rmqstore.records.light_queues import LIGHT_QUEUE_ID, light_places
 
 # So many of the last entries after a hole are tried one by one before the last good one is looked for by halving.
 _TRIES = 16
@@ -132,5 +131,7 @@ def is_backed(queue: QueueFiles, slot: int, entry: np.void, log: LogSpace) -> bo
 
 def _names_light_queue(record: message.Record, topic: str, slot: int) -> bool:
     """Whether the record was dispatched to a light queue (LMQ) with that queue offset."""
+    from rmqstore.records.light_queues import LIGHT_QUEUE_ID, light_places  # noqa: PLC0415  few stores have such queues
+
     places = light_places(parse_properties(record.properties), record.queue_id)
     return ((topic, LIGHT_QUEUE_ID), slot) in places

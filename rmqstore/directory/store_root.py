@@ -96,6 +96,25 @@ def require_replaceable(fs: FileSystem, root: str) -> None:
         _refuse_parts(fs, root)
 
 
+def lies_about_a_store(disk: ReadableDisk, place: str, stores: Iterable[str]) -> bool:
+    """Whether a place that is to be written, which may not be there yet, is one of `stores`, lies in one or has one in
+    it, or is or lies in what looks like any store: what is replaced there would be messages.
+    """
+    real = disk.real_path(place)
+    own = [disk.real_path(store) for store in stores]
+    if any(_lies_in(real, store) or _lies_in(store, real) for store in own):
+        return True
+    while real.strip("/"):
+        if disk.is_directory(join(real, LOG_ROOM)):
+            return True
+        real = directory_of(real)
+    return False
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return f"{path}/".startswith(directory.rstrip("/") + "/")
+
+
 def require_remains(fs: FileSystem, root: str) -> None:
     """Raises NotAStore unless what stands at `root` can be a store, or what the interrupted removal of one left."""
     found = _look(fs, root, ())
@@ -218,7 +237,9 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered
     """Raises UnsupportedLayout for the ways of RocketMQ to store messages that this engine does not write."""
     files = sorted((file for log in logs for file in log.files if file.size), key=lambda file: file.start)
     ledger = find_ledger(disk, root, files)
-    if ledger is not None and (not may_be_ledger or is_within_node(disk, root)):
+    if ledger is not None and may_be_ledger and is_within_node(disk, root):
+        raise UnsupportedLayout(root, "belongs to a member of a DLedger group: give the broker's directory above it")
+    if ledger is not None and not may_be_ledger:
         raise UnsupportedLayout(ledger, "a DLedger commitlog, which only StoreConfig(dledger=LedgerConfig()) opens")
     if is_rocksdb(disk, root):
         reason = "consume queues in RocksDB, which this version cannot write"

@@ -11,8 +11,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, gather, locate
-from rmqstore.formats.record_chain import magic_positions
-from rmqstore.records.read_batches import WINDOW_SIZE, claimed_size
+from rmqstore.formats.record_chain import WINDOW_SIZE, claimed_size, magic_positions
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
 

@@ -66,10 +66,16 @@ class EntryStore:
         self._first = 0  # the index of the first entry, there or to come
         self._saved_s = clock.monotonic_s()
         try:
+            self._claim()
             self._open()
+            self._claim()
         except BaseException:
             self._release()
             raise
+
+    def _claim(self) -> None:
+        data = self.config.data_paths or (self.node.data,)
+        self._ownership.claim(self._fs, (*data, *self.config.read_only_data_paths))
 
     def __enter__(self) -> Self:
         return self

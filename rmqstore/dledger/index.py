@@ -12,6 +12,7 @@ from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.sequence_listing import listed_sequence
+from rmqstore.files.zeros import holds_nothing
 from rmqstore.formats.dledger import INDEX_UNIT
 
 # So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
@@ -153,11 +154,16 @@ def opened_index(
 ) -> tuple[EntryIndex, list[str]]:
     """The index of a node, in files of the size that they have, and of `file_size` bytes where there are none; and
     sentences about what else stands there.  Raises StoreDamaged for files of several sizes, OSError.
+
+    A first file that is shorter and all zero was being made when the writer ended: it is no measure, and made again.
     """
     path = join(node.directory, INDEX_ROOM)
     require_index(fs, node)
     fs.make_directories(path)
-    size = max((file.size for file in stored_files(fs, path)), default=file_size)
+    listed = stored_files(fs, path)
+    size = max((file.size for file in listed), default=file_size)
+    if len(listed) == 1 and size < file_size and holds_nothing(fs, listed[0]):
+        size = file_size
     files = FileSequence(fs, handles, [path], size, keep_open=True)
     warnings = files.load()
     return EntryIndex(files), warnings

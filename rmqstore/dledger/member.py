@@ -4,22 +4,30 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqstore.config import StoreConfig
-from rmqstore.directory.ledger.nodes import LedgerNode, nodes_below, wrapped_files
+from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode, nodes_below, term_of, wrapped_files
 from rmqstore.directory.listing import stored_files
 from rmqstore.dledger.entry_rules import TERM_MAX
 from rmqstore.dledger.index import opened_index, require_index
 from rmqstore.dledger.repair import last_entry, repaired
-from rmqstore.dledger.state import load_term, require_alone, require_committed, save_committed, save_term
+from rmqstore.dledger.state import (
+    load_committed,
+    load_term,
+    require_alone,
+    require_committed,
+    save_committed,
+    save_term,
+)
 from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged
 from rmqstore.files.disk import StoredFile, read_part
-from rmqstore.files.filesystem import FileSystem, directory_of
+from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats.dledger import ENTRY_HEAD, Term, is_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
+from rmqstore.formats.names import CONFIG_ROOM, LOG_ROOM, QUEUE_ROOMS
 from rmqstore.ledger_config import LedgerConfig
-from rmqstore.log.ledger_paths import node_of, with_ledger_paths
+from rmqstore.log.ledger_paths import entry_paths, node_of, with_ledger_paths
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.plan import RecoveryPlan
@@ -35,20 +43,53 @@ class FoundMember(NamedTuple):
     settings: LedgerConfig
     config: StoreConfig
     term: Term
+    has_data: bool
 
     def require(self, plan: RecoveryPlan) -> None:
         """Looks at a plan of the store's recovery.  Raises StoreDamaged where it would go on without entries that the
         group has agreed on, or where the index has files of several sizes."""
         last, _ = last_entry(plan.heads)
+        if not self.has_data:
+            self._require_new(plan)
         require_committed(self.fs, self.node, last, may_lack=self.config.on_middle_damage == "cut")
         require_index(self.fs, self.node)
         _, newest = last_entry(plan.heads)
         if max(newest, self.term.number) >= TERM_MAX:
             raise StoreDamaged(self.node.directory, 0, f"its term is {max(newest, self.term.number)}: none can follow")
 
-    def opened(self, parts: StoreParts, plan: RecoveryPlan) -> "LedgerMember":
-        """The member, open; see there."""
-        return LedgerMember(self.fs, self, parts, plan)
+    def _require_new(self, plan: RecoveryPlan) -> None:
+        """Raises StoreDamaged where no file of data is there, and something tells that there was one."""
+        tells = [queue.directory for queue in plan.queues if queue.entry_end > queue.next_offset]
+        index = join(self.node.directory, INDEX_ROOM)
+        if stored_files(self.fs, index):
+            tells.append(index)
+        if self.term.number and tells and self.config.on_middle_damage != "cut":
+            hint = "say data_paths as they were; on_middle_damage='cut' goes on without the entries"
+            raise StoreDamaged(
+                self.config.log_paths[0], 0, f"no file of data is there, and {tells[0]} tells of entries; {hint}"
+            )
+
+    def joining(self) -> "Joining":
+        """Its part in the recovery of its store."""
+        return Joining(self)
+
+
+class Joining:
+    """A member's part in the recovery of its store: an `Aside`, after which `member` is there."""
+
+    member: "LedgerMember"
+
+    def __init__(self, found: FoundMember) -> None:
+        self._found = found
+
+    def require(self, plan: RecoveryPlan) -> None:
+        """As FoundMember.require."""
+        self._found.require(plan)
+
+    def log_settled(self, parts: StoreParts, plan: RecoveryPlan) -> None:
+        """Opens the member, whose checkpoint has to say how far the group agrees before the queues, which say it as
+        well, are cut to be made again: readers would not see messages that they saw before."""
+        self.member = LedgerMember(self._found.fs, self._found, parts, plan)
 
 
 def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
@@ -61,9 +102,14 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     assert settings is not None
     node, placed = node_of(root, settings), with_ledger_paths(fs, root, config)
     others = [other.self_id for other in nodes_below(fs, root) if other.self_id != settings.self_id]
-    files, old = [file for path in placed.log_paths for file in _data_files(fs, path)], placed.read_only_log_paths
+    data = entry_paths(fs, placed)
+    files = [file for path in data for file in _data_files(fs, path)]
+    old = [path for path in placed.read_only_log_paths if path not in data]
     if others:
         raise NotAStore(root, f"has member {' and '.join(others)} of a DLedger group, and self_id={settings.self_id!r}")
+    for path in dict.fromkeys((*settings.data_paths, *(each for each in data if each != node.data))):
+        _require_apart(fs, path, root, node)
+        _require_own(fs, path, node)
     require_alone(node)
     term = load_term(fs, node)
     if old and not files and not settings.converts and not term.number:
@@ -77,7 +123,22 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
             "others, which may have agreed on other entries at its end; LedgerConfig(takes_over=True) goes on alone "
             "with what it has"
         )
-    return FoundMember(fs, node, settings, placed, term)
+    return FoundMember(fs, node, settings, placed, term, bool(files))
+
+
+def _require_apart(fs: FileSystem, path: str, root: str, node: LedgerNode) -> None:
+    """Raises NotAStore for data in a directory that is the store's for other files."""
+    rooms = (LOG_ROOM, CONFIG_ROOM, INDEX_ROOM, *QUEUE_ROOMS)
+    taken = (root, node.directory, join(node.directory, INDEX_ROOM), *(join(root, room) for room in rooms))
+    if fs.real_path(path) in map(fs.real_path, taken):
+        raise NotAStore(path, "is this store's for other files; data_paths name directories of the data alone")
+
+
+def _require_own(fs: FileSystem, path: str, node: LedgerNode) -> None:
+    """Raises NotAStore for the data of a member in another root, whose term and votes stand there."""
+    other = LedgerNode(directory_of(path))
+    if fs.real_path(other.directory) != fs.real_path(node.directory) and term_of(fs, other) is not None:
+        raise NotAStore(path, f"belongs to the DLedger member in {other.directory}; open the root above that")
 
 
 def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
@@ -97,13 +158,14 @@ def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
 class LedgerMember:
     """An open member: `wrapping` is for the commitlog; `step` keeps index and checkpoint up, `close` ends it cleanly.
 
-    Made after the recovery of the store, whose data decide about the index.  Raises OSError, StoreDamaged.
+    Made in the recovery of the store, once its log is settled: the data decide about the index.  Raises OSError,
+    StoreDamaged.
     """
 
     def __init__(self, fs: FileSystem, found: FoundMember, parts: StoreParts, plan: RecoveryPlan) -> None:
         self._fs, self._node, self._settings = fs, found.node, found.settings
         self._log = parts.log
-        data = {*found.config.log_paths}
+        data = {*entry_paths(fs, found.config)}
         divider = next((start for start in parts.log.starts if directory_of(parts.log.path_of(start)) in data), None)
         self.divider = parts.log.end if divider is None else divider
         framing = Divided(self.divider)
@@ -114,6 +176,8 @@ class LedgerMember:
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
         self.wrapping = Wrapping(EntryForm(self.index, self.term, has_crc=found.settings.body_crc), framing)
         self._saved: tuple[int, int] | None = None
+        if self.index.end > load_committed(fs, found.node) + 1:
+            self.close()
 
     def begin(self, log: CommitLog) -> None:
         """Has the commitlog go on in entries: one that stands without them is closed by its blank, after which the

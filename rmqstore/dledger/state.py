@@ -8,15 +8,21 @@ from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, TERM_FILE, LedgerNo
 from rmqstore.errors import StoreDamaged, StoreInUse
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.replace import replace_file
-from rmqstore.files.store_lock import mapping_process
+from rmqstore.files.store_lock import mapping_process, unseen_owner
 from rmqstore.formats.dledger import Term, checkpoint_text, term_text
 
 
 def require_alone(node: LedgerNode) -> None:
-    """Raises StoreInUse where another process has the node's files mapped, as a running one of Java has."""
-    process = mapping_process(node.directory)
+    """Raises StoreInUse where another process has the node's files mapped, as a running one of Java has, and where
+    that cannot be told."""
+    process, owner = mapping_process(node.directory), unseen_owner(node.directory)
     if process is not None:
         raise StoreInUse(node.directory, f"process {process} has its files mapped, as a running DLedger node has")
+    if owner is not None:
+        raise StoreInUse(
+            node.directory, f"user {owner} owns it, and only they and root see whether a DLedger node of theirs has "
+            "its files mapped: open it as one of them",
+        )  # fmt: skip
 
 
 def save_term(fs: FileSystem, node: LedgerNode, term: Term) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from socket import socket
 from typing import TYPE_CHECKING, Protocol
 
+from rmqstore.files.directory_locks import RealDirectoryLock
 from rmqstore.files.disk import (
     DirectoryEntry,
     PlainDisk,
@@ -119,9 +120,20 @@ class FileSystem(ReadableDisk, Protocol):
     def lock(self, path: str) -> HeldLock:
         """Takes the store's lock, creating its file.  Raises StoreInUse at once if anybody has it."""
 
+    def lock_directory(self, path: str) -> HeldLock | None:
+        """Takes the lock of a directory of a log, in which it makes no file; None where there is no such directory, or
+        none can be locked.  Raises StoreInUse at once if another store has it."""
+
 
 class RealFileSystem(PlainDisk):
-    """The host's file system: new directories are 0700, new files 0600, no descriptor is inherited by a program run."""
+    """The host's file system: new directories are 0700, new files 0600, no descriptor is inherited by a program run.
+
+    `is_shared`: what is made is for others as well, as far as the user's umask lets it be.
+    """
+
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self._directory_mode = 0o777 if is_shared else _DIRECTORY_MODE
+        self._file_mode = 0o666 if is_shared else FILE_MODE
 
     def make_directories(self, path: str) -> None:
         """Makes what is missing from the top down, each synced into its parent before the next.
@@ -138,7 +150,7 @@ class RealFileSystem(PlainDisk):
             self.sync_directory(os.path.dirname(path))
         for directory in reversed(missing):
             try:
-                os.mkdir(directory, _DIRECTORY_MODE)
+                os.mkdir(directory, self._directory_mode)
             except FileExistsError:  # somebody was quicker, or something else stands there
                 require_directory(directory)
             self.sync_directory(os.path.dirname(directory))
@@ -178,7 +190,7 @@ class RealFileSystem(PlainDisk):
 
     def _create_named(self, path: str, size: int) -> DiskFile:
         """Creates, allocates and syncs; removes the file again if that fails (ext4 leaves a partly grown one)."""
-        file = RealFile(path, os.open(path, FILE_FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        file = RealFile(path, os.open(path, FILE_FLAGS | os.O_CREAT | os.O_EXCL, self._file_mode))
         try:
             if size > 0:
                 allocate(file, size)
@@ -248,6 +260,14 @@ class RealFileSystem(PlainDisk):
         entire = used + status.f_bavail
         return -(-used * 100 // entire) / 100 if entire > 0 else -1.0
 
+    def real_path(self, path: str) -> str:
+        """A path without symbolic links, as far as it exists."""
+        return os.path.realpath(path)
+
     def lock(self, path: str) -> HeldLock:
         """A record lock on the first byte: the one that RocketMQ takes."""
         return RealLock.take(path)
+
+    def lock_directory(self, path: str) -> HeldLock | None:
+        """A lock of this project's own: `flock`."""
+        return RealDirectoryLock.take(path)

@@ -7,7 +7,8 @@ under their lock, everything that goes by a path through `OwnedFileSystem`.
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from weakref import WeakSet
 
@@ -15,6 +16,11 @@ from rmqstore.errors import StoreClosed
 from rmqstore.files.disk import DirectoryEntry, PlainDisk
 from rmqstore.files.filesystem import DiskFile, FileSystem
 from rmqstore.files.store_lock import HeldLock
+
+
+def process_id() -> int:
+    """The number of this process, by which a child made by fork is told from its parent."""
+    return os.getpid()
 
 
 class _State(Enum):
@@ -36,6 +42,8 @@ class Ownership:
         self.is_in_place = lock.is_in_place
         self._pid = os.getpid()
         self._state = _State.OPEN
+        self._claimed: dict[str, HeldLock] = {}
+        self._when_inherited: list[Callable[[], None]] = []
         _owned.add(self)
 
     @property
@@ -48,6 +56,19 @@ class Ownership:
         """Whether the lock was given back."""
         return self._state is _State.ENDED
 
+    def claim(self, fs: FileSystem, directories: Iterable[str]) -> None:
+        """Locks directories of the log as far as they are there, until the end.  Raises StoreInUse where another store
+        that is open writes to one."""
+        for path in directories:
+            real = fs.real_path(path)
+            if real not in self._claimed and (lock := fs.lock_directory(real)) is not None:
+                self._claimed[real] = lock
+
+    def when_inherited(self, let_go: Callable[[], None]) -> None:
+        """Has `let_go` called in a child made by fork: for what a child would hold for whoever comes after its
+        parent."""
+        self._when_inherited.append(let_go)
+
     def begin_closing(self) -> None:
         """From now on nothing new begins."""
         if self._state is _State.OPEN:
@@ -58,6 +79,8 @@ class Ownership:
         if self._state is not _State.INHERITED:
             self.begin_closing()
             self._state = _State.ENDED
+            for claimed in self._claimed.values():
+                claimed.release()
             self._lock.release()
 
     def require_open(self) -> None:
@@ -94,6 +117,9 @@ class Ownership:
         if self._state in (_State.OPEN, _State.CLOSING):
             self._state = _State.INHERITED
             self.refusal = f"{self._path}: opened by process {self._pid}: open it after the fork"
+            for let_go in self._when_inherited:
+                with suppress(OSError):
+                    let_go()
 
 
 _owned: WeakSet[Ownership] = WeakSet()
@@ -191,3 +217,11 @@ class OwnedFileSystem(PlainDisk):
     def lock(self, path: str) -> HeldLock:
         """As FileSystem.lock."""
         return self._fs.lock(path)
+
+    def real_path(self, path: str) -> str:
+        """As ReadableDisk.real_path."""
+        return self._fs.real_path(path)
+
+    def lock_directory(self, path: str) -> HeldLock | None:
+        """As FileSystem.lock_directory."""
+        return self._fs.lock_directory(path)

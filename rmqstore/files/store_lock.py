@@ -183,8 +183,10 @@ _PROC = "/proc"
 
 
 def mapping_process(directory: str) -> int | None:
-    """The id of another process that has a file below `directory` mapped, as Java's stores have; None where none is
-    seen.  Processes of other users are not seen without the right to, and none on systems without /proc.
+    """The id of another process that has a file below `directory` mapped so that it can write to it, as Java's stores
+    have, and readers have not; None where none is seen.
+
+    Processes of other users are not seen without the right to, and none on systems without /proc.
     """
     if not os.path.isdir(directory):
         return None
@@ -197,7 +199,24 @@ def mapping_process(directory: str) -> int | None:
     return None
 
 
+def unseen_owner(directory: str) -> int | None:
+    """The id of the user whose directory it is, where this process may not see what that user's programs have mapped;
+    None for its own, for root, and where nothing is there.
+    """
+    try:
+        owner = os.stat(directory).st_uid
+    except OSError:
+        return None
+    return None if os.geteuid() in (0, owner) else owner
+
+
+def _is_writing(line: bytes) -> bool:
+    """Whether a line of `maps`, whose second word is as `rw-s`, is of a mapping that writes to its file."""
+    rights = line.split(maxsplit=2)[1]
+    return rights[1:2] == b"w" and rights[3:4] == b"s"
+
+
 def _maps(process: int, wanted: bytes) -> bool:
     with suppress(OSError), open(f"{_PROC}/{process}/maps", "rb") as maps:
-        return b" " + wanted in maps.read()  # the path is the last of a line, after blanks
+        return any(_is_writing(line) for line in maps if b" " + wanted in line)  # the path comes last, after blanks
     return False

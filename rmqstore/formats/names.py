@@ -72,8 +72,12 @@ SYSTEM_TOPICS = frozenset(
         CHECKPOINT_TOPIC,
     )
 )
+# Java: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET.
+NOT_SENDABLE_TOPICS = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
+)
 # Topics that a broker makes beside those of users: retries, dead letters, light queues, and its own bookkeeping.
-_SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, SYSTEM_PREFIX, "RMQ_SYS_")
+SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, SYSTEM_PREFIX, "RMQ_SYS_")
 
 
 def parse_start(name: str) -> int | None:
@@ -147,7 +151,7 @@ def is_system_topic(topic: str) -> bool:
     Wider than Java's TopicValidator.isSystemTopic, which knows nothing of %RETRY%, %DLQ%, %LMQ% and
     <cluster>_REPLY_TOPIC.  The topics named after the cluster and the broker cannot be told from a user's by name.
     """
-    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(REPLY_SUFFIX)
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES) or topic.endswith(REPLY_SUFFIX)
 
 
 def is_light_queue(topic: str) -> bool:

@@ -34,6 +34,11 @@ TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 CRC32 = "__CRC32#"
 
+# With these a message would be delayed, or waited for by a transaction, once more when it is put again.
+DELIVERED = (
+    DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", TIMER_DELIVER_MS, TIMER_OUT_MS, TRANSACTION_PREPARED,
+)  # fmt: skip
+
 # KEYS holds several keys, a TAGS expression several tags.
 KEY_SEPARATOR = " "
 

@@ -17,6 +17,19 @@ _BLOCK_COUNT = 64 * 1024
 # Why a record does not count of which `lacks_end` is true.
 NO_END = "its last bytes were not written"
 
+# Of a log's bytes so many are looked at, at once.
+WINDOW_SIZE = 4 * 1024 * 1024
+
+
+def claimed_size(data: bytes | Bytes, position: int) -> int | None:
+    """The size that a record at `position` claims, if its magic is one; None for anything else."""
+    if len(data) - position < message.BLANK.size:
+        return None
+    size, magic = message.BLANK.struct.unpack_from(data, position)
+    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
+        return None
+    return int(size)
+
 
 def magic_positions(page: Bytes, start: int) -> Ints:
     """Where the magic of a message stands from `start` on; may be in the middle of a body."""

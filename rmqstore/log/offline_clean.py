@@ -11,6 +11,7 @@ from rmqstore.directory.store_root import require_store
 from rmqstore.directory.store_view import StoreView, open_view
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import RealFileSystem, directory_of, join
+from rmqstore.files.ownership import Ownership
 from rmqstore.files.reading import LocalDisk, canonical_path
 from rmqstore.formats import names
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
@@ -47,7 +48,7 @@ def plan_offline(
     Raises NotAStore, UnsupportedLayout, OSError.
     """
     disk = LocalDisk()
-    store = open_view(disk, canonical_path(root), (*config.log_paths, *config.read_only_log_paths))
+    store = open_view(disk, canonical_path(root), config.named_log_paths())
     try:
         view = RetentionView(
             store.root, _log_files(store.log), _written_from(store.log), _ANY_DISK,
@@ -68,9 +69,10 @@ def clean_offline(
     Raises NotAStore, StoreInUse, Corrupt, OSError; the next opening recovers the store then.
     """
     root, fs = canonical_path(root), RealFileSystem()
-    require_store(fs, root, (*config.log_paths, *config.read_only_log_paths))  # what is no store must not become one
-    lock = fs.lock(join(root, names.LOCK_FILE))
+    require_store(fs, root, config.named_log_paths())  # what is no store must not become one
+    ownership = Ownership(root, fs.lock(join(root, names.LOCK_FILE)))
     try:
+        ownership.claim(fs, config.log_directories(root))
         store, recovery, _ = recovered(fs, root, config, clock)
         try:
             end = recovery.log_end
@@ -86,7 +88,7 @@ def clean_offline(
                 store.index.close()
             store.handles.close()
     finally:
-        lock.release()
+        ownership.end()
     return plan
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
@@ -32,6 +32,16 @@ class Recovered(NamedTuple):
     warnings: list[str]
 
 
+class Aside(Protocol):
+    """Somebody besides the store who has a say in its recovery, such as the member whose log it is."""
+
+    def require(self, plan: RecoveryPlan) -> None:
+        """Looks at the plan.  Raises what the opening is to raise."""
+
+    def log_settled(self, parts: StoreParts, plan: RecoveryPlan) -> None:
+        """Is told that the log is on the disk as planned; queues and all else that is derived are as they were."""
+
+
 def recovered(
     fs: FileSystem,
     root: str,
@@ -39,15 +49,16 @@ def recovered(
     clock: Clock,
     further: Sequence[Dispatcher] = (),
     kinds: QueueKinds = PLAIN_ONLY,
-    require: Callable[[RecoveryPlan], object] = lambda _: None,
+    aside: Aside | None = None,
 ) -> Recovered:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
-    `require` looks at the plan, and may refuse it.  Nothing is changed before the file `abort` is there, durably, and
+    `aside` looks at the plan, and may refuse it.  Nothing is changed before the file `abort` is there, durably, and
     that not before all have agreed.  Raises as `plan_recovery` and `apply`.
     """
     plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
-    require(plan)
+    if aside is not None:
+        aside.require(plan)
     mark_open(fs, root)
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:
@@ -56,7 +67,7 @@ def recovered(
             parts.handles.close()
             plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
             parts = open_parts(fs, plan, config, clock, further, kinds)
-        warnings = apply(plan, parts)
+        warnings = apply(plan, parts, None if aside is None else aside.log_settled)
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise

@@ -14,11 +14,18 @@ _INLINE_SIZE = 12
 # Arrow's binary view: 16 bytes a value; up to 12 bytes of data stand in the view itself.
 _VIEW = np.dtype([("size", "<i4"), ("data", f"V{_INLINE_SIZE}")])
 _REFERENCE = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
-_INSTANT = pa.timestamp("us", tz="UTC")
+INSTANT = pa.timestamp("us", tz="UTC")
 MILLIS_MAX = np.iinfo(np.int64).max // 1000
 # Byte masks that keep the first 0 … 12 bytes of a value.
 _KEPT = np.array([[255] * size + [0] * (_INLINE_SIZE - size) for size in range(_INLINE_SIZE + 1)], np.uint8)
 _OFFSET_MAX = 2**31 - 1
+# UTF-8: how many bytes a character has that begins with a byte, 0 for a byte that begins none; and between what its
+# second byte lies.
+_LEAD_SIZES = np.zeros(256, np.uint8)
+_LEAD_SIZES[:0x80], _LEAD_SIZES[0xC2:0xE0], _LEAD_SIZES[0xE0:0xF0], _LEAD_SIZES[0xF0:0xF5] = 1, 2, 3, 4
+_SECOND_LEAST, _SECOND_MOST = np.full(256, 0x80, np.uint8), np.full(256, 0xBF, np.uint8)
+_SECOND_LEAST[[0xE0, 0xF0]], _SECOND_MOST[[0xED, 0xF4]] = (0xA0, 0x90), (0x9F, 0x8F)
+_IS_BOUNDED = np.isin(np.arange(256), (0xE0, 0xF0, 0xED, 0xF4))
 # Values of one size are copied as one block each up to this size; for larger ones the cast of views is faster
 # (measured).
 _UNIFORM_SIZE_MAX = 64
@@ -109,6 +116,28 @@ def is_ascii(data: Bytes) -> bool:
     return not len(data) or int(data.max()) < 128
 
 
+def are_texts(values: pa.Array) -> Mask:
+    """bool[n]: which values of a binary array are UTF-8 as they stand; null is, being nothing."""
+    data, offsets = bytes_of(values)
+    data, offsets = data[offsets[0] : offsets[-1]], offsets - offsets[0]
+    right, sizes = np.ones(len(values), bool), _LEAD_SIZES[data]
+    for back in (1, 2, 3):  # values that end in the middle of a character
+        rows = np.flatnonzero(np.diff(offsets) >= back)
+        rows = rows[sizes[offsets[rows + 1] - back] > back]
+        right[rows] = False
+        sizes[offsets[rows + 1] - back] = 1
+    is_inside = data & 0xC0 == 0x80
+    follows = np.zeros(len(data), bool)
+    for step in (1, 2, 3):
+        follows[step:] |= sizes[:-step] > step
+    is_wrong = (follows != is_inside) | ((sizes == 0) & ~is_inside)
+    bounded = np.flatnonzero(_IS_BOUNDED[data] & (sizes > 1))
+    second = data[bounded + 1]
+    is_wrong[bounded[(second < _SECOND_LEAST[data[bounded]]) | (second > _SECOND_MOST[data[bounded]])]] = True
+    counts = np.concatenate(([0], np.cumsum(is_wrong, dtype=np.int32)))[offsets]
+    return np.asarray(right & (counts[1:] == counts[:-1]), bool)
+
+
 def bytes_of(values: pa.Array) -> tuple[Bytes, Ints]:
     """The data and the offsets int64[n + 1] of a binary array without nulls, as `property_columns` takes them."""
     buffers = values.buffers()
@@ -150,9 +179,9 @@ def texts_in_rows(data: Bytes, sizes: Sequence[int]) -> pa.Array | None:
 def millis_to_timestamps(millis: Ints) -> pa.Array:
     """timestamp[us, UTC][n] from ms since the epoch; null where the microseconds do not fit 64 bits."""
     if not len(millis) or (int(millis.max()) <= MILLIS_MAX and int(millis.min()) >= -MILLIS_MAX):
-        return pa.array(millis * 1000).view(_INSTANT)
+        return pa.array(millis * 1000).view(INSTANT)
     out_of_range = (millis > MILLIS_MAX) | (millis < -MILLIS_MAX)
-    return pa.array(np.where(out_of_range, 0, millis) * 1000, mask=out_of_range).view(_INSTANT)
+    return pa.array(np.where(out_of_range, 0, millis) * 1000, mask=out_of_range).view(INSTANT)
 
 
 _HEX_PAIRS = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), "S2")

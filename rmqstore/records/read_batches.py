@@ -8,12 +8,11 @@ import numpy as np
 
 from rmqstore.formats import message
 from rmqstore.formats.framing import Framing, bare
-from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, locate
+from rmqstore.formats.message_columns import Ints, Located, Mask, locate
+from rmqstore.formats.record_chain import WINDOW_SIZE, claimed_size
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.entry_heads import LastHead
 from rmqstore.records.soundness import TEXT, Reason, judge_crcs, judge_place
-
-WINDOW_SIZE = 4 * 1024 * 1024
 
 Read = Callable[[int, int], bytes]
 
@@ -77,16 +76,6 @@ def _within(places: Ints | None, offset: int, size: int) -> Ints | None:
         return None
     low, high = np.searchsorted(places, (offset, offset + size)).tolist()
     return places[low:high] - offset
-
-
-def claimed_size(data: bytes | Bytes, position: int) -> int | None:
-    """The size that a record at `position` claims, if its magic is one; None for anything else."""
-    if len(data) - position < message.BLANK.size:
-        return None
-    size, magic = message.BLANK.struct.unpack_from(data, position)
-    if magic not in message.MESSAGE_MAGICS or size < message.RECORD_SIZE_MIN:
-        return None
-    return int(size)
 
 
 def _standing(

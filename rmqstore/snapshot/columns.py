@@ -1,6 +1,8 @@
-"""The columns of a message: names, Arrow types, and the set that a scan brings when none is asked for."""
+"""The columns of a message: names, Arrow types, and the set that a scan brings when none is asked for.
 
-import difflib
+Beside those with a name of their own, each property can be a column: `property.NAME`.
+"""
+
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
@@ -36,8 +38,12 @@ COLUMNS: dict[str, pa.Field] = {
         ("bodyCrc", pa.int32()),
         ("tagsCode", pa.int64()),
         ("corruptReason", pa.string()),
+        ("propertiesText", pa.string()),
     )
 }
+#: What "*" means: without the column that is another one in another form.
+EVERY_COLUMN = tuple(name for name in COLUMNS if name != "propertiesText")
+PROPERTY_PREFIX = "property."
 
 DEFAULT_COLUMNS: tuple[str, ...] = (
     "topic",
@@ -57,8 +63,26 @@ DEFAULT_COLUMNS: tuple[str, ...] = (
 ENTRY_COLUMNS = frozenset(("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"))
 
 
+def property_of(column: str) -> str | None:
+    """NAME of a column `property.NAME`; None for any other column."""
+    name = column.removeprefix(PROPERTY_PREFIX)
+    return name if name and name != column else None
+
+
+def field_of(column: str) -> pa.Field:
+    """The Arrow field of a column.  Raises UnknownColumn for one that no message has."""
+    known = COLUMNS.get(column)
+    if known is not None:
+        return known
+    if property_of(column) is None:
+        raise UnknownColumn(column, near_names(column, COLUMNS))
+    return pa.field(column, pa.string(), nullable=True)
+
+
 def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """The names of `known` that may have been meant by `name`, closest first; compares without case."""
+    import difflib  # noqa: PLC0415  for mistakes alone
+
     by_folded = {other.casefold(): other for other in known}
     return tuple(by_folded[hit] for hit in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6))
 
@@ -71,16 +95,16 @@ def column_names(columns: Sequence[str] | str, every: Iterable[str]) -> tuple[st
 
 
 def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The column names that a request means: None the default set, "*" all, else the names themselves.
+    """The column names that a request means: None the default set, "*" all but `propertiesText` and single properties,
+    else the names themselves.
 
     Raises UnknownColumn for a name that no message has, Rejected for an empty or doubled list.
     """
     if columns is None:
         return DEFAULT_COLUMNS
-    names = column_names(columns, COLUMNS)
+    names = column_names(columns, EVERY_COLUMN)
     for name in names:
-        if name not in COLUMNS:
-            raise UnknownColumn(name, near_names(name, COLUMNS))
+        field_of(name)
     if not names or len(set(names)) != len(names):
         raise Rejected(f"columns: {', '.join(names) or 'none'}: name each column once, at least one")
     return names
@@ -88,4 +112,4 @@ def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
 
 def schema_of(columns: Sequence[str] | str | None) -> pa.Schema:
     """The Arrow schema of a scan that asks for `columns`, every field nullable.  Raises as `resolve_columns`."""
-    return pa.schema([COLUMNS[name] for name in resolve_columns(columns)])
+    return pa.schema([field_of(name) for name in resolve_columns(columns)])

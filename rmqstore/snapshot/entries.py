@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.store_paths import Paths
 

@@ -9,10 +9,10 @@ from rmqstore.snapshot.columns import near_names
 from rmqstore.snapshot.plan.selection import selected_queues
 
 if TYPE_CHECKING:
-    from rmqstore.snapshot.reader import Snapshot
+    from rmqstore.snapshot.reader import SnapshotReader
 
 
-def group_start(snapshot: "Snapshot", group: str, selection: Mapping[str, Any]) -> dict[str, Any]:
+def group_start(snapshot: "SnapshotReader", group: str, selection: Mapping[str, Any]) -> dict[str, Any]:
     """Offset JSON {topic: {broker: {queue: offset}}} of the queues of `selection` (arguments of `Snapshot.select`):
     the next offset that `group` consumes, by config/consumerOffset.json; the earliest where it has none yet.
 

@@ -1,9 +1,13 @@
-"""The reader of one or several store directories that somebody else may be writing."""
+"""The reader of one or several store directories that somebody else may be writing.
+
+What answers a question of its own is imported when that is asked: a process of Spark's that plans has no use for it.
+"""
+# ruff: noqa: PLC0415
 
 import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +17,13 @@ from rmqstore.annotations import checked
 from rmqstore.directory import config_files
 from rmqstore.directory.log_place import corrupt_at
 from rmqstore.errors import Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
-from rmqstore.files.disk import ReadableDisk, tells_of_failure
-from rmqstore.files.reading import LOCAL
+from rmqstore.files.disk import tells_of_failure
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.records.soundness import TEXT, Reason, judge_place
 from rmqstore.snapshot.columns import near_names, resolve_columns, schema_of
-from rmqstore.snapshot.lookup import by_key, by_time
-from rmqstore.snapshot.plan.key_pruning import prune_by_keys
+from rmqstore.snapshot.lookup import by_time
 from rmqstore.snapshot.plan.selection import (
     EARLIEST,
     LATEST,
@@ -32,6 +34,7 @@ from rmqstore.snapshot.plan.selection import (
     selected_queues,
 )
 from rmqstore.snapshot.plan.splitting import plan_splits
+from rmqstore.snapshot.plan.unreachable_damage import refuse_unreachable_damage
 from rmqstore.snapshot.request import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -47,14 +50,9 @@ from rmqstore.snapshot.request import (
     wanted_keys,
     wanted_tags,
 )
-from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
-from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.survey.missing_log import require_log, require_messages
-from rmqstore.snapshot.survey.own_log import require_own_log
-from rmqstore.snapshot.survey.survey import WHOLE, SurveyScope, survey
-from rmqstore.snapshot.tables import tables
+from rmqstore.snapshot.tables.table_names import TableName
 
 MissingTime = Literal["error", "latest"]
 
@@ -62,57 +60,8 @@ MissingTime = Literal["error", "latest"]
 QUERY_BYTES_MAX = 128 * 1024 * 1024
 
 
-def open_snapshot(
-    paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL, include_uncommitted: bool = False
-) -> "Snapshot":  # fmt: skip
-    """Looks at one store directory, several, {brokerName: path} or StoresIn(directory), and freezes what is there.
-
-    Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
-    {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
-    store before it.  Never writes, locks or creates anything; all is read from `disk`.  `access`: "auto" maps files
-    that nobody can truncate and reads the others, "mmap" maps all, "pread" maps none.  `include_uncommitted`: of a
-    DLedger log also what its group may still revoke.  Raises NotAStore, also for a store with messages and without a
-    commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
-    """
-    return _required(look_at(paths, access, SurveyScope((), include_uncommitted), disk))
-
-
-def open_selected(
-    paths: Paths, selection: Mapping[str, Any], *, access: Access = "auto", disk: ReadableDisk = LOCAL,
-    include_uncommitted: bool = False,
-) -> "Snapshot":  # fmt: skip
-    """`open_snapshot` for a single choice: of a store with very many topics it may hold the queues of those that
-    `selection`, arguments of `Snapshot.select`, names by `topics` or `assign`, and no others.  Raises as
-    `open_snapshot`.
-    """
-    named = selection.get("topics") if selection.get("topics") is not None else selection.get("assign")
-    topics = [] if named is None or isinstance(named, str) else [name for name in named if isinstance(name, str)]
-    return _required(look_at(paths, access, SurveyScope(topics, include_uncommitted), disk))
-
-
-def _required(snapshot: "Snapshot") -> "Snapshot":
-    """The snapshot, if its stores have their own log.  Raises NotAStore."""
-    for store in snapshot.stores:
-        require_messages(store)
-        require_log(store)
-        require_own_log(store)
-    return snapshot
-
-
-def look_at(
-    paths: Paths, access: Access = "auto", scope: SurveyScope = WHOLE, disk: ReadableDisk = LOCAL
-) -> "Snapshot":
-    """`open_snapshot` of what `verify` is asked about: a store that has messages and no commitlog as well."""
-    arguments.word("access", access, get_args(Access))
-    arguments.flag("include_uncommitted", scope.uncommitted)
-    found = store_directories(disk, paths)
-    stores = [survey(disk, one.root, one.broker_name, access, one.logs, scope) for one in found]
-    refuse_doubles(paths, stores)
-    return Snapshot(tuple(stores), access)
-
-
-class Snapshot:
-    """Messages, queues and offsets as they were when the snapshot was opened; open again for later ones.
+class SnapshotReader:
+    """Messages, queues and offsets of stores as they were in one look.
 
     Holds no files open between calls.  Any thread.
     """
@@ -126,7 +75,7 @@ class Snapshot:
         queues = [queue for store in self.stores for queue in store.queues.values()]
         count = sum(queue.max_offset - queue.min_offset for queue in queues)
         paths = ", ".join(repr(store.path) for store in self.stores)
-        return f"<Snapshot {paths}, {len(queues)} queues, {count} messages>"
+        return f"<{type(self).__name__} {paths}, {len(queues)} queues, {count} messages>"
 
     def queues(self) -> pa.Table:
         """One row a queue: topic, brokerName, queueId int32, minOffset int64, maxOffset int64, queueType."""
@@ -142,14 +91,14 @@ class Snapshot:
             }
         )
 
-    def table(
-        self, name: tables.TableName, columns: Sequence[str] | str | None = None, now_ms: int | None = None
-    ) -> pa.Table:
+    def table(self, name: TableName, columns: Sequence[str] | str | None = None, now_ms: int | None = None) -> pa.Table:
         """A table beside the messages: queues, topics, groups, files, transactions or delayed; see tables.SCHEMAS.
 
         `now_ms` says when a delayed message is due, by default the clock.  Raises Rejected, UnknownColumn, and
         StoreChanging where files went since the snapshot was opened.
         """
+        from rmqstore.snapshot.tables import tables
+
         due_ms = int(time.time() * 1000) if now_ms is None else arguments.milliseconds("now_ms", now_ms)
         return tables.make_table(self.stores, name, columns, self._access, due_ms)
 
@@ -234,8 +183,8 @@ class Snapshot:
         for store in self.stores:
             own = [span for span in ranges if span.broker == store.broker_name]
             if request.on_corrupt_record == "fail":
-                _refuse_unreachable_damage(store, {span.topic for span in own if _may_meet_the_end(store, span)})
-            splits += plan_splits(store, prune_by_keys(store, own, request), request, budget)
+                refuse_unreachable_damage(store, own)
+            splits += plan_splits(store, _pruned(store, own, request), request, budget)
         return splits
 
     @checked
@@ -279,6 +228,8 @@ class Snapshot:
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,
         )  # fmt: skip
+        from rmqstore.snapshot.scan.split_reader import read_split
+
         splits = self.plan(ranges, request, SplitBudget())
         batches = (batch for split in splits for batch in read_split(split, request))
         return pa.RecordBatchReader.from_batches(schema_of(request.columns), batches)
@@ -340,6 +291,8 @@ class Snapshot:
         broker: str | None = None,
     ) -> list[int]:  # fmt: skip
         """Physical offsets by the hash of a key, newest first; see by_key.index_offsets."""
+        from rmqstore.snapshot.lookup import by_key
+
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         return by_key.index_offsets(self._store(broker), topic, key, begin_ms, end_ms, count_max)
 
@@ -354,6 +307,8 @@ class Snapshot:
         Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
         where the disk fails.
         """
+        from rmqstore.snapshot.lookup import by_key
+
         store = self._store(broker)
         begin_ms, end_ms = arguments.milliseconds("begin_ms", begin_ms), arguments.milliseconds("end_ms", end_ms)
         count_max = arguments.integer("count_max", count_max, 0)
@@ -403,6 +358,14 @@ class Snapshot:
             return StoredMessage(page[position : position + size].tobytes(), 0, size, offset, store.broker_name)
 
 
+def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest) -> Sequence[QueueRange]:
+    if not request.keys:
+        return ranges
+    from rmqstore.snapshot.plan.key_pruning import prune_by_keys
+
+    return prune_by_keys(store, ranges, request)
+
+
 def _sound(store: StoreExtent, message: StoredMessage) -> StoredMessage:
     """The message itself; its body may be one that cannot be unpacked.  Raises Corrupt."""
     if not message.is_sound:
@@ -430,18 +393,3 @@ def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
             f"{queue.files.topic}/{queue.files.queue_id}: its newest message was stored before {time_ms} ms; "
             "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result"
         )
-
-
-def _may_meet_the_end(store: StoreExtent, span: QueueRange) -> bool:
-    """Whether what is damaged past the entries may be of a range: it reads something, or all that the queue has."""
-    return span.start < span.end or span.end >= store.queues[span.topic, span.queue_id].max_offset
-
-
-def _refuse_unreachable_damage(store: StoreExtent, topics: set[str]) -> None:
-    """Damaged records that were not dispatched: a scan of the queues would not even come across them."""
-    known = {topic for topic, _ in store.queues}
-    for damage in store.damage if topics else ():
-        is_unreached = damage.offset >= store.walk_from or not damage.is_reached
-        # A topic that no queue has is what the damage made of a name.
-        if is_unreached and (damage.topic not in known or damage.topic in topics):
-            raise Corrupt(damage.path, damage.position, damage.reason)

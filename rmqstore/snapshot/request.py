@@ -7,9 +7,8 @@ from typing import Literal, get_args
 from rmqstore import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
-from rmqstore.formats.message_id import offset_of_id
 from rmqstore.formats.wanted_words import key_words, possible_keys, tag_words
-from rmqstore.snapshot.columns import DEFAULT_COLUMNS, ENTRY_COLUMNS, resolve_columns
+from rmqstore.snapshot.columns import DEFAULT_COLUMNS, ENTRY_COLUMNS, property_of, resolve_columns
 
 BODY_BYTES_MAX = BODY_SIZE_MAX
 BATCH_ROWS = 16 * 1024
@@ -92,8 +91,16 @@ class ScanRequest:
     @property
     def offset_ids(self) -> dict[str, int]:
         """The keys that have the form of an offset message id, in upper case, and the physical offsets they name."""
+        from rmqstore.formats.message_id import offset_of_id  # noqa: PLC0415  for reads by key
+
         named = ((key.upper(), offset_of_id(key)) for key in self.keys)
         return {key: offset for key, offset in named if offset is not None}
+
+    @property
+    def properties(self) -> tuple[bytes, ...]:
+        """The properties that are columns of their own, as they are stored."""
+        named = map(property_of, self.columns)
+        return tuple(name.encode() for name in named if name is not None)
 
     @property
     def needs_entries_only(self) -> bool:

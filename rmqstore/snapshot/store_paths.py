@@ -9,7 +9,8 @@ from rmqstore.directory.listing import is_log_directory
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
-from rmqstore.snapshot.stores_in import StoresIn, refuse_one_log_twice, required_stores
+from rmqstore.formats.names import LOG_ROOM, PLAIN_ROOM
+from rmqstore.snapshot.stores_in import StoresIn, list_stores, refuse_one_log_twice, required_stores
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
@@ -36,6 +37,13 @@ def require_stores(paths: Paths, disk: ReadableDisk = LOCAL, *, takes_nodes: boo
         if takes_nodes and is_node(disk, root):
             continue
         refuse_unread_layouts(disk, root, find_log_files(disk, root, logs), logs)
+
+
+def stores_below(path: StorePath, disk: ReadableDisk = LOCAL) -> StoresIn | None:
+    """All stores in a directory that is none itself and has some; None for any other path."""
+    directory = canonical_path(path)
+    is_store = not disk.is_directory(directory) or {LOG_ROOM, PLAIN_ROOM}.intersection(disk.names(directory))
+    return StoresIn(directory) if not is_store and list_stores(disk, directory).stores else None
 
 
 def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories]:

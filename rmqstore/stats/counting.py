@@ -128,6 +128,11 @@ class Statistics:
         else:
             self.put_failed(seconds)
 
+    def many_answered(self, amounts: Mapping[str, tuple[int, int]], failed_count: int, seconds: float) -> None:
+        """Counts one put of many messages, of which `amounts` were stored, and each of the others as a failed put."""
+        self.columns_done(amounts, seconds)
+        self._mine().failed += failed_count
+
     def put_failed(self, seconds: float) -> None:
         """Counts one put that stored nothing."""
         tally = self._mine()

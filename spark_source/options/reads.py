@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.arguments import I64_MAX, instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
-from rmqstore.snapshot import StoresIn, open_snapshot
+from rmqstore.snapshot import StoresIn
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
-from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
+from rmqstore.snapshot.stream.limits import TriggerLimits
 from spark_source.options import values
 from spark_source.options.table import Parser, in_one_line, parsed_options
-from spark_source.stream_limits import TriggerLimits
 
 # Spark holds a column of one batch in a 2 GiB vector, so that a batch has to stay well below.
 BATCH_BYTES_MAX = 1 << 30
@@ -32,8 +31,8 @@ PARSERS: dict[str, Parser] = {
     "assign": values.assignment,
     "startingOffsets": values.batch_start,
     "endingOffsets": values.offsets("earliest"),
-    "startingTimestamp": values.instant,
-    "endingTimestamp": values.instant,
+    "startingTimestamp": instant,
+    "endingTimestamp": instant,
     "startingOffsetsByTimestamp": values.instants,
     "endingOffsetsByTimestamp": values.instants,
     "startingOffsetsByTimestampStrategy": values.one_of("error", "latest"),
@@ -165,6 +164,9 @@ class BatchRead:
         if not isinstance(start, str) or not start.startswith(values.GROUP_PREFIX):
             return self
         group = start.removeprefix(values.GROUP_PREFIX)
+        from rmqstore.snapshot import open_snapshot  # noqa: PLC0415  for this kind of start alone
+        from rmqstore.snapshot.group_start import group_start  # noqa: PLC0415  the same
+
         offsets = group_start(open_snapshot(self.stores, access=self.request.access), group, self.selection)
         return replace(self, selection=self.selection | {"start": offsets})
 

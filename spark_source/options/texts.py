@@ -7,8 +7,8 @@ and empty where there is none.
 from dataclasses import dataclass
 
 from rmqstore.snapshot.request import BATCH_BYTES, BATCH_ROWS, SPLIT_BYTES
+from rmqstore.snapshot.stream.limits import DELAY_MS
 from spark_source.options.writes import QUEUES_DEFAULT
-from spark_source.stream_limits import DELAY_MS
 
 
 @dataclass(frozen=True, slots=True)

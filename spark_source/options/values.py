@@ -4,11 +4,10 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.arguments import I64_MAX, require_ms
+from rmqstore.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
 from rmqstore.snapshot import StoresIn
@@ -24,7 +23,6 @@ PATTERN_SIZE_MAX = 4096
 StorePaths = str | tuple[str, ...]
 Stores = tuple[StorePaths, ...] | dict[str, StorePaths] | StoresIn
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -267,22 +265,6 @@ def _offset_json(text: str, words: str) -> dict[str, Any]:
     return kept
 
 
-def instant(text: str) -> int:
-    """A point in time in ms since 1970: a number of ms, but not what must be seconds, or ISO-8601 with a zone.
-
-    A fraction of a millisecond rounds up, which keeps both `>= start` and `< end` exact for stores that hold whole ms.
-    """
-    text = text.strip()
-    if re.fullmatch(r"\d{1,19}", text, re.ASCII):
-        at_ms = int(text)
-        require_ms(at_ms)
-    else:
-        at_ms = -((EPOCH - _zoned(text)) // timedelta(milliseconds=1))
-    if not 0 <= at_ms <= I64_MAX:
-        raise Rejected("write a time of 1970 or later")
-    return at_ms
-
-
 def instants(text: str) -> dict[str, Any]:
     """Times in the shape of offset JSON, {"orders": {"broker-a": {"0": 1714521600000}}}; every leaf becomes ms."""
     times = parse_json(text)
@@ -340,13 +322,3 @@ def _instants_below(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise Rejected("a time is a number of ms or ISO-8601 text with a zone")
     return instant(str(value))
-
-
-def _zoned(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Rejected("write ms since 1970 or ISO-8601, such as 2026-05-01T08:00:00+08:00") from None
-    if moment.tzinfo is None:
-        raise Rejected(f"a time without a zone; write {moment.isoformat()}Z for UTC, or an offset such as +08:00")
-    return moment

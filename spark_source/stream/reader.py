@@ -7,47 +7,31 @@ executors, in copies that were made when the query started.  So partitions carry
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqstore.errors import DataLost, Rejected, StoreChanging, StoreError
-from rmqstore.progress_file import ProgressFile
-from rmqstore.snapshot import Snapshot, StoresIn
-from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
+from rmqstore.errors import Rejected, StoreError
+from rmqstore.snapshot import StoresIn
+from rmqstore.snapshot.stream.batches import NextBatch, Refusals, Skipped
+from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.lag import lag_behind
+from rmqstore.snapshot.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
+from rmqstore.snapshot.stream.planner import StreamPlanner
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from spark_source.batch_reader import BatchReader
+from spark_source.columns.schema import BatchShape
 from spark_source.options.reads import StreamRead
 from spark_source.options.values import directories_of
 from spark_source.partitions import StorePartition
-from spark_source.schema import BatchShape
-from spark_source.stream.batches import (
-    NextBatch,
-    Queues,
-    Skipped,
-    ranges_to_read,
-    refuse_begun_again,
-    refuse_other_brokers,
-)
-from spark_source.stream.offsets import (
-    FROM,
-    INITIAL,
-    MARKS,
-    METRICS,
-    Offsets,
-    begins_of,
-    note_in,
-    offset_json,
-    offsets_in,
-)
-from spark_source.stream.same_logs import marks_after, refuse_other_logs
-from spark_source.stream.turned_back import Searches, TurnedBack
 from spark_source.worker_errors import errors_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+    from rmqstore.progress_file import ProgressFile
+    from rmqstore.snapshot.reader import SnapshotReader
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -58,12 +42,8 @@ else:
 
 
 HAS_LIMITS = SupportsTriggerAvailableNow.__module__ != __name__
-# In a store that is being written, a look that failed a moment ago may succeed now.
-_LOOKS_MAX = 3
 _SELECTED = ("topics", "pattern", "assign")
 _STARTED = ("start", "start_time", "missing_time", "fail_on_data_loss")
-
-Answer = TypeVar("Answer")
 
 log = logging.getLogger("rmqstore.stream")
 
@@ -85,26 +65,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             **{name: rows.selection.get(name) for name in _SELECTED},
             include_system_topics=bool(rows.selection.get("include_system_topics", False)),
         )
-        self._ends = StreamEnds(rows.stores, rows.request.access)
+        fails = rows.request.fail_on_data_loss
+        self._planner = StreamPlanner(
+            StreamEnds(rows.stores, rows.request.access), self._selection, limits,
+            refuses=Refusals(deleted=fails, other_logs=fails), clock=clock,
+        )  # fmt: skip
+        self._ends = self._planner.ends
         self._tasks = BatchReader(rows, shape)
-        self._clock = clock
-        self._progress: ProgressFile | None = None
-        if stream_read.progress_file is not None:
-            directories = directories_of(rows.stores)
-            self._progress = ProgressFile(stream_read.progress_file, stream_read.progress_group, directories)
+        self._progress = _progress_file(stream_read)
         self._exported: Offsets | None = None
         self._initial: Offsets | None = None
-        self._target: Offsets | None = None
         self._reached: Offsets | None = None
         self._furthest_begun: Offsets = {}  # used before Spark 4.2
-        self._turn = 0
-        self._taken_s: float | None = None
         self._skipped = Skipped()
-        self._searches = Searches()
-        self._begun_again: Offsets = {}
         self._told: set[tuple[str, str]] = set()
-        self._compared: tuple[Snapshot, dict[str, Any]] | None = None
-        self._reported: tuple[Snapshot, Offsets | None, dict[str, Any]] | None = None
+        self._reported: tuple[SnapshotReader, Offsets | None, dict[str, Any]] | None = None
 
     @errors_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
@@ -135,8 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @errors_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Freezes the ends, and which queues there are, as they are now."""
-        queues = self._queues(self._ends.look())
-        self._target = {place: queue.max_offset for place, (_, queue) in queues.items()}
+        self._planner.freeze_ends()
 
     @errors_in_one_line()
     def latestOffset(  # noqa: N802
@@ -151,29 +125,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._latest_of_all()
         before = offsets_in(start)
-        known = TurnedBack.noted(start).among(self._covered(before))
         self._export(before)
         is_limited = self._limits.is_any and type(limit).__name__ != "ReadAllAvailable"
-        now_ms = int(time.time() * 1000)
-
-        def planned(snapshot: Snapshot) -> tuple[NextBatch, TurnedBack]:
-            self._refuse_other_logs(snapshot, start)
-            return self._batch_after(snapshot, before, known, now_ms, is_limited)
-
-        batch, seen = self._looked(planned)
+        step = self._planner.step(start, is_limited=is_limited)
         self._tell_passed_over()
-        self._reached = batch.ends
-        if not batch.is_any and seen == known:
+        self._reached = step.batch.ends
+        if not step.is_any:
             return start
-        seen.tell(log, known, batch.queues, before, batch.begun)
-        if batch.is_any:
-            self._turn += 1
-            self._taken_s = self._clock()
+        step.tell(log)
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
-        begun = self._initial | batch.begun if before == self._initial else batch.begun
-        notes = {FROM: begun, MARKS: marks_after(batch, note_in(start, MARKS))}
-        shorter = seen.among(before.keys() - batch.lows.keys())
-        return offset_json(batch.ends, notes | shorter.notes)
+        return self._planner.end_of(step, self._initial if before == self._initial else None)
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
@@ -183,23 +144,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._reached is not None:
             reached = self._reached
-            batch = self._looked(lambda snapshot: self._next_batch(snapshot, reached, is_limited=False))
+            batch = self._all_after(reached)
             self._reached = batch.ends
             return offset_json(batch.ends, {FROM: batch.begun})
         try:
             note = {INITIAL: offset_json(self._started())}
         except StoreError:  # a restarted query needs no such place, and a new one is asked for it next
             note = {}
-        batch = self._looked(lambda snapshot: self._next_batch(snapshot, {}, is_limited=False))
+        batch = self._all_after({})
         self._reached = batch.ends
         return note | offset_json(batch.ends)
+
+    def _all_after(self, before: Offsets) -> NextBatch:
+        return self._planner.looked(lambda snapshot: self._planner.next_batch(snapshot, before, is_limited=False))
 
     @errors_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The ends of the store, with `$metrics`: the lag of the stream, and how much it had to leave out."""
         snapshot = self._ends.look()
         if self._reported is None or self._reported[0] is not snapshot or self._reported[1] != self._reached:
-            queues = self._queues(snapshot)
+            queues = self._planner.queues(snapshot)
             lag = lag_behind(queues, self._reached or {})
             report = offset_json({place: queue.max_offset for place, (_, queue) in queues.items()})
             lags = {"lagMessages": lag.messages, "lagBytes": lag.size, "lagMs": lag.ms}
@@ -221,21 +185,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun = self._covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
-        ends = self._covered(offsets_in(end))
-
-        def planned(snapshot: Snapshot) -> list[InputPartition]:
-            for known in (self._covered(offsets_in(start)), ends):
-                refuse_other_brokers(snapshot.stores, known)
-            self._refuse_other_logs(snapshot, start)
-            ranges, skipped = ranges_to_read(self._queues(snapshot), begun, ends, fails=self._fails)
-            request = self._rows.request
-            whole = snapshot if self._fails else without_missing_files(snapshot, request.access)
-            splits = whole.plan(ranges, request, self._rows.budget)
-            self._skipped.note(skipped, log)
-            return [StorePartition(split) for split in splits]
-
-        return self._looked(planned)
+        begun = self._planner.covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
+        ends = self._planner.covered(offsets_in(end))
+        splits, lost = self._planner.splits(start, begun, ends, self._rows.request, self._rows.budget)
+        self._skipped.note(lost, log)
+        return [StorePartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition.  Raises StoreError."""
@@ -263,66 +217,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known |= {place: max(low, known.get(place, 0)) for place, low in begun.items()}
         return dict(known)
 
-    def _covered(self, offsets: Offsets) -> Offsets:
-        return {place: offset for place, offset in offsets.items() if self._selection.covers(place)}
-
-    @property
-    def _fails(self) -> bool:
-        return self._rows.request.fail_on_data_loss
-
-    def _queues(self, snapshot: Snapshot) -> Queues:
-        return self._selection.queues(snapshot)
-
-    def _batch_after(
-        self, snapshot: Snapshot, before: Offsets, known: TurnedBack, looked_ms: int, is_limited: bool
-    ) -> tuple[NextBatch, TurnedBack]:
-        """The next batch, and what is known before it of queues that end before the stream's place."""
-        if self._fails:
-            self._refuse_begun_again(snapshot, self._covered(before))
-            return self._next_batch(snapshot, before, is_limited), known
-        queues, standing = self._queues(snapshot), self._covered(before)
-        seen = known.seen(queues, {store.broker_name for store in snapshot.stores}, standing, looked_ms)
-        turned = seen.begins(queues, standing, self._searches)
-        return self._next_batch(snapshot, before, is_limited, turned), seen
-
-    def _refuse_begun_again(self, snapshot: Snapshot, before: Offsets) -> None:
-        """Raises DataLost where a queue that was read began again at 0: the stream would go on in the middle of the new
-        messages."""
-        again = self._ends.begun_again
-        new = {place for place, count in again.items() if count > self._begun_again.get(place, 0)}
-        refuse_begun_again(self._queues(snapshot), {place: before[place] for place in new if before.get(place)})
-        self._begun_again = again
-
-    def _next_batch(
-        self, snapshot: Snapshot, before: Offsets, is_limited: bool, turned: Offsets | None = None
-    ) -> NextBatch:
-        refuse_other_brokers(snapshot.stores, self._covered(before))
-        known = self._covered(before)
-        batch = NextBatch.of(self._queues(snapshot), known, self._target, fails=self._fails, turned=turned)
-        if not is_limited:
-            return batch
-        waited_ms = None if self._taken_s is None else (self._clock() - self._taken_s) * 1000
-        # An end that is frozen is waited for in vain.
-        is_due = self._target is not None or waited_ms is None or waited_ms >= self._limits.delay_ms
-        return batch.limited(self._limits, self._turn, is_due=is_due)
-
-    def _looked(self, ask: Callable[[Snapshot], Answer]) -> Answer:
-        """The answer to what is asked of the store as it is now; a loss, and a store that keeps changing, count when
-        they are seen again and again.
-        """
-        for _ in range(_LOOKS_MAX - 1):
-            try:
-                return ask(self._ends.look())
-            except (DataLost, StoreChanging):
-                self._ends.forget()
-        return ask(self._ends.look())
-
-    def _refuse_other_logs(self, snapshot: Snapshot, start: dict[str, Any]) -> None:
-        """Raises DataLost where the stores are not those that were read up to `start`, unless the stream goes on."""
-        if self._fails and self._compared != (snapshot, start):
-            refuse_other_logs(self._queues(snapshot), offsets_in(start), note_in(start, MARKS))
-            self._compared = snapshot, start
-
     def _tell_passed_over(self) -> None:
         for path, reason in self._ends.passed_over.items() - self._told:
             log.warning("%s is not read: %s", path, reason)
@@ -338,3 +232,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_one = not isinstance(self._rows.stores, StoresIn) and len(self._ends.look().stores) == 1
         self._progress.write(progress, is_one_store=is_one)
         self._exported = done
+
+
+def _progress_file(stream_read: StreamRead) -> "ProgressFile | None":
+    if stream_read.progress_file is None:
+        return None
+    from rmqstore.progress_file import ProgressFile  # noqa: PLC0415  few streams have one
+
+    return ProgressFile(stream_read.progress_file, stream_read.progress_group, directories_of(stream_read.rows.stores))

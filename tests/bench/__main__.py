@@ -1,8 +1,7 @@
 """All benches of this project, as ratios within one run:  python -m tests.bench [--json FILE] [--small] [BENCH …]
 
-Benches: scan, spark, stream, replica-stream, sink, memory, plan, many (reading a store's files); put, recovery, get,
-delay, transactions, retention, replica, ledger (the
-engine).
+Benches: scan, spark, stream, replica-stream, sink, sync, memory, plan, many, verify (reading a store's files); put,
+recovery, get, delay, transactions, retention, replica, ledger (the engine).
 
 Writes stores of 1 GiB of records (--small: 64 MiB, to see that the benches work) below RMQSTORE_BENCH_DIR or the
 temporary directory.
@@ -10,11 +9,11 @@ temporary directory.
 
 import argparse
 import os
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import monotonic
 
 from tests.bench import (
     bench_delay,
@@ -33,9 +32,13 @@ from tests.bench import (
     bench_sink,
     bench_spark,
     bench_stream,
+    bench_sync,
     bench_transactions,
+    bench_verify,
 )
-from tests.bench.figures import Figure, table, write_json
+from tests.bench.cpu import tree_seconds
+from tests.bench.figures import OUTPUT, Figure, Step, table, write_json
+from tests.bench.quiet import only_ours
 from tests.bench.synth import MIB, StoreShape, write_store
 
 BODY_SIZES = (100, 1024)
@@ -49,6 +52,8 @@ BENCHES = (
     "replica-stream",
     "prune",
     "sink",
+    "verify",
+    "sync",
     "put",
     "recovery",
     "get",
@@ -61,29 +66,37 @@ BENCHES = (
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs the named benches, or all; returns the exit status: 1 for a missed goal or a failed bench."""
+    """Runs the named benches, or all; returns the exit status: 1 for a failed bench.  A missed goal is marked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benches", nargs="*", metavar="BENCH", help=f"{', '.join(BENCHES)}; all by default")
-    parser.add_argument("--json", type=Path, help="writes the figures there too")
+    parser.add_argument("--json", type=Path, default=OUTPUT / "bench.json", help="where the figures go as well")
     parser.add_argument("--small", action="store_true", help="64 MiB a store: quick, and no figures to quote")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.benches) - set(BENCHES):
         parser.error(f"no bench called {', '.join(sorted(unknown))}")
     store_bytes = 64 * MIB if chosen.small else 1024 * MIB
     figures: list[Figure] = []
+    steps: list[Step] = []
     failed = False
-    with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
+    log = OUTPUT / "bench.log"
+    scratch_room = os.environ.get("RMQSTORE_BENCH_DIR")
+    with only_ours(log) as shown, tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=scratch_room) as scratch:
         for name, measured in _plan(Path(scratch), store_bytes, chosen.benches or BENCHES):
-            print(f"{name} …", file=sys.stderr, flush=True)
+            print(f"{name} …", file=shown)
+            spent_s, began_s = tree_seconds(), monotonic()
             try:
                 figures += measured()
             except Exception:  # noqa: BLE001  what the others measured is still worth knowing
                 failed = True
-                traceback.print_exc()
+                traceback.print_exc(file=shown)
+                print(f"{name} failed; what Spark and others said is in {log}", file=shown)
+            steps.append(Step(name=name, wall_s=monotonic() - began_s, cpu_s=tree_seconds() - spent_s))
     print(table(figures))
-    if chosen.json:
-        write_json(figures, chosen.json)
-    return int(failed or any(figure.verdict == "MISSED" for figure in figures))
+    write_json(chosen.json, "make bench", figures, steps)
+    missed = sum(figure.verdict == "MISSED" for figure in figures)
+    goals = sum(figure.verdict != "-" for figure in figures)
+    print(f"\n{missed} of {goals} goals missed; {chosen.json} has the figures, {log} what Spark and others said")
+    return int(failed)
 
 
 def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple[str, Callable[[], list[Figure]]]]:
@@ -118,6 +131,10 @@ def _plan(scratch: Path, store_bytes: int, benches: Sequence[str]) -> list[tuple
         steps.append(("reading less", lambda: bench_prune.measure(scratch, is_small=store_bytes < 1024 * MIB)))
     if "sink" in benches:
         steps.append(("Spark sink", lambda: bench_sink.measure(scratch, is_small=store_bytes < 1024 * MIB)))
+    if "sync" in benches:
+        steps += [
+            (f"sync, {n} B bodies", lambda n=n: bench_sync.measure(store(n), shapes[n], scratch)) for n in BODY_SIZES
+        ]
     return steps + _engine_plan(scratch, store_bytes, benches)
 
 
@@ -127,6 +144,7 @@ def _engine_plan(
     """What to run of the engine."""
     is_small = store_bytes < 1024 * MIB
     steps: dict[str, Callable[[], list[Figure]]] = {
+        "verify": lambda: bench_verify.measure(scratch, is_small=is_small),
         "put": lambda: bench_put.measure(scratch, is_small=is_small),
         "recovery": lambda: bench_recovery.measure(scratch, store_bytes),
         "get": lambda: bench_get.measure(scratch, is_small=is_small),

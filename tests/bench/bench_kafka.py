@@ -6,30 +6,34 @@ Kafka is one node on the loopback (tests/bench/kafka); node, producer, connector
 sides have the same messages in 4 queues or partitions, in the same order, which is checked first, and both write to
 Spark's `noop` sink or collect one number.  The sinks write the same rows, into a new topic or store each time, and are
 checked afterwards: ours is on the disk then, with queues and index, what Kafka took is in its node.  Prints every
-figure with its goal, and a table for the README.
+figure with its goal.
 """
 
 import argparse
 import itertools
 import os
-import platform
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from pyspark import __version__ as spark_version
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-import rmqstore
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from tests.bench.bench_sink import message_rows
-from tests.bench.figures import Figure, best_seconds, table, write_json
+from tests.bench.bench_spark import show_this_project
+from tests.bench.cpu import tree_seconds
+from tests.bench.figures import OUTPUT, Cost, Figure, Step, best_costs, table, write_json
 from tests.bench.kafka import messages, node
 from tests.bench.kafka.messages import WANTED_TAG
+from tests.bench.quiet import only_ours
 
 COUNT, SINK_COUNT, ROUNDS = 2_500_000, 2_000_000, 3
 TOPIC, STREAM_TOPIC = "BenchTopic", "BenchStream"
@@ -69,12 +73,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The seconds of a case, the best of all rounds."""
+    """The costs of a case, the best of all rounds; CPU seconds are those of Spark and its Python, not of the node."""
 
     case: Case
-    kafka_s: float
-    kafka_v2_s: float | None
-    ours_s: float
+    kafka: Cost
+    kafka_v2: Cost | None
+    ours: Cost
 
 
 class Sides:
@@ -238,7 +242,8 @@ def measure(
             cases += stream_cases(sides, stream_count) if "stream" in kinds else []
             cases += sink_cases(sides, message_rows(spark, scratch, SINK_COUNT)) if "sink" in kinds else []
             _say(f"{len(cases)} cases, {rounds} rounds and one to warm up …")
-            timed = _timed(cases, lambda: sides.messages_per_topic(max(counts, key=counts.__getitem__)), rounds)
+            per_topic = partial(sides.messages_per_topic, max(counts, key=counts.__getitem__))
+            timed = _timed(cases, per_topic, rounds, partial(tree_seconds, kafka.processes))
             if "sink" in kinds:
                 sides.check_sinks(SINK_COUNT)
             return timed
@@ -246,36 +251,38 @@ def measure(
             spark.stop()
 
 
-def _timed(cases: Sequence[Case], per_topic: Action, rounds: int) -> tuple[list[Result], float]:
+def _timed(
+    cases: Sequence[Case], per_topic: Action, rounds: int, cpu: Callable[[], float]
+) -> tuple[list[Result], float]:
     actions = [action for case in cases for action in (case.kafka, case.kafka_v2, case.ours) if action is not None]
     # What one side has left to be written, as Kafka leaves nearly all, is not to be written in the other's time.
-    *taken, queues_s = best_seconds([*actions, per_topic], rounds, settle=os.sync)
+    *taken, queues = best_costs([*actions, per_topic], rounds, os.sync, cpu)
     left = iter(taken)
     return [
         Result(case, next(left), next(left) if case.kafka_v2 is not None else None, next(left)) for case in cases
-    ], queues_s
+    ], queues.wall_s
 
 
 def figures(results: Sequence[Result], queues_s: float) -> list[Figure]:
     """A figure for each path of Kafka's that ours is held against, and one for messages per topic."""
     rows = []
     for result in results:
-        name, ours = result.case.name, result.ours_s
+        name, ours = result.case.name, result.ours
         paths = [
-            ("default", result.kafka_s, result.case.goal),
-            ("V2", result.kafka_v2_s, 1.0 if result.case.goal else None),
+            ("default", result.kafka, result.case.goal),
+            ("V2", result.kafka_v2, 1.0 if result.case.goal else None),
         ]
         rows += [
             Figure(
                 line=f"{name}, Kafka {path} / ours",
-                value=ours,
-                unit="s",
-                against=f"Kafka {path} {seconds:.2f} s",
-                judged=seconds / ours,
+                value=ours.wall_s,
+                unit=f"s ({ours.cpu_s:.2f} of CPU)",
+                against=f"Kafka {path} {theirs.wall_s:.2f} s ({theirs.cpu_s:.2f} of CPU)",
+                judged=theirs.wall_s / ours.wall_s,
                 goal=goal,
             )
-            for path, seconds, goal in paths
-            if seconds is not None
+            for path, theirs, goal in paths
+            if theirs is not None
         ]
     return [
         *rows,
@@ -290,33 +297,20 @@ def figures(results: Sequence[Result], queues_s: float) -> list[Figure]:
     ]
 
 
-def markdown(results: Sequence[Result], queues_s: float, count: int, stream_count: int, rounds: int) -> str:
-    """The table of the README, with how it was made."""
-    lines = [
-        "| seconds | Kafka source (default) | Kafka source (V2) | rmqstore | times as fast | than V2 |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for result in results:
-        default, v2, ours = result.kafka_s, result.kafka_v2_s, result.ours_s
-        cells = [result.case.name, f"{default:.2f}", f"{v2:.2f}" if v2 else "the same", f"{ours:.2f}"]
-        cells += [f"{default / ours:.1f} ×", f"{v2 / ours:.1f} ×" if v2 else ""]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines.append(f"| messages per topic (table `queues`) | | | {queues_s:.2f} | | |")
-    made = (
-        f"`make bench-kafka`: {count:,} messages ({stream_count:,} in the streams, {SINK_COUNT:,} in the "
+def circumstances(count: int, stream_count: int, rounds: int) -> str:
+    """How the figures were made."""
+    return (
+        f"make bench-kafka: {count:,} messages ({stream_count:,} in the streams, {SINK_COUNT:,} in the "
         f"sinks) with {messages.BODY_SIZE} B bodies, "
         f"key, tag and unique key, in {messages.QUEUE_COUNT} queues or partitions, the same in both, which is checked; "
-        f"Spark {spark_version} `local[2]` with the connector {node.CONNECTOR}, one session, by turns, warmed up, "
-        f"the best of {rounds} rounds, into the `noop` sink; one Kafka {node.kafka_version()} node on the loopback, "
-        f"all in the page cache; {os.cpu_count()} cores, Python {platform.python_version()}."
+        f"Spark {spark_version} local[2] with the connector {node.CONNECTOR}, one session, by turns, warmed up, "
+        f"the best of {rounds} rounds, into the noop sink; one Kafka {node.kafka_version()} node on the loopback, "
+        f"all in the page cache"
     )
-    return "\n".join([*lines, "", made])
 
 
 def _session() -> SparkSession:
-    places = [str(Path(rmqstore.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(places)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    show_this_project()
     session: SparkSession = (
         SparkSession.builder.master("local[2]")
         .appName("rmqstore bench-kafka")
@@ -348,28 +342,36 @@ def _say(text: str) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints; returns the exit status: 1 when a goal was missed, 2 when Kafka cannot be had."""
+    """Measures and prints; returns the exit status: 1 when it failed, 2 when Kafka cannot be had.  A missed goal is
+    marked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=COUNT, help=f"messages of the batch reads; {COUNT:,} by default")
     parser.add_argument("--stream-count", type=int, help="messages of the streams; twice as many by default")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"{ROUNDS} by default")
     parser.add_argument("--only", choices=("batch", "stream", "sink"), help="leaves the other kinds out")
-    parser.add_argument("--json", type=Path, help="writes the figures there too")
+    parser.add_argument("--json", type=Path, default=OUTPUT / "bench-kafka.json", help="where the figures go as well")
     chosen = parser.parse_args(arguments)
     if missing := node.build():
         _say(f"bench-kafka: {missing}")
         return 2
     stream_count = chosen.stream_count or 2 * chosen.count
     kinds = (chosen.only,) if chosen.only else ("batch", "stream", "sink")
-    with tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=os.environ.get("RMQSTORE_BENCH_DIR")) as scratch:
-        results, queues_s = measure(Path(scratch), chosen.count, stream_count, chosen.rounds, kinds)
+    log, scratch_room = OUTPUT / "bench-kafka.log", os.environ.get("RMQSTORE_BENCH_DIR")
+    spent_s, began_s = tree_seconds(), monotonic()
+    with only_ours(log) as shown, tempfile.TemporaryDirectory(prefix="rmqstore-bench-", dir=scratch_room) as scratch:
+        try:
+            results, queues_s = measure(Path(scratch), chosen.count, stream_count, chosen.rounds, kinds)
+        except Exception:  # noqa: BLE001  whatever it is, it is said where people look
+            traceback.print_exc(file=shown)
+            _say(f"bench-kafka failed; what Spark and others said is in {log}")
+            return 1
     rows = figures(results, queues_s)
+    step = Step(name="all of it", wall_s=monotonic() - began_s, cpu_s=tree_seconds() - spent_s)
     print(table(rows))
-    print()
-    print(markdown(results, queues_s, chosen.count, stream_count, chosen.rounds))
-    if chosen.json:
-        write_json(rows, chosen.json)
-    return int(any(figure.verdict == "MISSED" for figure in rows))
+    write_json(chosen.json, circumstances(chosen.count, stream_count, chosen.rounds), rows, [step])
+    missed, goals = (sum(row.verdict == "MISSED" for row in rows), sum(row.verdict != "-" for row in rows))
+    print(f"\n{missed} of {goals} goals missed; {chosen.json} has the figures, {log} what Spark and others said")
+    return 0
 
 
 if __name__ == "__main__":

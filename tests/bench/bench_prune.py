@@ -32,10 +32,10 @@ from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from rmqstore.snapshot.scan.record_check import RecordCheck
 from rmqstore.store import open_store
 from spark_source.batch_reader import BatchReader
+from spark_source.columns.schema import shape_for, spark_schema
 from spark_source.options.reads import parse_options
 from spark_source.partitions import split_in
 from spark_source.pushdown_reader import PushdownReader
-from spark_source.schema import shape_for, spark_schema
 from spark_source.source import RmqStoreDataSource
 from tests.bench.figures import Figure
 from tests.bench.synth import MIB

@@ -4,6 +4,7 @@ be read.
 python -m tests.bench.bench_put
 """
 
+import asyncio
 import os
 import shutil
 import threading
@@ -12,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmqstore import aio
 from rmqstore.config import StoreConfig
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store, open_store
@@ -43,6 +46,8 @@ class Goals:
 
 
 COLUMNS_GOALS, ONE_GOALS, SYNC_GOALS = Goals(0.8, 1.5), Goals(0.35, None), Goals(0.5, None)
+TASKS_GOALS = Goals(1.0, None)
+MANY, MANY_GOALS = 4096, {"ASYNC": 5.0, "SYNC": 20.0}  # as multiples of a loop of puts
 BARE_SYNC_GOAL = 0.8
 
 
@@ -55,6 +60,8 @@ def measure(scratch: Path, *, is_small: bool) -> list[Figure]:
         figures += columns_beside_java(scratch, size, count, missing)
     figures += one_by_one_beside_java(scratch, 256_000 // part, missing)
     figures += sync_beside_java(scratch, 64_000 // part, missing)
+    figures += tasks_beside_java(scratch, 64_000 // part, missing)
+    figures += many_beside_puts(scratch, 128_000 // part, "ASYNC") + many_beside_puts(scratch, 4_096, "SYNC")
     figures += sync_beside_bare_writes(scratch, 4_000 // part)
     figures += readable_latency(scratch, 2 if is_small else 10)
     return figures
@@ -110,6 +117,81 @@ def sync_beside_java(scratch: Path, count: int, missing: str) -> list[Figure]:
     config = StoreConfig.broker(flush="SYNC")
     best = _beside(scratch, config, ours, lambda java: java.put(count, 100, SYNC_THREADS), missing)
     return _rates_figures(f"put 100 B SYNC, {SYNC_THREADS} threads", "putMessage", 100, best, missing, SYNC_GOALS)[:1]
+
+
+def tasks_beside_java(scratch: Path, count: int, missing: str) -> list[Figure]:
+    """SYNC from 64 tasks of one event loop, beside as many threads of Java."""
+    store = aio.open_store(str(scratch / "tasks"), config := StoreConfig.broker(flush="SYNC"))
+    writer = None if missing else JavaWriter(scratch / "java", config)
+    seen: tuple[list[float], list[float]] = ([], [])
+
+    async def rounds() -> None:
+        async with store:
+            for _ in range(ROUNDS + 1):
+                began = perf_counter()
+                await asyncio.gather(*[_put_each_in_task(store, count // SYNC_THREADS) for _ in range(SYNC_THREADS)])
+                seen[0].append(count // SYNC_THREADS * SYNC_THREADS / (perf_counter() - began))
+                if writer:
+                    seen[1].append(writer.put(count, 100, SYNC_THREADS).accepted)
+
+    try:
+        asyncio.run(rounds())
+    finally:
+        if writer:
+            writer.end()
+        for name in ("tasks", "java"):
+            shutil.rmtree(scratch / name, ignore_errors=True)
+    rate, java = (max(rates[1:], default=0.0) for rates in seen)
+    return [
+        Figure(
+            line=f"put 100 B SYNC, {SYNC_THREADS} tasks of asyncio",
+            value=rate / 1e6,
+            unit="M messages/s",
+            against=f"Java putMessage, {SYNC_THREADS} threads {java / 1e6:.3f} M/s" if java else f"no Java: {missing}",
+            judged=rate / java if java else None,
+            goal=TASKS_GOALS.accepted,
+        )
+    ]
+
+
+async def _put_each_in_task(store: aio.AsyncStore, count: int) -> None:
+    body = bytes(range(100))
+    for number in range(count):
+        result = await store.put(_message(number, body))
+        assert result.status is PutStatus.PUT_OK
+
+
+def many_beside_puts(scratch: Path, count: int, flush: Literal["SYNC", "ASYNC"]) -> list[Figure]:
+    """`put_many` of 4,096 messages, again and again, beside a loop of `put` over the same; all turns count."""
+    times = max(count // MANY, 1)
+    messages = [_message(number, bytes(range(100))) for number in range(MANY)]
+    alone = messages if flush == "ASYNC" else messages[: MANY // 16]  # a sync each
+
+    def put_many(store: Store) -> None:
+        for _ in range(times):
+            assert store.put_many(messages)[-1].status is PutStatus.PUT_OK
+
+    def put_alone(store: Store) -> None:
+        for _ in range(times):
+            for message in alone:
+                assert store.put(message).status is PutStatus.PUT_OK
+
+    with _store(scratch / "many", StoreConfig.broker(flush=flush)) as store:
+        put_many(store)  # warms up
+        many_s, alone_s = in_turns(
+            [lambda: _seconds(lambda: put_many(store)), lambda: _seconds(lambda: put_alone(store))], ROUNDS
+        )
+    rate, alone_rate = (ROUNDS * times * len(put) / sum(s) for put, s in ((messages, many_s), (alone, alone_s)))
+    return [
+        Figure(
+            line=f"put_many 100 B {flush}, {MANY} at a time",
+            value=rate / 1e6,
+            unit="M messages/s",
+            against=f"put in a loop {alone_rate / 1e3:.2f} k/s",
+            judged=rate / alone_rate,
+            goal=MANY_GOALS[flush],
+        )
+    ]
 
 
 def sync_beside_bare_writes(scratch: Path, count: int) -> list[Figure]:

@@ -18,6 +18,8 @@ from click.testing import Result
 from rich.cells import cell_len
 
 from rmqstore import Message, StoreConfig, open_store
+from rmqstore.cli.choices import moment_ms
+from rmqstore.clock import ManualClock
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
 
@@ -161,7 +163,7 @@ def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None
     [
         (["--topic", "JmtZGx"], 1, "did you mean JmtZGxB?"),
         (["--topic", "JmtZGxB", "--queue", "9"], 2, "'JmtZGxB' has no queue 9; it has 0, 1, 2, 3"),
-        (["--topic", "*"], 1, "a topic is named whole, and one at a time; `rmqstore inspect` lists them"),
+        (["--topic", "no*"], 1, "`rmqstore inspect` lists the topics"),
         (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
         (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),
         ([], 2, "Missing option '--topic'"),
@@ -202,3 +204,80 @@ def test_a_reader_that_goes_away_ends_it_quietly(store_of: StoreOf) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a message of each of ten hours from HOUR_0 on, in turn of two topics and two queues."""
+    path = tmp_path_factory.mktemp("hours") / "store"
+    clock = ManualClock(HOUR_0)
+    with open_store(path, StoreConfig(preallocate=False), workers=False, clock=clock) as store:
+        for number in range(10):
+            store.put(Message(("orders-a", "orders-b")[number % 2], b"%d" % number, queue_id=number // 2 % 2))
+            clock.advance(3_600_000)
+        store.put(Message("%DLQ%g", b"dead"))
+    return path
+
+
+HOUR_0 = 1_795_000_000_000  # 2026-11-18T11:06:40Z
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--topic", "orders-a", "--topic", "orders-b"], range(10)),
+        (["--topic", "orders-b", "--topic", "orders-b"], range(1, 10, 2)),
+        (["--topic", "orders-*"], range(10)),
+        (["--topic", "orders-?", "--topic", "orders-a"], range(10)),
+        (["--topic", "*"], range(10)),
+        (["--topic", "orders*", "--queue", "1"], [2, 3, 6, 7]),
+        (["--topic", "orders*", "--from", "2"], [8, 9]),
+        (["--topic", "orders*", "--since", "2026-11-18T14:00Z"], range(3, 10)),
+        (["--topic", "orders*", "--since", "2026-11-18T22:06:40.000+08:00"], range(3, 10)),
+        (["--topic", "orders*", "--until", "2026-11-18T14:06:40Z"], range(3)),
+        (["--topic", "orders*", "--since", str(HOUR_0 + 1), "--until", str(HOUR_0 + 7_200_001)], [1, 2]),
+        (["--topic", "orders-a", "--since", "2026-11-18T14:00Z", "--queue", "0"], [4, 8]),
+        (["--topic", "orders*", "--since", "2027-01-01T00:00Z"], []),
+        (["--topic", "orders*", "--until", "1970-01-01T00:00Z"], []),
+    ],
+)
+def test_topics_and_times(arguments: list[str], wanted: list[int], hours: Path, run: Run) -> None:
+    found = lines_of(run("cat", hours, *arguments, "-o", "json-lines"))
+    assert sorted(int(row["body"]) for row in found) == list(wanted)
+
+
+def test_topics_of_its_own_fit_what_begins_as_they_do(hours: Path, run: Run) -> None:
+    assert [row["body"] for row in lines_of(run("cat", hours, "--topic", "%DLQ%*", "-o", "json-lines"))] == ["dead"]
+
+
+def test_several_topics_have_a_column_in_the_table(hours: Path, run: Run) -> None:
+    assert run("cat", hours, "--topic", "orders*").stdout.startswith("topic ")
+    assert run("cat", hours, "--topic", "orders-a").stdout.startswith("queue ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--since", "last week"], "write ms since 1970 or ISO-8601"),
+        (["--since", "2026-11-25T09:00"], "a time without a zone; write 2026-11-25T09:00:00Z"),
+        (["--until", "1795000000"], "looks like seconds: write 1795000000000"),
+        (["--since", ""], "an age such as 30m"),
+        (["--since", "5y"], "an age such as 30m"),
+        (["--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (["--since", "1h", "--from", "1"], "--since and --from: give one of them"),
+        (["--topic", " "], "is empty"),
+    ],
+)
+def test_mistakes_in_times_and_topics(arguments: list[str], words: str, hours: Path, run: Run) -> None:
+    failed = run("cat", hours, "--topic", "orders-a", *arguments)
+    assert failed.exit_code == 2
+    assert words in last_line(failed.stderr)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("now", HOUR_0), ("90s", HOUR_0 - 90_000), ("-2h", HOUR_0 - 7_200_000), ("1w", HOUR_0 - 604_800_000),
+     ("999999999d", 0), ("0", 0), ("2026-11-18T11:06:40.001Z", HOUR_0 + 1)],
+)  # fmt: skip
+def test_a_time_as_people_say_it(text: str, ms: int) -> None:
+    assert moment_ms(text, HOUR_0) == ms

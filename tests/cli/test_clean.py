@@ -104,7 +104,7 @@ def test_a_broker_s_configuration(run: Run, tmp_path: Path) -> None:
     assert len(document_of(run(*arguments, "--older-than", "90m"))["logFiles"]) == 3
     conf.write_text("fileReservedTime=soon\n")
     assert "fileReservedTime" in run(*arguments).stderr
-    assert run("clean", root, "--broker-conf", tmp_path / "none").exit_code == 1
+    assert run("clean", root, "--broker-conf", tmp_path / "none").exit_code == 2
 
 
 def test_a_broker_s_own_store(run: Run, tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.cli.cat import _COLUMNS
+from rmqstore.cli.decoding.decoder import BodyDecoder, Shown
 from rmqstore.cli.json_rows import json_objects
+from rmqstore.cli.message_output import COLUMNS
 from rmqstore.cli.output import escaped, iso
 from rmqstore.snapshot.columns import schema_of
 
-SCHEMA = schema_of(_COLUMNS)
+SCHEMA = schema_of(COLUMNS)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(['"', "\\", "\x00\x1f", "a\n"])
 TIMES = st.datetimes(timezones=st.just(datetime.UTC)).filter(lambda moment: moment.year >= 1000)  # as %Y fills up
 VALUES = {
@@ -49,7 +50,7 @@ def test_rows_are_those_of_json(rows: list[dict], first: int) -> None:
 
 
 def batch_of(**values: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([dict.fromkeys(_COLUMNS) | values], SCHEMA)
+    return pa.RecordBatch.from_pylist([dict.fromkeys(COLUMNS) | values], SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,26 @@ def batch_of(**values: object) -> pa.RecordBatch:
     [
         (0, "1970-01-01T00:00:00.000Z"),
         (-1000, "1969-12-31T23:59:59.999Z"),
-        (2**53 * 1000, "287396-10-12T08:59:00.992Z"),
+        (-62_167_219_200_000_000, "0000-01-01T00:00:00.000Z"),
+        (253_402_300_799_999_000, "9999-12-31T23:59:59.999Z"),
+        # What ISO 8601 does not say is told as `put` takes it.
+        (-62_167_219_200_001_000, -62_167_219_200_001),
+        (253_402_300_800_000_000, 253_402_300_800_000),
+        (2**53 * 1000, 2**53),
     ],
 )
-def test_times_of_any_year(microseconds: int, shown: str) -> None:
+def test_times_of_any_year(microseconds: int, shown: str | int) -> None:
     moment = pa.array([microseconds]).cast(SCHEMA.field("storeTimestamp").type)
     at = SCHEMA.get_field_index("storeTimestamp")
     (line,) = json_objects(batch_of().set_column(at, SCHEMA.field(at), moment))
     assert json.loads(line)["storeTimestamp"] == shown
+
+
+def test_halves_of_characters_that_a_decoder_finds_are_escaped() -> None:
+    halves = BodyDecoder(lambda _: Shown("a\ud800", False))
+    (line,) = json_objects(batch_of(body=b"x", corruptReason="r"), halves)
+    assert json.loads(line)["corruptReason"] == "r"
+    assert '"body": "a\\ud800"' in line
 
 
 def test_names_that_became_equal_are_one_field() -> None:

@@ -1,10 +1,14 @@
 """What the commands print with, and what all of them say."""
 
+import ast
 import errno
+import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import rmqstore
 from rmqstore import Message, StoreConfig, open_store
-from rmqstore.cli.output import body_fields, body_text, byte_size, fitted, one_line, padded, printable, utc, wrapped
+from rmqstore.cli.output import (
+    body_fields,
+    body_text,
+    byte_size,
+    fitted,
+    one_line,
+    padded,
+    printable,
+    said_here,
+    utc,
+    wrapped,
+)
+from spark_source.options.texts import READ, WRITE
 from tests.cli.conftest import Run, last_line
 
 
@@ -60,6 +77,53 @@ def test_an_argument_that_is_no_text_is_a_mistake_in_the_command(option: str, ru
     result = run("cat", tmp_path / "store", "--topic", "orders", option, os.fsdecode(b"k\xff"))
     assert result.exit_code == 2
     assert f"Invalid value for '{option}': 'k\ufffd' is no UTF-8" in last_line(result.stderr)
+
+
+# Words of Spark's options that stand in texts which the command line shows nowhere, or where they are RocketMQ's own.
+_NOT_SHOWN = {
+    "maxRecordsPerPartition", "mergePartitions", "minPartitions", "maxBytesPerPartition", "scanMode", "progressFile",
+    "includeUncommitted", "storePathCommitLog", "storeHost",
+}  # fmt: skip
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts in a module but its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value
+
+
+def test_no_words_of_spark_s_options_reach_the_command_line() -> None:
+    options = {name for name in (*READ, *WRITE, "checkpointLocation") if not name.islower()} - _NOT_SHOWN
+    word = re.compile(rf"\b({'|'.join(sorted(options))})\b")
+    package = Path(rmqstore.__file__).parent
+    found = {
+        (path.name, hit[1])
+        for path in package.rglob("*.py")
+        if "cli" not in path.parts
+        for text in _texts(path)
+        for hit in word.finditer(said_here(text))
+    }
+    assert found == set()
+    assert word.search("the stream goes on with failOnDataLoss=false")
+
+
+def test_warnings_are_lines_without_frames(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False).close()
+
+    def warned(*_: object, **__: object) -> None:
+        logging.getLogger("rmqstore.follow").warning("cut\x1b[2J; a new checkpointLocation reads all")
+
+    monkeypatch.setattr(sys.modules["rmqstore.cli.verify"], "print_json", warned)
+    shown = run("verify", tmp_path / "store", "--json")
+    assert shown.stderr == "cut\ufffd[2J; `rmqstore cat` shows all\n"
+    assert not [each for each in logging.getLogger("rmqstore").handlers if type(each).__name__ == "_Warnings"]
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])

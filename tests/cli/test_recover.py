@@ -72,7 +72,7 @@ def test_the_broker_s_configuration(run: Run, tmp_path: Path) -> None:
     told = document_of(run("recover", store, "--dry-run", "--json", "--broker-conf", conf))["warnings"]
     assert len(warned) > len(told)
     assert any("messageDelayLevel" in warning for warning in warned)
-    assert run("recover", store, "--broker-conf", tmp_path / "none.conf").exit_code == 1
+    assert run("recover", store, "--broker-conf", tmp_path / "none.conf").exit_code == 2
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])

@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rmqstore.cli.replica_progress import ProgressScreen, last_words, progress_table
+from rmqstore.cli.replication.replica_progress import ProgressScreen, last_words, progress_table
 from rmqstore.replication.following.state import ReplicaState, Traffic
 
 GIB = 1024**3

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.cli.replicate import replicate
+from rmqstore.cli.replication.replicate import replicate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "replica"
 UNIT = EXAMPLES / "rmqstore-replica.service"

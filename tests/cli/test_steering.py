@@ -1,6 +1,5 @@
 """Nothing that a store holds steers the terminal, in any output; JSON says it all the same."""
 
-import importlib
 import json
 import re
 from pathlib import Path
@@ -65,7 +64,7 @@ def test_json_says_what_is_there(store: Path, run: Run) -> None:
 
 
 def test_a_huge_body_costs_no_more_than_its_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("rmqstore.cli.cat"), "cut_size", lambda: 80)  # as on a terminal
+    monkeypatch.setattr("rmqstore.cli.message_output.cut_size", lambda: 80)  # as on a terminal
     made = SmallStore(file_size=64 * 1024 * 1024)
     made.add("T", body=b"\x1b" * 8_000_000)
     made.write(tmp_path)

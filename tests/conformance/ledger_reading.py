@@ -22,7 +22,7 @@ from rmqstore import Message, StoreConfig
 from rmqstore.errors import StoreChanging
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.snapshot import open_snapshot
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
 from tests.conformance.broker import (

@@ -14,10 +14,12 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 ORACLE = PROJECT / "tests" / "oracle"
-CASES = {
-    "5.3.3": ("killed", "sysflags", "batchcq", "batchcq_mixed", "batchflags", "crcprop", "deleted_head"),
-    "4.9.8": ("killed", "sysflags", "batchflags"),
-}
+CASES = [
+    pytest.param("5.3.3", ("killed", "batchcq_mixed"), id="5.3.3"),
+    pytest.param("4.9.8", ("killed",), id="4.9.8"),
+    pytest.param("5.3.3", ("sysflags", "batchcq", "batchflags", "crcprop", "deleted_head"), id="5.3.3-others"),
+    pytest.param("4.9.8", ("sysflags", "batchflags"), id="4.9.8-others"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +44,11 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("version", CASES)
-def test_new_stores_read_as_java_reads_them(version: str, seed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "cases"), CASES)
+def test_new_stores_read_as_java_reads_them(version: str, cases: tuple[str, ...], seed: str, tmp_path: Path) -> None:
     """Rows, queues, entries, keys and times of new stores, sound, killed and damaged."""
     again = f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this"
-    for case in CASES[version]:
+    for case in cases:
         make = [
             sys.executable,
             str(ORACLE / "make_golden.py"),

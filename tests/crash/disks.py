@@ -456,6 +456,9 @@ class MemoryDisk(PlainDisk):
             self.locks.add(path)
         return _MemoryLock(self, path)
 
+    def lock_directory(self, path: str) -> HeldLock | None:
+        return None  # one store at a time is open on such a disk
+
     def _find(self, path: str) -> "_File | _Directory | None":
         node: _File | _Directory | None = self._root
         for part in _parts(path):
@@ -611,6 +614,9 @@ class WatchedDisk(PlainDisk):
     def lock(self, path: str) -> HeldLock:
         self.before(self.note("lock", path))
         return self.inner.lock(path)
+
+    def lock_directory(self, path: str) -> HeldLock | None:
+        return self.inner.lock_directory(path)
 
 
 class _WatchedFile(PlainReads):

@@ -1,4 +1,6 @@
-"""Writers that are killed for real, again and again: `python -m tests.crash.killed_writer DIRECTORY CYCLES SEED`.
+"""Writers that are killed for real, again and again: `python -m tests.crash.killed_writer DIRECTORY CYCLES SEED LOG`.
+
+LOG is `plain` or `ledger`, the kind of log that the stores have.
 
 One process without threads forks a writer for each cycle, so that no cycle pays for imports.  The writer opens the
 store, holds it against everything acknowledged so far, and puts from several threads with SYNC flush until it is killed
@@ -11,8 +13,10 @@ import random
 import shutil
 import sys
 import threading
+from dataclasses import replace
 
 from rmqstore.config import StoreConfig
+from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.killed_child import told_until_killed
@@ -26,6 +30,7 @@ CONFIG = StoreConfig(
     flush_interval_ms=3,
     queue_flush_interval_ms=4,
 )
+CONFIGS = {"plain": CONFIG, "ledger": replace(CONFIG, dledger=LedgerConfig(index_file_size=6400))}
 QUEUES = 3
 THREADS = 3
 # After so many kills a new store is begun: every opening reads all of it.
@@ -56,9 +61,9 @@ def verify(store: Store, acked: Acked) -> None:
     assert not acked, f"acknowledged and lost: {sorted(acked)[:5]}"
 
 
-def write(root: str, cycle: int, acked: Acked, pipe: int) -> None:
+def write(root: str, config: StoreConfig, cycle: int, acked: Acked, pipe: int) -> None:
     """Opens, verifies, then puts until the end comes from outside."""
-    store = open_store(root, CONFIG)
+    store = open_store(root, config)
     verify(store, acked)
     os.write(pipe, b"ready\n")
 
@@ -79,11 +84,12 @@ def write(root: str, cycle: int, acked: Acked, pipe: int) -> None:
     raise AssertionError(f"the writers ended: {store.health()}")
 
 
-def cycle_of(root: str, cycle: int, acked: Acked, chance: random.Random) -> str | None:
+def cycle_of(root: str, config: StoreConfig, cycle: int, acked: Acked, chance: random.Random) -> str | None:
     """One writer and its end; takes its acknowledgements in.  Returns what went wrong, if anything."""
     lines, failure = told_until_killed(
-        lambda pipe: write(root, cycle, dict(acked), pipe), chance, opening_share=0.25, opening_s=0.02, lines_max=25
-    )
+        lambda pipe: write(root, config, cycle, dict(acked), pipe), chance, opening_share=0.25, opening_s=0.02,
+        lines_max=25,
+    )  # fmt: skip
     if failure is None:
         for line in lines:
             if line != "ready":
@@ -92,7 +98,7 @@ def cycle_of(root: str, cycle: int, acked: Acked, chance: random.Random) -> str 
     return failure
 
 
-def main(directory: str, cycles: int, seed: int) -> dict[str, object]:
+def main(directory: str, cycles: int, seed: int, log: str) -> dict[str, object]:
     """All cycles, until one fails."""
     chance = random.Random(seed)
     acked: Acked = {}
@@ -102,7 +108,7 @@ def main(directory: str, cycles: int, seed: int) -> dict[str, object]:
         if cycle % KILLS_PER_STORE == 0:
             acked = {}
         before = len(acked)
-        failure = cycle_of(root, cycle, acked, chance)
+        failure = cycle_of(root, CONFIGS[log], cycle, acked, chance)
         total += len(acked) - before
         if failure is not None:
             return {"cycles": cycle, "acknowledged": total, "failure": failure, "store": root}
@@ -112,4 +118,4 @@ def main(directory: str, cycles: int, seed: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))  # noqa: T201
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))  # noqa: T201

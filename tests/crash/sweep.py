@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from rmqstore.config import StoreConfig
@@ -9,6 +10,7 @@ from rmqstore.errors import DurabilityLost
 from rmqstore.message import Message
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.workload import (
+    Action,
     Moments,
     Workload,
     actions,
@@ -30,20 +32,27 @@ def taken_all(config: StoreConfig, choice: Choice) -> bool:
     return choice == "killed" and not config.pool_buffers
 
 
-def moments_of(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS) -> Moments:
+Script = Callable[[], Sequence[Action]]
+
+
+def moments_of(
+    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, script: Script = actions
+) -> Moments:
     """What crashes at every operation of the workload leave."""
     moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger)
     load = Workload(moments, config, clock_step_ms)
-    run(load, actions())
+    run(load, script())
     assert not load.errors
     assert moments.operations >= 60
     return moments
 
 
-def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, stride: int = 1) -> int:
+def sweep_crashes(
+    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, stride: int = 1, script: Script = actions
+) -> int:
     """Checks what a crash at any operation of the workload leaves, or of every `stride`-th, every third of them
     thoroughly.  Raises what is wrong; returns how many crashes that were."""
-    taken = moments_of(config, clock_step_ms, rounds).taken[::stride]
+    taken = moments_of(config, clock_step_ms, rounds, script).taken[::stride]
     for number, (operation, choice, disk, ledger) in enumerate(taken):
         try:
             thorough = number % 3 == 0 or ROUNDS > 1
@@ -54,10 +63,12 @@ def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, rounds: int = 
     return len(taken)
 
 
-def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1) -> int:
+def sweep_failures(
+    config: StoreConfig, error: int | str, forever: bool, stride: int = 1, script: Script = actions
+) -> int:
     """Lets every `stride`-th operation of the workload fail.  Raises what is wrong; returns how many failed."""
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
-    run(Workload(watched, config), actions())
+    run(Workload(watched, config), script())
     assert watched.trace is not None
     places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
     for at in (failed := places[::stride]):
@@ -65,7 +76,7 @@ def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride:
         failing = FailingDisk(disk, at, error, forever)
         load = Workload(failing, config)
         try:
-            run(load, actions())
+            run(load, script())
             assert failing.failed is not None
             check_still_readable(load)
             for choice in ("killed", "lost", random.Random(at)):

@@ -22,6 +22,7 @@ from tests.crash.workload import (
     Moments,
     Workload,
     actions,
+    actions_of_many,
     check_disk,
     open_again,
     run,
@@ -57,6 +58,18 @@ def test_any_operation_fails(name: str, error: int | str, forever: bool):
         )
         > FAILURES_MIN
     )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_crash_in_many_puts(name: str):
+    assert sweep_crashes(CONFIGS[name], stride=13 if ROUNDS == 1 else 1, script=actions_of_many) > 30
+
+
+@pytest.mark.parametrize("name", ["sync", "ledger"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
+def test_any_operation_of_many_puts_fails(name: str, error: int | str):
+    stride = 1 if ROUNDS > 1 else 4 if error == "short" else 13
+    assert sweep_failures(CONFIGS[name], error, forever=False, stride=stride, script=actions_of_many) >= FAILURES_MIN
 
 
 def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledger]]:

@@ -40,6 +40,8 @@ ASYNC = StoreConfig(flush="ASYNC", flush_least_pages=1, **(SMALL | {"flush_thoro
 POOL = StoreConfig(flush="ASYNC", pool_buffers=2, **SMALL)
 ALONE = StoreConfig(flush="SYNC", preallocate=False, index_enabled=False, append_property_crc=True, **SMALL)
 
+MANY = 130  # messages that are made into records in vectors
+
 LEDGER = replace(SYNC, dledger=LedgerConfig(index_file_size=640))
 
 
@@ -165,6 +167,21 @@ class Workload:
         )
         self._put(batch, lambda: store.put_columns(table), True)
 
+    def put_many(self, rows: Sequence[tuple[str, int, int]], waits: bool = True) -> None:
+        store, batch = self._opened(), [self.ledger.new(*row) for row in rows]
+        messages = [
+            Message(each.topic, each.body, keys=each.key, queue_id=each.queue_id, wait_store_ok=waits) for each in batch
+        ]
+        answers: list[PutResult] = []
+
+        def put() -> PutResult:
+            answers.extend(store.put_many(messages))
+            return next((answer for answer in reversed(answers) if answer.is_stored), answers[-1])
+
+        self._put(batch, put, waits)
+        for each, answer in zip(batch, answers, strict=True):  # a shorter one may have found room after a refusal
+            each.fate = Fate.STORED if answer.is_stored else Fate.REFUSED
+
     def delete_topic(self, topic: str) -> None:
         """An error is no answer: the topic is there as a whole, or gone, also for whoever opens the store next."""
         store = self._opened()
@@ -233,6 +250,7 @@ def actions() -> list[Action]:
         lambda load: load.put("refunds", 0, 2000),
         lambda load: load.step(),
         lambda load: load.put_columns([("orders", 0, 500) for _ in range(8)]),  # the third, within one call
+        lambda load: load.put_many([("late", 3, 900), ("orders", 1, 300), ("late", 3, 10)]),
         lambda load: load.put("late", 3, 50),
         lambda load: load.step(),
         lambda load: load.put_batch("orders", 1, [20] * 4),
@@ -243,6 +261,19 @@ def actions() -> list[Action]:
         lambda load: load.put("refunds", 0, 10),
         lambda load: load.put("orders", 0, 10, waits=False),
     ]  # fmt: skip
+
+
+def actions_of_many() -> list[Action]:
+    """Many messages in one put, in vectors, over the ends of files and beside single ones."""
+    return [
+        lambda load: load.open(),
+        lambda load: load.put("orders", 0, 300),
+        lambda load: load.put_many([("orders", row % 2, 1) for row in range(MANY)]),
+        lambda load: load.step(),
+        lambda load: load.put_many([("refunds", row % 3, 1) for row in range(MANY)], waits=False),
+        lambda load: load.put("refunds", 0, 10),
+        lambda load: load.close(),
+    ]
 
 
 def run(load: Workload, script: Sequence[Action]) -> None:

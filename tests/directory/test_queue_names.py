@@ -8,7 +8,7 @@ import pytest
 import rmqstore
 from rmqstore.directory.queue_files import SIMPLE, find_queues, queues_of
 from rmqstore.files.reading import LOCAL
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.survey.survey import SurveyScope
 from tests.snapshot.small_store import small_store
 

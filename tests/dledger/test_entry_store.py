@@ -260,7 +260,7 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry, words: str) -> N
     assert indexes(reopened(disk)) == bodies(3)
 
 
-@pytest.mark.parametrize("lost", ["all", "first", "middle", "last", "one unit"])
+@pytest.mark.parametrize("lost", ["all", "first", "middle", "last", "one unit", "the first unit of an older file"])
 def test_an_index_is_made_again_from_the_data(lost: str) -> None:
     """The original loses the units of older files for good where it makes newer ones again."""
     disk = MemoryDisk()
@@ -272,6 +272,8 @@ def test_an_index_is_made_again_from_the_data(lost: str) -> None:
         disk.remove(path)
     if lost == "one unit":
         disk.put_file(paths[-2], whole[paths[-2]][:32] + bytes(32) + whole[paths[-2]][64:])
+    elif lost == "the first unit of an older file":
+        disk.put_file(paths[1], bytes(32) + whole[paths[1]][32:])
     again = opened(disk)
     assert indexes(again) == bodies(40)
     again.close()

@@ -18,24 +18,16 @@ from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged, StoreInUse, UnsupportedLayout
 from rmqstore.formats.dledger import MAGIC_BLANK
 from rmqstore.sink import Batch, append_once, require_free
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
 from tests.crash.disks import MemoryDisk
-from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, put
+from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, image, put
+from tests.engine_of import engine_of
 
 
 def rows(root: Path, mode: str = "queue") -> list[tuple[int, int, bytes]]:
     table = open_snapshot(root).scan(["t"], scan_mode=mode).read_all()  # type: ignore[arg-type]
     return sorted(zip(*(table[name].to_pylist() for name in ("queueId", "queueOffset", "body")), strict=True))
-
-
-def image(root: Path) -> dict[str, bytes]:
-    """What stands below a root but the lock."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
 
 
 def require_sound(root: Path) -> None:
@@ -304,6 +296,42 @@ def test_files_that_another_process_has_mapped_are_refused(tmp_path: Path) -> No
     open_store(tmp_path, LEDGER).close()
 
 
+def test_a_reader_that_has_files_mapped_is_no_obstacle(tmp_path: Path) -> None:
+    """A stream goes on while its store is stopped and started again; what it maps it cannot write to."""
+    _ledger(tmp_path)
+    data = min((tmp_path / "dledger-n0" / "data").iterdir())
+    program = (
+        "import mmap,sys; f=open(sys.argv[1],'rb'); m=mmap.mmap(f.fileno(),0,access=mmap.ACCESS_READ); "
+        "print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with open_store(tmp_path, LEDGER) as store:
+            put(store, 5, "more")
+        EntryStore(tmp_path / "dledger-n0").close()
+        child.communicate()
+    assert len(rows(tmp_path)) == 45
+
+
+def test_where_it_cannot_be_told_who_has_files_mapped_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another user's programs have mapped, only that user sees, and root."""
+    _ledger(tmp_path)
+    before, owner = image(tmp_path), (tmp_path / "dledger-n0").stat().st_uid
+    with monkeypatch.context() as as_another:
+        as_another.setattr("os.geteuid", lambda: owner + 1)
+        for opening in (lambda: open_store(tmp_path, LEDGER), lambda: EntryStore(tmp_path / "dledger-n0")):
+            with pytest.raises(StoreInUse, match=f"user {owner} owns it, and only they and root see"):
+                opening()
+        assert len(rows(tmp_path)) == 40
+    assert image(tmp_path) == before
+    open_store(tmp_path, LEDGER).close()
+
+
 def test_retention_deletes_the_old_log_first_and_then_entries(tmp_path: Path) -> None:
     _plain(tmp_path)
     with open_store(tmp_path, replace(CONVERTS, preallocate=False)) as store:
@@ -311,7 +339,7 @@ def test_retention_deletes_the_old_log_first_and_then_entries(tmp_path: Path) ->
         while store.clean(any_age=True).file_count:
             pass
         for worker in ("ledger",):
-            engine = store._engine
+            engine = engine_of(store)
             assert engine.member is not None
             engine.member.step(engine.log, engine.log_flush.flush)
             assert worker in engine.workers

@@ -13,7 +13,7 @@ from rmqstore.errors import Rejected
 from rmqstore.formats.dledger import Term
 from rmqstore.snapshot import ledger_entries
 from rmqstore.snapshot.finding import DAMAGE
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, read_json
 from tests.golden.nodes import CASES, unpacked

@@ -4,6 +4,7 @@ import datetime
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
@@ -184,6 +185,116 @@ def test_a_replay_keeps_rows_and_order_and_comes_once(spark, store, tmp_path):
     assert ours.drop_columns("bornTimestamp").equals(theirs.drop_columns("bornTimestamp"))
     day = datetime.timedelta(days=1)
     assert [one - day for one in ours["bornTimestamp"].to_pylist()] == theirs["bornTimestamp"].to_pylist()
+
+
+@pytest.fixture
+def same_session(spark, monkeypatch) -> None:
+    """Jobs take the session of the tests, and leave it."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+
+def bodies(store: Path, topic: str) -> list[bytes]:
+    return sorted(rmqstore.open_snapshot(store).scan([topic], columns=["body"]).read_all()["body"].to_pylist())
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    with rmqstore.open_store(tmp_path / "small") as one:
+        for number in range(5):
+            one.put(rmqstore.Message("t", b"%d" % number, keys=["a\tb || c", "k"]))
+            one.put(rmqstore.Message("u", b"%d" % number))
+    return tmp_path / "small"
+
+
+def test_another_replay_of_the_same_store_is_put_as_well(same_session, small, tmp_path, capsys):
+    both = ["--store", str(small), "--to", str(tmp_path / "to")]
+    for topic, added in (("t", "5 messages were"), ("u", "5 messages were"), ("t", "0 messages were")):
+        assert replay.main([*both, "--topic", topic]) == 0
+        assert capsys.readouterr().out.startswith(f"{added} added")
+    assert [len(bodies(tmp_path / "to", topic)) for topic in "tu"] == [5, 5]
+
+
+def test_a_writer_that_has_put_its_replay_is_told(same_session, small, tmp_path, capsys):
+    both = ["--store", str(small), "--to", str(tmp_path / "to"), "--writer-id", "w"]
+    replay.main([*both, "--topic", "t"])
+    with pytest.raises(SystemExit) as ended:
+        replay.main([*both, "--topic", "u"])
+    assert ended.value.code == 1
+    assert "nothing was added: writer w has put its replay" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "every topic would be doubled"),
+        (["--rename", "t=again"], "every topic would be doubled"),
+        (["--topic", "t"], "topic t would be doubled"),
+        (["--topic", "t,u", "--rename", "t=u"], "topic t would be doubled"),
+        (["--topic", "t,u", "--rename", "t=again"], "topic u would be doubled"),
+        (["--topic", "t", "--rename", "t=a b"], "--rename t=a b: a topic is letters"),
+        (["--topic", "t", "--rename", "t="], "wanted is OLD=NEW"),
+        (["--topic", ""], "--topic: is empty"),
+        (["--since", " "], "--since: is empty"),
+        (["--keys", ""], "--keys: is empty"),
+    ],
+)
+def test_a_replay_that_would_double_or_be_refused_is_told_before_it_begins(
+    small, tmp_path, capsys, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "link").symlink_to(small)
+    with pytest.raises(SystemExit) as ended:
+        replay.main(["--store", str(small), "--to", str(tmp_path / "link"), *arguments])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert [len(bodies(small, topic)) for topic in "tu"] == [5, 5]
+
+
+@pytest.mark.parametrize("job", ["traffic", "duplicates", "topic_to_parquet", "topic_to_table"])
+@pytest.mark.parametrize("place", ["small", "small/out", ".", "link", "small/commitlog"])
+def test_a_job_writes_to_no_place_that_is_a_store_or_holds_one(small, tmp_path, capsys, job: str, place: str) -> None:
+    (tmp_path / "link").symlink_to(small)
+    before = bodies(small, "t")
+    given = str(tmp_path / place)
+    arguments = {
+        "topic_to_parquet": ["--topic", "t", "--output", given, "--overwrite"],
+        "topic_to_table": ["--topic", "t", "--format", "delta", "--table", given, "--checkpoint", str(tmp_path / "c")],
+    }.get(job, ["--output", given, "--overwrite"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"jobs.{job}").main(["--store", str(small), *arguments])
+    assert ended.value.code == 2
+    assert "is a store, lies in one or holds one" in capsys.readouterr().err
+    assert bodies(small, "t") == before
+
+
+def test_minutes_are_no_negative_number(small, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("jobs.duplicates").main(["--store", str(small), "--within", "-5"])
+    assert ended.value.code == 2
+    assert "0 or more" in capsys.readouterr().err
+
+
+def test_a_replay_goes_into_its_own_store_under_another_name(same_session, small):
+    assert replay.main(["--store", str(small), "--to", str(small), "--topic", "t", "--rename", "t=again"]) == 0
+    assert bodies(small, "again") == bodies(small, "t")
+
+
+def test_a_key_is_traced_as_it_stands(same_session, small, capsys):
+    assert order_trace.main(["--store", str(small), "--key", "a\tb"]) == 0
+    assert "small" not in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        order_trace.main(["--store", str(small), "--key", "two keys"])
+    assert "RocketMQ puts spaces between keys" in capsys.readouterr().err
+
+
+def test_an_interrupted_job_says_so_in_one_line(same_session, small, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(traffic, "transform", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        traffic.main(["--store", str(small)])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "traffic.py: interrupted"
 
 
 def test_a_replay_delays_nothing_once_more(spark):

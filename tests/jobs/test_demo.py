@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 import rmqstore
 from jobs import demo, printing
-from jobs.to_parquet import read_topics
+from jobs.topic_to_parquet import read_topics
 
 OFFSETS = "group string, topic string, brokerName string, queueId int, offset long"
 QUEUES = "topic string, brokerName string, queueId int, minOffset long, maxOffset long"
@@ -171,7 +171,7 @@ def test_a_person_sees_only_the_demo_at_80_columns(run):
         "  09:00              20  1,998.81",
         "  billing    orders            3,159    1,615  297 + 359 + 239 + 720",
         "  2026-11-19 08:36:29  orders    shipped  parcel=PX700000592 city=São Paulo",
-        "    build/demo/orders.parquet/day=2026-11-20/",
+        "    build/demo/orders.parquet/topic=orders/day=2026-11-20/",
         "  2026-11-20       928",
         "    $ rmqstore recover build/demo/engine-store --dry-run",
         "last exit  not clean: the file abort is there",
@@ -196,4 +196,4 @@ def test_the_files_are_where_the_demo_says(run):
         "spark.log",
         "store",
     ]
-    assert len(list((directory / "build" / "demo" / "orders.parquet").glob("day=*/*.parquet"))) >= 3
+    assert len(list((directory / "build" / "demo" / "orders.parquet").glob("topic=orders/day=*/*.parquet"))) >= 3

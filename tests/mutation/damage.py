@@ -13,7 +13,7 @@ from types import FrameType
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("RMQSTORE_MUTATION_EXAMPLES", "15"))
 THOROUGH = settings(
     max_examples=EXAMPLES,
     deadline=None,

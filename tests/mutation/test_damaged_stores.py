@@ -25,6 +25,7 @@ CASES = ("basic", "killed-4.9.8", "batchcq", "lmq", "cqext", "ipv6", "sysflags",
 CASES += ("broker-dledger-5.3.3",)
 DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "abort")
 DERIVED += ("dledger-n0/index", "dledger-n0/checkpoint", "dledger-n0/currterm")
+SINGLE = ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "MSG_REGION", "absent")
 CHECKED = {"verify_crc": "always", "decompress": False}
 DAMAGE_WORDS = ("fail", "null", "skip")
 CRC_PROPERTY_SIZE = 20
@@ -80,6 +81,26 @@ class TestOneWound:
         assert [text for row in rows or () if (text := _wrong(sound, row, hurt))] == []
         if rows is not None and word == "fail":
             _assert_only_the_tail_is_missing(sound, rows, wound, hurt)
+
+    @THOROUGH
+    @given(data=st.data())
+    def test_single_properties(
+        self, case: str, data: st.DataObject, sound_store: Callable[[str], Sound], tmp_path: Path
+    ) -> None:
+        """Properties as columns are what their map says, whatever became of the log."""
+        sound = sound_store(case)
+        wound = data.draw(damages(sound.files_of("commitlog", "dledger-n0/data")))
+        mode = data.draw(st.sampled_from(SCAN_MODES))
+        columns = ["properties", *(f"property.{name}" for name in SINGLE)]
+        with damaged_copy(sound.path, tmp_path, [wound]) as (store, _), no_hang():
+            try:
+                found = rmqstore.open_snapshot(store).scan(
+                    columns=columns, scan_mode=mode, on_corrupt_record="null", include_system_topics=True
+                )
+                rows = found.read_all().to_pylist()
+            except rmqstore.StoreError:
+                return
+        assert [row for row in rows if [row[f"property.{name}"] for name in SINGLE] != _of_map(row["properties"])] == []
 
     @THOROUGH
     @given(data=st.data())
@@ -202,3 +223,8 @@ def _assert_only_the_tail_is_missing(sound: Sound, rows: list[Row], wound: Damag
 
 def _overlap(one: range, other: range) -> bool:
     return one.start < other.stop and other.start < one.stop
+
+
+def _of_map(pairs: list[tuple[str, str]] | None) -> list[str | None]:
+    named = dict(pairs or ())
+    return [named.get(name) for name in SINGLE]

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk, ReadableFile, join
 from rmqstore.snapshot import ScanRequest, Snapshot, SplitBudget, open_selected, open_snapshot, read_split
 from rmqstore.snapshot.group_start import group_start
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.tables.tables import SCHEMAS

@@ -7,7 +7,7 @@ from pathlib import Path
 from rmqstore.formats import java_hash
 from rmqstore.formats.message import BLANK, MAGIC_BLANK, encode_record
 from rmqstore.formats.names import format_start
-from rmqstore.formats.properties import encode_properties
+from rmqstore.formats.properties import encode_properties, parse_properties
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from tests.formats.records import make_record
 
@@ -33,16 +33,17 @@ class SmallStore:
 
     def add(
         self, topic: str = "T", queue_id: int = 0, *, body: bytes = b"hello", dispatched: bool = True,
-        properties: Mapping[str, str] | None = None, **fields: object,
+        properties: Mapping[str, str] | bytes | None = None, **fields: object,
     ) -> int:  # fmt: skip
         """Appends a message, with its queue entry if `dispatched`; returns its physical offset."""
         queue = (topic, queue_id)
         queue_offset = self.next_offsets.get(queue, 0)
-        named = {"TAGS": "A"} if properties is None else properties
+        given = {"TAGS": "A"} if properties is None else properties
+        block = given if isinstance(given, bytes) else encode_properties(given)
         wanted = {
             "store_timestamp": FIRST_MS + 1000 * len(self.offsets),
             "queue_offset": queue_offset,
-            "properties": encode_properties(named),
+            "properties": block,
         } | fields
         size = len(encode_record(make_record(topic=topic.encode(), queue_id=queue_id, body=body, **wanted)))
         if self.end % self.file_size + size + BLANK.size > self.file_size:
@@ -55,7 +56,8 @@ class SmallStore:
         self.offsets.append(offset)
         self.next_offsets[queue] = queue_offset + 1
         if dispatched:
-            entry = QUEUE_ENTRY.struct.pack(offset, size, java_hash.string_hash(named.get("TAGS", "")))
+            tags = parse_properties(block).get("TAGS", "")
+            entry = QUEUE_ENTRY.struct.pack(offset, size, java_hash.string_hash(tags))
             self.entries.setdefault(queue, []).append(entry)
         return offset
 

@@ -1,6 +1,6 @@
 """What a stream commits while everything around it is killed and restarted is what was written, each row once.
 
-20 restarts; RMQSTORE_SOAK_ROUNDS says how many (`make soak`: many more), RMQSTORE_SOAK_SEED which.
+12 restarts; RMQSTORE_SOAK_ROUNDS says how many (`make soak`: many more), RMQSTORE_SOAK_SEED which.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.soak.processes import Child, kill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("RMQSTORE_SOAK_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("RMQSTORE_SOAK_ROUNDS", "12"))
 SEED = int(os.environ.get("RMQSTORE_SOAK_SEED", "1"))
 HERE = Path(__file__).parent
 PROJECT = Path(rmqstore.__file__).parents[1]

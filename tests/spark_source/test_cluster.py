@@ -13,6 +13,7 @@ import pyspark
 import pytest
 
 import rmqstore
+from tests.built_wheel import built_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -22,13 +23,7 @@ RUN_SECONDS_MAX = 300
 @pytest.fixture
 def archive(project: Path, tmp_path: Path) -> Path:
     """The built wheel under a name that Spark imports from: it takes .zip, .egg and .jar, and not .whl."""
-    # Built from a copy, so that a build directory of somebody else's cannot leak in or be left behind.
-    source = tmp_path / "source"
-    shutil.copytree(project, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "examples", "__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=RUN_SECONDS_MAX)
-    (wheel,) = tmp_path.glob("rmqstore-*.whl")
-    return Path(shutil.copy(wheel, tmp_path / "rmqstore.zip"))
+    return built_archive(project, tmp_path)
 
 
 @pytest.fixture

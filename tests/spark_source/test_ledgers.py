@@ -1,6 +1,6 @@
 """Stores in DLedger mode, through Spark: batch, stream and the entries of a node."""
 
-import tarfile
+import base64
 from pathlib import Path
 
 import pytest
@@ -8,13 +8,13 @@ from pyspark.errors import PySparkException
 
 import rmqstore
 from rmqstore.snapshot import ledger_entries
-from tests.golden.cases import unpack_folder
+from tests.golden.cases import read_json, unpack_folder
+from tests.golden.nodes import CASES, unpacked
 from tests.snapshot.small_ledger import small_ledger
 
 pytestmark = pytest.mark.spark
 GOLDEN = Path(__file__).parents[1] / "golden"
 STORE = GOLDEN / "broker" / "broker-dledger-killed-5.3.3"
-NODE = GOLDEN / "ledger" / "three-uncommitted-tail" / "node.tar.gz"
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,21 @@ def test_a_stream_has_each_row_once(spark, store, tmp_path):
     assert sorted(seen) == sorted(expected)
 
 
-def test_entries_of_a_node_by_itself(spark, tmp_path):
-    with tarfile.open(NODE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    node = tmp_path / "dledger-n1"
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_entries_of_each_node_by_itself(spark, case, tmp_path):
+    node, expected = unpacked(case, tmp_path), read_json(case, "expected")
+    frame = spark.read.format("rmqstore").option("table", "entries").option("columns", "*").load(str(node))
+    rows = frame.toArrow()
+    assert rows.cast(ledger_entries(node, "*").schema).equals(ledger_entries(node, "*"))
+    assert [tuple(row[name] for name in ("index", "term", "position", "size", "body")) for row in rows.to_pylist()] == [
+        (one["index"], one["term"], one["pos"], one["size"], base64.b64decode(one["body"]))
+        for one in expected["entries"]
+    ]
+
+
+def test_entries_that_may_be_revoked_are_told(spark, tmp_path):
+    node = unpacked(GOLDEN / "ledger" / "three-uncommitted-tail", tmp_path)
     entries = spark.read.format("rmqstore").option("table", "entries")
-    frame = entries.option("columns", "*").load(str(node))
-    assert frame.toArrow().cast(ledger_entries(node, "*").schema).equals(ledger_entries(node, "*"))
     assert entries.load(str(node)).where("NOT isCommitted").count() == 7
     with pytest.raises(PySparkException, match="table=entries shows the entries"):
         spark.read.format("rmqstore").option("subscribe", "T").load(str(node)).count()

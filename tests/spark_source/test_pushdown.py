@@ -7,10 +7,10 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, LessT
 import rmqstore
 from rmqstore.snapshot.plan import range_pruning
 from spark_source.batch_reader import BatchReader
+from spark_source.columns.schema import shape_for, spark_schema
 from spark_source.options.reads import parse_options
 from spark_source.partitions import split_in
 from spark_source.pushdown_reader import PushdownReader, pushes_filters
-from spark_source.schema import shape_for, spark_schema
 
 pytestmark = pytest.mark.spark
 

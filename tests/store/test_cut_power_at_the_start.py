@@ -7,7 +7,7 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.message import Message
-from rmqstore.snapshot.reader import open_snapshot
+from rmqstore.snapshot import open_snapshot
 from rmqstore.store import open_store
 from tests.crash.disks import MemoryDisk
 

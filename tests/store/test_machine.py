@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus
 from tests.crash.disks import MemoryDisk
-from tests.crash.workload import ALONE, ASYNC, POOL, ROOT, SYNC, Fate, Workload, check, check_rebuild
+from tests.crash.workload import ALONE, ASYNC, MANY, POOL, ROOT, SYNC, Fate, Workload, check, check_rebuild
 
 CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
 TOPICS = st.sampled_from(["orders", "refunds"])
@@ -40,6 +40,15 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(rows=st.lists(st.tuples(TOPICS, QUEUES, SIZES), min_size=1, max_size=6))
     def put_columns(self, rows: list[tuple[str, int, int]]) -> None:
         self.load.put_columns(rows)
+
+    @rule(rows=st.lists(st.tuples(TOPICS, QUEUES, SIZES), min_size=1, max_size=6), waits=st.booleans())
+    def put_many(self, rows: list[tuple[str, int, int]], waits: bool) -> None:
+        self.load.put_many(rows, waits)
+
+    @rule(rows=st.lists(st.tuples(TOPICS, QUEUES), min_size=1, max_size=3), waits=st.booleans())
+    def put_so_many(self, rows: list[tuple[str, int]], waits: bool) -> None:
+        self.load.put_many([(*row, 1) for row in rows * MANY][:MANY], waits)
+        assert self.load.ledger.sent[-1].fate is Fate.STORED
 
     @rule()
     def step(self) -> None:

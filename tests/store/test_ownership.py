@@ -26,6 +26,8 @@ TABLE = pa.table({"topic": ["alpha"], "body": pa.array([b"row"], pa.binary())})
 CALLS = {
     "put": lambda store: store.put(Message("alpha", b"child")),
     "put_batch": lambda store: store.put_batch([Message("alpha", b"child")]),
+    "put_many": lambda store: store.put_many([Message("alpha", b"child")]),
+    "put_each": lambda store: store.put_each([Message("alpha", b"child")]),
     "put_columns": lambda store: store.put_columns(TABLE),
     "get": lambda store: store.get("alpha", 0, 0),
     "query": lambda store: store.query("alpha", "k"),

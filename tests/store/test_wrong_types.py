@@ -64,6 +64,7 @@ PUTS: dict[str, Callable[[Store, Message], object]] = {
     "put": lambda store, message: store.put(message),
     "put_batch": lambda store, message: store.put_batch([Message("orders", b"first"), message]),
     "prepare": lambda store, message: store.transactions.prepare(message),
+    "put_many": lambda store, message: store.put_many([Message("orders", b"first"), message]),
     "a batch topic": lambda store, message: store.put_batch([message, message]),
 }
 

@@ -241,4 +241,40 @@ PLANTS: tuple[Plant, ...] = (
         "tests/log/derived/test_derived_flush.py::test_queues_are_on_the_disk_before_the_checkpoint_speaks_of_them",
         finding="the checkpoint was written first",
     ),
+    plant(
+        "an exported file counts before it is synced",
+        "rmqstore/export/open_files.py",
+        "            self._file.sync()\n",
+        "            pass\n",
+        "tests/export/test_crash_sweep.py::test_the_power_goes_before_any_operation[parquet-lost]",
+        finding="ArrowInvalid|AssertionError",
+    ),
+    plant(
+        "an interrupted export takes away files that its manifest counts",
+        "rmqstore/export/directory.py",
+        "        self._in_doubt = pending\n",
+        "",
+        "tests/export/test_crash_sweep.py::test_ctrl_c_comes_before_any_operation",
+        finding=r"AssertionError: [0-9]+",
+    ),
+    plant(
+        "exported files get their names before the manifest that counts them",
+        "rmqstore/export/directory.py",
+        "        write_manifest(self.fs, join(self._state, _MANIFEST), manifest)\n        self.manifest = manifest\n",
+        "        self._give_names(pending)\n"
+        "        write_manifest(self.fs, join(self._state, _MANIFEST), manifest)\n"
+        "        self.manifest = manifest\n",
+        "tests/export/test_crash_sweep.py::test_files_without_a_manifest_that_counts_them_are_no_part_of_it",
+        "tests/export/test_crash_sweep.py::test_the_power_goes_before_any_operation[parquet-killed]",
+        finding=r"assert \{'/data/out/t|assert Counter",
+    ),
+    plant(
+        "a batch of an export that is in is added once more",
+        "rmqstore/export/into_store.py",
+        "        if found.pending_offsets is not None and held == found.batch + 1:\n            found = _added(found)\n",
+        "        if found.pending_offsets is not None and held == found.batch + 1:\n"
+        "            found = replace(found, batch=held)\n",
+        "tests/export/test_into_store.py::test_a_run_that_ends_before_or_after_its_batch_goes_on",
+        finding="AssertionError",
+    ),
 )

@@ -76,8 +76,8 @@ PLANTS: tuple[Plant, ...] = (
         (
             Edit(
                 "rmqstore/log/recovery/start.py",
-                "    while files and (not files[-1].size or (files[-1].size < size and _is_zero(disk, files[-1]))):\n",
-                "    while files and 0 < files[-1].size < size and _is_zero(disk, files[-1]):\n",
+                "    while files and (not files[-1].size or (files[-1].size < size and holds_nothing(disk, files[-1]))):\n",
+                "    while files and 0 < files[-1].size < size and holds_nothing(disk, files[-1]):\n",
             ),
             Edit(
                 "rmqstore/log/recovery/start.py",

@@ -16,6 +16,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part, read_small
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import COMMITTED_INDEX, INDEX_UNIT, Term
+from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
 
 NODE_PREFIX = "dledger-"
 DATA_ROOM, INDEX_ROOM = "data", "index"
@@ -49,6 +50,22 @@ def nodes_below(disk: ReadableDisk, root: str) -> list[LedgerNode]:
     found = (LedgerNode(path) for name, path in directories(disk, root) if name.startswith(NODE_PREFIX))
     return [node for node in found
             if stored_files(disk, node.data) or stored_files(disk, join(node.directory, INDEX_ROOM))]  # fmt: skip
+
+
+def has_begun(disk: ReadableDisk, node: LedgerNode) -> bool:
+    """Whether a node has files of data or of an index, or was in a term once: its entries may be elsewhere."""
+    rooms = (node.data, join(node.directory, INDEX_ROOM))
+    if any(stored_files(disk, room) for room in rooms):
+        return True
+    term = term_of(disk, node)
+    return term is not None and term.number > 0
+
+
+def holds_messages(disk: ReadableDisk, node: LedgerNode) -> bool:
+    """Whether the first entry of a node's data is a message's, and no other program's."""
+    size = dledger.ENTRY_HEAD.size
+    heads = (read_part(disk, file.path, size, BLANK.size) for file in wrapped_files(disk, node.data)[:1])
+    return any(len(head) == BLANK.size and BLANK.read(head)["magic"] in MESSAGE_MAGICS for head in heads)
 
 
 def is_node(disk: ReadableDisk, directory: str) -> bool:
@@ -127,6 +144,13 @@ def index_units(disk: ReadableDisk, node: LedgerNode, first: int) -> Iterator[Un
         if not count or count < len(units):
             return
         expected += count
+
+
+def is_unit_blank(disk: ReadableDisk, node: LedgerNode, index: int) -> bool:
+    """Whether nothing stands in the index for entry `index`.  Raises OSError."""
+    position = index * INDEX_UNIT.size
+    file = file_with(stored_files(disk, join(node.directory, INDEX_ROOM)), position)
+    return file is None or not any(read_part(disk, file.path, position - file.start, INDEX_UNIT.size))
 
 
 def entry_end(disk: ReadableDisk, node: LedgerNode, index: int) -> int | None:

@@ -11,8 +11,8 @@ from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, na
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY_HEAD, EntryBlank, NoEntry
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
+from rmqstore.formats.record_chain import WINDOW_SIZE
 from rmqstore.formats.record_crc import masked_crc32s
-from rmqstore.records.read_batches import WINDOW_SIZE
 
 WRONG_BODY = "the CRC of the entry's body is wrong"
 

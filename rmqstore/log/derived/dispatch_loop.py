@@ -6,12 +6,13 @@ from typing import NamedTuple, Protocol
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.formats import message
 from rmqstore.formats.framing import Framing, bare
+from rmqstore.formats.record_chain import WINDOW_SIZE
 from rmqstore.locks import Bell
 from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.log.derived.parsed_batches import ParsedBatches
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.dispatcher import Dispatcher
-from rmqstore.records.read_batches import WINDOW_SIZE, read_batches
+from rmqstore.records.read_batches import read_batches
 
 __all__ = ["DispatchLoop", "Dispatcher", "LogBytes"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.errors import Rejected
+from rmqstore.errors import Rejected, WrongRows
 from rmqstore.formats import message as layouts
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.delay_levels import clamped
@@ -22,7 +22,6 @@ from rmqstore.log.encode.binary_columns import EMPTY, KEY_SEPARATOR, marked_rows
 from rmqstore.log.encode.property_values import OtherColumns, Refuse, other_properties, rows_with
 from rmqstore.log.encode.record_frame import PROPERTIES_SIZE_MAX, RecordForm
 
-_ROWS_NAMED_MAX = 10
 _PAIR = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 
 
@@ -88,19 +87,10 @@ def read_columns(
     values = _values_of(arrays, count, levels > 0, refuse)
     if levels.any():
         _delay(values, levels, level_count, (form, refuse))
-    _measure(values, form, refuse)
+    measure(values, form, refuse)
     if wrong:
-        raise Rejected(
-            "; ".join(f"{reason}: {_rows_text(rows)}" for reason, rows in wrong.items())
-            + "; nothing was stored (rows count from 0)"
-        )
+        raise WrongRows(wrong)
     return values
-
-
-def _rows_text(rows: list[int]) -> str:
-    shown = ", ".join(map(str, rows[:_ROWS_NAMED_MAX]))
-    more = len(rows) - _ROWS_NAMED_MAX
-    return f"row{'s' if len(rows) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -207,7 +197,7 @@ def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: R
             numbers[name] = column.fill_null(0).to_numpy(zero_copy_only=False)
     if "queueId" in numbers:
         refuse("queueId is negative", numbers["queueId"] < 0)
-    tags, keys = _present(arrays.get("tags")), _present(_joined_keys(arrays.get("keys"), refuse))
+    tags, keys = present(arrays.get("tags")), present(_joined_keys(arrays.get("keys"), refuse))
     for name, column in (("tags", tags), ("keys", keys)):
         if column is not None:
             refuse(f"{name} hold a separator (0x01, 0x02)", marked_rows(column))
@@ -243,7 +233,7 @@ def _rows_of_topic(topics: list[str], numbers: Ints, sought: str) -> Mask:
     return is_sought
 
 
-def _present(column: pa.Array | None) -> pa.Array | None:
+def present(column: pa.Array | None) -> pa.Array | None:
     """The column with null for empty text, as neither is stored; None where nothing is left."""
     if column is None or column.null_count == len(column):
         return None
@@ -324,7 +314,7 @@ def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
     return properties.encode_properties(own)
 
 
-def _measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
+def measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
     """Fills in the sizes, and refuses rows beyond the limits of a record."""
     texts = [form.topic_bytes(topic) for topic in values.topics]
     illegal = np.array([text is None for text in texts] or [True])

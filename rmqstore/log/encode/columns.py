@@ -79,6 +79,10 @@ class EncodedColumns:
         """Bytes of one record, with the room in front of it."""
         return int(self.starts[row + 1] - self.starts[row])
 
+    def sizes(self, first: int, last: int) -> Ints:
+        """Bytes of the records of rows [first, last)."""
+        return np.diff(self.starts[first : last + 1]) - self.lead
+
     def row_at(self, position: int) -> int:
         """The row whose record holds a byte of `data`."""
         return int(np.searchsorted(self.starts, position, side="right")) - 1
@@ -112,7 +116,7 @@ class EncodedColumns:
 
     def amounts(self, first: int, last: int) -> dict[str, tuple[int, int]]:
         """Of rows [first, last) how many go to each topic, and the bytes of their records."""
-        numbers, sizes = self.queue_numbers[first:last], np.diff(self.starts[first : last + 1]) - self.lead
+        numbers, sizes = self.queue_numbers[first:last], self.sizes(first, last)
         counts = np.bincount(numbers, minlength=len(self.queues)).tolist()
         totals = np.bincount(numbers, sizes, len(self.queues)).tolist()
         found: dict[str, tuple[int, int]] = {}
@@ -130,12 +134,8 @@ class EncodedColumns:
         """
         begin, end = int(self.starts[first]), int(self.starts[last])
         rows = self.starts[first:last] + self.lead if self.lead else self.starts[first:last]
-        numbers = self.queue_numbers[first:last]
         places = np.empty(last - first, _PLACE_DTYPE)
-        queue_offsets = self._ranks[first:last] + bases[numbers]
-        if self.counted is not None:
-            queue_offsets[~self.counted[first:last]] = 0
-        places["queue_offset"] = queue_offsets
+        places["queue_offset"] = self.queue_offsets(first, last, bases)
         places["physical_offset"] = rows + (physical_offset - begin - self.lead)
         scatter(self.data, rows + PLACE_AT, places.view(f"V{_PLACE_DTYPE.itemsize}"))
         at = self.store_time_at if isinstance(self.store_time_at, int) else self.store_time_at[first:last]
@@ -144,6 +144,13 @@ class EncodedColumns:
         if self.has_crc:
             self._stamp_crcs(first, last)
         return memoryview(self.data)[begin:end]
+
+    def queue_offsets(self, first: int, last: int, bases: Ints) -> Ints:
+        """The queue offsets of rows [first, last) with the bases of their turn, 0 where a row takes no number."""
+        found = self._ranks[first:last] + bases[self.queue_numbers[first:last]]
+        if self.counted is not None:
+            found[~self.counted[first:last]] = 0
+        return found
 
     def moved(self, first: int, last: int, next_offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """The next offsets of the queues that the rows [first, last) go to, once they are appended."""
@@ -226,10 +233,11 @@ def record_blocks(
     for batch in whole.to_batches(max_chunksize=rows_at_once) or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         blocks.append(read_columns(batch, form, row, level_count))
         row += batch.num_rows
-    return (_encode(values, form, now_ms) for values in blocks)
+    return (encoded(values, form, now_ms) for values in blocks)
 
 
-def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColumns:
+def encoded(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColumns:
+    """Checked messages as records; `now_ms` is the born time where none is given."""
     if not values.count:
         nothing = np.zeros(0, np.int64)
         return EncodedColumns(
@@ -254,11 +262,11 @@ def _encode(values: ColumnValues, form: RecordForm, now_ms: int) -> EncodedColum
     is_v6 = flags & sys_flag.BORN_HOST_V6 != 0
     time_at = np.where(is_v6, STORE_TIME_AT_V6, STORE_TIME_AT_V4).astype(np.int64) if is_v6.any() else STORE_TIME_AT_V4
     goals = Goals(queues, queue_numbers, None if counted.all() else counted)
-    encoded = EncodedColumns(
+    rows = EncodedColumns(
         data_of(joined), starts, goals, store_time_at=time_at, has_crc=form.property_crc, lead=form.gap
     )
-    encoded.keep_dispatch_rows(dispatch_items(values))
-    return encoded
+    rows.keep_dispatch_rows(dispatch_items(values))
+    return rows
 
 
 def _flags(values: ColumnValues, form: RecordForm) -> npt.NDArray[np.int32]:

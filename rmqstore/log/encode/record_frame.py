@@ -309,7 +309,7 @@ def _properties_of(message: Message) -> tuple[bytes | None, Said | None]:  # noq
     if others:
         joined = ""
         try:
-            if _STORED_APART.isdisjoint(others):
+            if STORED_APART.isdisjoint(others):
                 joined = _VALUE_END.join(map(_join_pair, others.items()))
         except TypeError:  # a value that is None, or none that a property may have
             plain_message(message)
@@ -359,7 +359,7 @@ def _joined(message: Message, keys: Iterable[str]) -> str:
 
 # Names that are not simply copied: the message's own fields may win over them, the store writes them itself, or not
 # every message may have them.
-_STORED_APART = frozenset((properties.TAGS, properties.KEYS, properties.WAIT, properties.CRC32, properties.INNER_COUNT))
+STORED_APART = frozenset((properties.TAGS, properties.KEYS, properties.WAIT, properties.CRC32, properties.INNER_COUNT))
 
 
 def _fit(message: Message, tags: str, keys: str) -> dict[str, str]:

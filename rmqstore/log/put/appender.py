@@ -2,13 +2,14 @@
 
 The order of operations and the statuses are RocketMQ's (DefaultMessageStore.putMessage, putMessages).
 
-Five ways lead in.  Which of them asks what, and what each leaves for dispatch in memory (`recent`):
+Six ways lead in.  Which of them asks what, and what each leaves for dispatch in memory (`recent`):
 
 | way | hooks | `admit` | records completed under the lock | `recent` | waits |
 |---|---|---|---|---|---|
 | `put` | yes | - | inner batches, light queues | yes, if not completed there | as the message says |
 | `put_past_hooks` | - | - | inner batches, light queues | yes, if not completed there | as the message says |
 | `put_batch` | yes | - | one, for a batch topic | - | if one of its messages does |
+| `put_many` | yes | where hooks are not | inner batches, light queues | yes, as block or as `put` | once, if one does |
 | `put_columns` | - | each block | refused (light queues) | yes, as a block | once, at its end |
 | `put_records` | - | - (its callers ask) | - | yes, as a block | - |
 
@@ -19,7 +20,7 @@ bare call 0.9), result and message id 0.8, the caller's Message 0.6, lock, place
 rest 1.5: 8 in all.  The workers' share of the interpreter comes on top, 3 to 5.
 """
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.clock import Clock
@@ -41,6 +42,7 @@ from rmqstore.log.put.confirmation import Confirmation, ConfirmsCopies, waits_fo
 from rmqstore.log.put.deferred_put import DeferredPut, DeferredPuts
 from rmqstore.log.put.gate import Gate
 from rmqstore.log.put.group_commit import GroupPut
+from rmqstore.log.put.many_puts import ManyPuts, PutParts, add_amounts
 from rmqstore.log.put.recent_puts import RecentPuts
 from rmqstore.log.put.refusal_reasons import refusal_reason
 from rmqstore.log.put.turn import Placed, Turns
@@ -91,6 +93,7 @@ class Appender:
         self._busy_s = config.busy_timeout_ms / 1000
         self._deferred = DeferredPuts(log.next_offsets, kinds, self.form)
         self._may_be_light = kinds.multi_dispatch
+        self._parts = PutParts(log, clock, gate, self.form, self._turns, self._confirmation, self._deferred)
 
     def put(self, message: Message) -> PutResult:
         """Appends one message.  Raises DurabilityLost; everything else is a status."""
@@ -192,6 +195,23 @@ class Appender:
         reason = self._confirmation.reason(status)
         return PutResult(status, offset, len(frame.data), ids, store_ms, queue_offset, frame.count, reason)
 
+    def put_many(self, messages: Sequence[Message], *, keeps_errors: bool = False) -> ManyPuts:
+        """Appends messages of any queues in their order, one answer each, as `put`; those that wait do so once.
+
+        `keeps_errors` as in `ManyPuts`.  Raises WrongType and what a hook raises, with nothing stored, DurabilityLost.
+        """
+        many = ManyPuts(self._parts, messages, keeps_errors=keeps_errors)
+        refused = self._refused()
+        if refused is not None:
+            many.refuse(self._refusal_of(refused))
+            return many
+        try:
+            many.put()
+        except BaseException:
+            self._let_go()
+            raise
+        return many
+
     def put_columns(self, rows: ArrowRows, amounts: MutableMapping[str, tuple[int, int]] | None = None) -> PutResult:
         """Appends the rows of an Arrow table, or what `as_table` makes one of, in their order, as
         `columns.record_blocks` takes them.
@@ -226,7 +246,7 @@ class Appender:
                     status = placed
                     break
                 if amounts is not None:
-                    _add_amounts(amounts, block.amounts(done, placed.last))
+                    add_amounts(amounts, block.amounts(done, placed.last))
                 offset = placed.offset if offset < 0 else offset
                 count, size, store_ms = count + placed.last - done, size + placed.size, placed.store_ms
                 done = placed.last
@@ -337,12 +357,6 @@ class Appender:
             status = self._confirmation.replicate(status, offset + size)
         msg_id, reason = offset_message_id(self.form.store_host, offset), self._confirmation.reason(status)
         return PutResult(status, offset, size, msg_id, store_ms, queue_offset, put.message_count, reason)
-
-
-def _add_amounts(totals: MutableMapping[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
-    for topic, (count, size) in more.items():
-        before = totals.get(topic, (0, 0))
-        totals[topic] = (before[0] + count, before[1] + size)
 
 
 def record_form(config: StoreConfig) -> RecordForm:

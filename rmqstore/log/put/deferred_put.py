@@ -62,12 +62,16 @@ class DeferredPut:
 
 
 class DeferredPuts:
-    """Tells which messages are completed under the put lock.  `next_offsets` is the store's table of queue offsets."""
+    """Tells which messages are completed under the put lock.  `next_offsets` is the store's table of queue offsets.
+
+    `names`: a message without these properties, and without the flag of an inner batch, is an ordinary put.
+    """
 
     def __init__(self, next_offsets: Mapping[QueueKey, int], kinds: QueueKinds, form: RecordForm) -> None:
         self._kinds = kinds
         self._form = form
         self._light = LightQueues(next_offsets, kinds.light_queue_max) if kinds.multi_dispatch else None
+        self.names = frozenset((MULTI_DISPATCH,)) if kinds.multi_dispatch else frozenset[str]()
 
     def put_of(self, message: Message, now_ms: int) -> DeferredPut | PutStatus | None:
         """The deferred put of a message, why it may not be stored, or None where it is an ordinary put."""

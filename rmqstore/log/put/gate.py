@@ -43,7 +43,8 @@ class Gate:
     `refusal` answers why nothing may be put now, None when it may, and raises StoreClosed where the store is another
     process's; `why_unavailable` says it in words.  `hooks` are asked of each message that is put by itself or in a
     batch; `admit`, before messages come in bulk, whether they may go to these queues, and `why_not_admitted` why a
-    queue takes none ("": it does).
+    queue takes none ("": it does).  Unless they are `asks_of_each`, the hooks have nothing to say of a message that
+    `admit` lets pass and that has none of the properties `deciding`.
     """
 
     refusal: Callable[[], PutStatus | None] = _nothing_refused
@@ -51,6 +52,8 @@ class Gate:
     hooks: Sequence[PutHook] = ()
     admit: Callable[[Sequence[QueueKey]], PutStatus | None] = _all_admitted
     why_not_admitted: Callable[[str, int], str] = _no_words_for
+    asks_of_each: bool = True
+    deciding: frozenset[str] = frozenset()
 
     def hooked(self, message: Message) -> Message | PutResult:
         """The message as the hooks, one after the other, leave it, or the refusal of one of them."""

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from rmqstore.clock import Clock
 from rmqstore.errors import DurabilityLost, Rejected, StoreClosed
+from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.encode.batch_frame import BatchFrame
 from rmqstore.log.encode.columns import EncodedColumns
@@ -39,12 +40,14 @@ class Placed(NamedTuple):
 
 
 class PlacedRows(NamedTuple):
-    """Where and when rows were appended: the physical offset of the first, the row after the last, and their bytes."""
+    """Where and when rows were appended: the physical offset of the first, the row after the last, their bytes, and by
+    queue what makes a rank a queue offset (`EncodedColumns.bases`)."""
 
     offset: int
     last: int
     store_ms: int
     size: int
+    bases: Ints
 
 
 Outcome = Placed | PutStatus | DurabilityLost | StoreClosed
@@ -176,7 +179,7 @@ class Turns:
                 offset, offset - log.gap + len(data), first, last, bases, store_ms, held_count, rows.dispatch_rows
             )
             self._recent.add_block(block)
-        return PlacedRows(offset, last, store_ms, len(data) - log.gap * (last - first))
+        return PlacedRows(offset, last, store_ms, len(data) - log.gap * (last - first), bases)
 
     def _group(self, group: Sequence[WaitingFrame], _: None) -> None:
         run = _Run(self._log, self._clock.now_ms())

@@ -5,7 +5,7 @@ step leaves a state that the next plan takes further.  The log comes first: what
 before queues, index and checkpoint speak of it.  The checkpoint comes last.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -50,6 +50,7 @@ class StoreParts:
     checkpoint: CheckpointFile
     handles: FileHandles
     queue_file_size: int
+    picker: "LogPicker"
     further: Sequence[Dispatcher] = ()
 
     @property
@@ -63,17 +64,17 @@ def open_parts(
     kinds: QueueKinds = PLAIN_ONLY,
 ) -> StoreParts:  # fmt: skip
     """Parts with the sizes that the files have, and those of `config` where no file tells them.  Changes nothing."""
-    handles = FileHandles(fs, config.open_files_max)
+    handles, picker = FileHandles(fs, config.open_files_max), LogPicker(plan.log_directories, config)
     log = FileSequence(
         fs, handles, plan.log_directories, plan.log_file_size or config.log_file_size,
-        pick=_picker(plan.log_directories, config), keep_open=True,
+        pick=picker, keep_open=True,
     )  # fmt: skip
     queue_file_size = plan.queue_file_size or config.queue_file_size
     queues = QueueTable(fs, handles, plan.root, queue_file_size, config.delay_ms(), _found_kinds(plan, kinds))
     slots, items = plan.index_sizes or (config.index_slot_count, config.index_item_count)
     index = IndexLog(fs, plan.root, slots, items, clock) if config.index_enabled else None
     checkpoint = CheckpointFile(fs, join(plan.root, CHECKPOINT_FILE))
-    return StoreParts(fs, log, queues, index, checkpoint, handles, queue_file_size, further)
+    return StoreParts(fs, log, queues, index, checkpoint, handles, queue_file_size, picker, further)
 
 
 def _found_kinds(plan: RecoveryPlan, kinds: QueueKinds) -> QueueKinds:
@@ -89,29 +90,37 @@ def _found_kinds(plan: RecoveryPlan, kinds: QueueKinds) -> QueueKinds:
     )
 
 
-def _picker(directories: Sequence[str], config: StoreConfig) -> "_Picker":
-    writable = sorted(set(directories) - set(config.read_only_log_paths)) or sorted(directories)
-    return _Picker(writable)
+class LogPicker:
+    """The directory of the k-th log file (Java: MultiPathMappedFileQueue): one whose disk `full_paths` does not name,
+    unless it names all.  Asked for the same file again it answers the same, for the file may have been made ahead.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _Picker:
-    """The directory of the k-th log file (Java: MultiPathMappedFileQueue)."""
-
-    directories: Sequence[str]
+    def __init__(self, directories: Sequence[str], config: StoreConfig) -> None:
+        self.full_paths: Callable[[], Collection[str]] = tuple
+        self._directories = sorted(set(directories) - set(config.read_only_log_paths)) or sorted(directories)
+        self._last = (-1, "")
 
     def __call__(self, number: int) -> str:
-        return self.directories[number % len(self.directories)]
+        if self._last[0] != number:
+            full = self.full_paths()
+            taking = [path for path in self._directories if path not in full] or self._directories
+            self._last = number, taking[number % len(taking)]
+        return self._last[1]
 
 
-def apply(plan: RecoveryPlan, parts: StoreParts) -> list[str]:
+def apply(
+    plan: RecoveryPlan, parts: StoreParts, log_settled: Callable[[StoreParts, RecoveryPlan], object] | None = None
+) -> list[str]:
     """Does what `plan` says, loads the parts, and leaves everything synced with the checkpoint written.
 
+    `log_settled` is called once the log is on the disk, before anything of the queues is changed.
     Returns warnings.  Doing it again changes no byte.  Raises OSError from the disk, Corrupt where the store came out
     other than planned (it changed meanwhile); either way the next plan goes on from what is there.
     """
     parts.queues.leave_out({topic: noted.log_end for topic, noted in plan.deleted_topics})
     warnings = _settle_log(plan, parts)
+    if log_settled is not None:
+        log_settled(parts, plan)
     if plan.notes_deleted:
         save_deleted_topics(parts.fs, plan.root, dict(plan.deleted_topics))
     _cut_queues(plan, parts)

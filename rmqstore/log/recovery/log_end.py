@@ -9,10 +9,10 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.disk import StoredFile
 from rmqstore.formats import dledger, message
 from rmqstore.formats.message_columns import Bytes, Ints, Located, locate
-from rmqstore.formats.record_chain import NO_END, lacks_end, magic_positions
+from rmqstore.formats.record_chain import NO_END, WINDOW_SIZE, lacks_end, magic_positions
 from rmqstore.formats.record_crc import masked_crc32, masked_crc32s
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.read_batches import WINDOW_SIZE, CrcChecks, read_batches
+from rmqstore.records.read_batches import CrcChecks, read_batches
 
 # What a power cut leaves unwritten is whole sectors: of nothing smaller a disk promises to write all or nothing.
 SECTOR_SIZE = 512

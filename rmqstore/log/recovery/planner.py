@@ -20,11 +20,10 @@ from rmqstore.directory.store_view import StoreView, open_view
 from rmqstore.errors import Corrupt, StoreDamaged
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
-from rmqstore.files.reading import LOCAL
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import LOG_ROOM
-from rmqstore.log.ledger_paths import with_ledger_paths
+from rmqstore.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery.claims import Claim, claims
 from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, without_deleted_topics
@@ -78,18 +77,13 @@ def plan_recovery(
     NotAStore, UnsupportedLayout, OSError.
     """
     config = with_ledger_paths(disk, root, config)
-    wrapped = () if config.dledger is None else config.log_paths
+    wrapped = entry_paths(disk, config)
     store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds, wrapped=wrapped)
     planner = _Planner(without_deleted_topics(store), config, keeps_records)
     try:
         return planner.plan()
     finally:
         planner.close()
-
-
-def dry_plan(root: str, config: StoreConfig, kinds: QueueKinds = PLAIN_ONLY) -> RecoveryPlan:
-    """As `plan_recovery`, of a store of this machine that somebody else may be using: its disk cannot write."""
-    return plan_recovery(LOCAL, root, config, kinds)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import ReadableDisk, StoredFile
-from rmqstore.files.zeros import is_zero
+from rmqstore.files.zeros import holds_nothing
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
@@ -45,9 +45,9 @@ def settled_log(disk: ReadableDisk, log: LogSpace, must_refuse: bool, new_size: 
     removed: list[PlannedFile] = []
     resized: list[ResizedFile] = []
     warnings: list[str] = []
-    while files and (not files[-1].size or (files[-1].size < size and _is_zero(disk, files[-1]))):
+    while files and (not files[-1].size or (files[-1].size < size and holds_nothing(disk, files[-1]))):
         removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
-    if len(files) == 1 and files[0].size < new_size and _is_zero(disk, files[0]):
+    if len(files) == 1 and files[0].size < new_size and holds_nothing(disk, files[0]):
         removed.append(PlannedFile(files.pop().path, "it was being made when the writer ended"))
     for file in files:
         if file.size > size or (file.size < size and file is not files[-1] and must_refuse):
@@ -158,12 +158,3 @@ def _record_end(log: LogSpace, offset: int) -> int | None:
     """Where the record ends that stands at `offset`; None if none does."""
     found = log.record_at(offset)
     return None if found is None else found.end
-
-
-def _is_zero(disk: ReadableDisk, listed: StoredFile) -> bool:
-    """Whether a file holds nothing but zeros."""
-    source = disk.open(listed.path)
-    try:
-        return is_zero(source, 0, listed.size)
-    finally:
-        source.close()

@@ -74,7 +74,11 @@ def _of_the_link(broker: BrokerSettings, tls: LinkTls | None, *, is_bare: bool) 
     """`is_bare`: nothing else of the master answers, so that what comes there is waited for."""
     try:
         if is_bare:
-            MasterLog(broker, tls).start()
+            if MasterLog(broker, tls).told_start() is None:
+                yield (
+                    f"the replication port: {broker.ha_address} takes connections and says nothing: a store of ours "
+                    "that is a master says where it stands within a second"
+                )
         else:
             connected(broker.ha_address, tls).close()
     except NotNow as lost:

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.host import place_text
 from rmqstore.remoting import cluster
 from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
 from rmqstore.remoting.cluster import BrokerSettings
@@ -75,7 +76,7 @@ def _require_no_replication_port(address: str, access: Access, *, tls_only: bool
     if (tls_only and access.tls is None) or not _serves_slaves(address):
         return
     host, port = host_and_port(address)
-    before = f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"
+    before = place_text(host, port - 1)
     found = None
     if port > 1:
         found = _broker_or_none(before, replace(access, timeout_s=_QUICK_S))

@@ -39,6 +39,12 @@ def chosen_masters(name_servers: str, cluster: str | None, access: Access) -> li
     for master in found:
         if not names.is_topic_name(master.broker_name):  # it becomes a directory's name
             raise Rejected(f"the broker name {master.broker_name!r} can be no directory: replicate it with --master")
+        try:
+            host_and_port(master.address)
+        except Rejected as wrong:
+            raise Rejected(
+                f"{name_servers} lists {master.broker_name!r} with an address that is none: {wrong}"
+            ) from None
     return found
 
 

@@ -49,12 +49,16 @@ class MasterLog:
 
     def start(self) -> int:
         """Where the log begins: a master of ours says so to whoever asks for what it has not any more.  0 where it
-        begins with that, or does not answer in time, as an empty one, or RocketMQ's.  Raises ConnectionLost."""
+        begins with that, or does not answer in time, as an empty one of RocketMQ's.  Raises ConnectionLost."""
+        return self.told_start() or 0
+
+    def told_start(self) -> int | None:
+        """The same; None where nothing comes in time."""
         with connected(self._broker.ha_address, self._tls) as connection:
             try:
                 return self._first_offset(connection)
             except TimeoutError:
-                return 0
+                return None
             except OSError as error:
                 raise ConnectionLost(f"{self._broker.ha_address}: {reason_of(error)}") from None
             except PeerError as error:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqstore.replication.link.wire import Block, PeerError, Place, Send, whole_blocks
+from rmqstore.replication.link.wire import Block, BlockCutter, PeerError, Place, Send
 
 _HANDSHAKE, _TRANSFER = 1, 2
 _SLAVE_HANDSHAKE = struct.Struct(">ihhq")  # state, only the newest file, is a learner, broker id
@@ -35,7 +35,8 @@ class ControllerWire:
 
     def __init__(self) -> None:
         self.epochs: list[Epoch] | None = None  # the master's, oldest first, once it has told them
-        self._held = bytearray()
+        self._held = bytearray()  # the beginning of the handshake
+        self._cutter = BlockCutter(_BLOCK_HEADER, _place)
         self._wanted = 0
         self._newest_only = False
 
@@ -51,13 +52,13 @@ class ControllerWire:
 
     def read(self, data: bytes) -> Iterator[Block | Send]:
         """As Wire; answers the master's handshake with what is wanted."""
-        held = self._held
-        held += data
         if self.epochs is None:
+            self._held += data
             if not self._read_handshake():
                 return
             yield Send(self.report(self._wanted))
-        yield from whole_blocks(held, _BLOCK_HEADER, _place)
+            data, self._held = bytes(self._held), bytearray()
+        yield from self._cutter.read(data)
 
     def _read_handshake(self) -> bool:
         """Whether it has come whole."""

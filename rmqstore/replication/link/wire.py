@@ -7,7 +7,10 @@ across the end of a file.  A block without bytes is a heartbeat.
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
 
 REPORT = struct.Struct(">q")
 BLOCK_HEADER = struct.Struct(">qi")
@@ -89,32 +92,63 @@ class _Whole(NamedTuple):
         return self.offset + self.end - self.begin
 
 
-def whole_blocks(held: bytearray, header: struct.Struct, place_of: Callable[..., Place]) -> Iterator[Block]:
-    """Takes the blocks that are whole out of the front of `held`, those with bytes that follow each other as one;
-    `place_of` gets the values of each one's header.  Raises PeerError, after what came before."""
-    position, run = 0, list[_Whole]()
-    try:
-        while len(held) - position >= header.size:
-            offset, size = _checked(place_of(*header.unpack_from(held, position)))
-            begin = position + header.size
-            if len(held) - begin < size:
-                break
-            position = begin + size
-            if run and (not size or offset != run[-1].log_end):
-                yield _joined(held, run)
-                run.clear()
-            if size:
-                run.append(_Whole(offset, begin, position))
-            else:
-                yield Block(offset, b"")
+class BlockCutter:
+    """Blocks with headers of a kind out of a stream of bytes, however it is cut; `place_of` gets the values of each
+    header.  Holds at most one block that is not whole, and copies none but that one more than once."""
+
+    def __init__(self, header: struct.Struct, place_of: Callable[..., Place]) -> None:
+        self._header, self._place_of = header, place_of
+        self._held = bytearray()  # the beginning of a block
+
+    def read(self, data: "Buffer") -> Iterator[Block]:
+        """The blocks that are whole once `data` has come, those with bytes that follow each other in it as one; to be
+        used up before the next call.  Raises PeerError at a header that cannot be one, after what came before."""
+        view = memoryview(data)
+        at = 0
+        while self._held and at < len(view):
+            taken = view[at : at + self._missing()]
+            self._held += taken
+            at += len(taken)
+            if not self._missing():
+                whole, self._held = self._held, bytearray()
+                yield from self._blocks(memoryview(whole))
+        if at < len(view):
+            yield from self._blocks(view[at:])
+
+    def _missing(self) -> int:
+        """So many bytes of what is held are still to come: of its header, or else of its block."""
+        lacking = self._header.size - len(self._held)
+        if lacking > 0:
+            return lacking
+        return self._header.size + self._place(self._held, 0).size - len(self._held)
+
+    def _place(self, data: "Buffer", position: int) -> Place:
+        return _checked(self._place_of(*self._header.unpack_from(data, position)))
+
+    def _blocks(self, view: memoryview) -> Iterator[Block]:
+        """Those that are whole in a buffer, at whose front one begins; the beginning of one more is held."""
+        position, run = 0, list[_Whole]()
+        try:
+            while len(view) - position >= self._header.size:
+                offset, size = self._place(view, position)
+                begin = position + self._header.size
+                if len(view) - begin < size:
+                    break
+                position = begin + size
+                if run and (not size or offset != run[-1].log_end):
+                    yield _joined(view, run)
+                    run.clear()
+                if size:
+                    run.append(_Whole(offset, begin, position))
+                else:
+                    yield Block(offset, b"")
+        except PeerError:
+            if run:
+                yield _joined(view, run)
+            raise
+        self._held += view[position:]
         if run:
-            yield _joined(held, run)
-    except PeerError:
-        if run:
-            yield _joined(held, run)
-        raise
-    finally:
-        del held[:position]
+            yield _joined(view, run)
 
 
 def _checked(place: Place) -> Place:
@@ -123,22 +157,15 @@ def _checked(place: Place) -> Place:
     return place
 
 
-def _joined(held: bytearray, run: list[_Whole]) -> Block:
-    view = memoryview(held)
+def _joined(view: memoryview, run: list[_Whole]) -> Block:
     return Block(run[0].offset, b"".join([view[each.begin : each.end] for each in run]))
 
 
-class BlockReader:
-    """Blocks out of a stream of bytes, however it is cut.  Holds at most one block that is not whole."""
+class BlockReader(BlockCutter):
+    """Blocks of the usual wire."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
-
-    def read(self, data: bytes) -> Iterator[Block]:
-        """The blocks that are whole once `data` has come; to be used up before the next call.  Raises PeerError at a
-        header that cannot be one."""
-        self._held += data
-        return whole_blocks(self._held, BLOCK_HEADER, Place)
+        super().__init__(BLOCK_HEADER, Place)
 
 
 class ReportReader:

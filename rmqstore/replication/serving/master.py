@@ -10,6 +10,7 @@ from typing import Protocol
 from rmqstore.clock import Clock
 from rmqstore.config import HaConfig
 from rmqstore.errors import NotNow, Rejected, StoreError
+from rmqstore.formats.host import place_text
 from rmqstore.replication.link.master_link import Acknowledged, LogBounds, MasterLink, SendRegion
 from rmqstore.replication.link.slave_link import Drop
 from rmqstore.replication.serving.copies import Copies
@@ -66,7 +67,7 @@ class Master:
         self._slaves: set[_Slave] = set()
         self._selector = selectors.DefaultSelector()
         self._listening = _listening(config.place())
-        self.address = "{}:{}".format(*self._listening.getsockname()[:2])
+        self.address = place_text(*self._listening.getsockname()[:2])
         self._waking, self._woken = socket.socketpair()
         for each in (self._listening, self._waking, self._woken):
             each.setblocking(False)
@@ -105,6 +106,14 @@ class Master:
             _end(each)
         self._selector.close()
 
+    def let_go(self) -> None:
+        """Gives back what a child made by fork has inherited, which would hold the port and the slaves' connections
+        after its parent was killed.  The parent keeps all of it."""
+        for slave in list(self._slaves):
+            slave.peer.socket.close()
+        for each in (self._listening, self._waking, self._woken, self._selector):
+            each.close()
+
     def _hear(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(_BELL_SIZE)
@@ -130,7 +139,7 @@ class Master:
                     self._selector.unregister(self._listening)
                     self._accepts_at_s = self._clock.monotonic_s() + _SELECT_S
                 return
-            self._take_in(connection, f"{peer[0]}:{peer[1]}")
+            self._take_in(connection, place_text(*peer[:2]))
 
     def _take_in(self, connection: socket.socket, address: str) -> None:
         if len(self._slaves) >= self._slaves_max and not self._make_room():

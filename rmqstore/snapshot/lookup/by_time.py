@@ -7,7 +7,6 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH
 from rmqstore.formats import message
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.snapshot.scan.entry_runs import EntryReader
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 Boundary = Literal["lower", "upper", "nearest"]
@@ -38,6 +37,8 @@ class QueueTimes:
     """Store times of a queue's messages by queue offset."""
 
     def __init__(self, store: StoreExtent, queue: QueueExtent, view: LogView) -> None:
+        from rmqstore.snapshot.scan.entry_runs import EntryReader  # noqa: PLC0415  for questions by time alone
+
         self._queue = queue
         self._view = view
         self._span = queue.span(queue.min_offset, queue.max_offset)

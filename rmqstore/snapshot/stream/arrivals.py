@@ -8,7 +8,7 @@ from rmqstore.files.reading import canonical_path
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.stores_in import StoresIn, list_stores, refuse_one_log_twice
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.survey.missing_log import require_log
+from rmqstore.snapshot.survey.missing_log import require_agreed, require_log
 from rmqstore.snapshot.survey.survey import survey
 
 
@@ -39,6 +39,7 @@ class Arrivals:
             try:
                 store = survey(self._disk, path, name, self._access)
                 require_log(store)
+                require_agreed(store)
                 found.append(store)
             except (DataLost, FileNotFoundError, StoreChanging):
                 continue

@@ -22,8 +22,9 @@ from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message
 from rmqstore.formats.names import ABORT_FILE, BATCH_ROOM, LOCK_FILE, PLAIN_ROOM, QueueKey, is_light_queue
+from rmqstore.snapshot.opening import open_stores
 from rmqstore.snapshot.plan.selection import Place
-from rmqstore.snapshot.reader import Snapshot, open_snapshot
+from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stores_in import StoresIn, is_begun, none_left
@@ -47,13 +48,13 @@ _TRACE_SIZE = 4096
 _VANISHED = (DataLost, FileNotFoundError)
 
 
-def without_missing_files(snapshot: Snapshot, access: Access) -> Snapshot:
+def without_missing_files(snapshot: SnapshotReader, access: Access) -> SnapshotReader:
     """The snapshot for a plan that goes on after commitlog files that are missing between others."""
     stores = [
         replace(store, damage=tuple(one for one in store.damage if file_with(store.log_files, one.offset)))
         for store in snapshot.stores
     ]
-    return Snapshot(tuple(stores), access)
+    return SnapshotReader(tuple(stores), access)
 
 
 class StreamEnds:
@@ -62,29 +63,29 @@ class StreamEnds:
     def __init__(self, paths: Paths, access: Access = "auto", disk: ReadableDisk = LOCAL) -> None:
         self._paths = paths
         self._disk = disk
-        self._access = access
+        self.access = access
         self._arrivals = Arrivals(paths, access, disk) if isinstance(paths, StoresIn) else None
         self._watches: list[_Watch] = []
-        self._seen: Snapshot | None = None
+        self._seen: SnapshotReader | None = None
 
-    def look(self) -> Snapshot:
+    def look(self) -> SnapshotReader:
         """The stores as they are now; the same object as before when nothing is new.
 
         Raises NotAStore, UnsupportedLayout, Rejected, DataLost, StoreChanging as `open_snapshot` does.
         """
         if self._seen is None:
-            first = open_snapshot(self._paths, access=self._access, disk=self._disk)
-            self._watches = [_Watch(store, self._access) for store in first.stores]
+            first = open_stores(self._paths, access=self.access, disk=self._disk)
+            self._watches = [_Watch(store, self.access) for store in first.stores]
         stores = tuple(watch.look() for watch in self._watches) if self._arrivals is None else self._all_in_directory()
         if self._seen is None or [*map(id, stores)] != [*map(id, self._seen.stores)]:
-            self._seen = Snapshot(stores, self._access)
+            self._seen = SnapshotReader(stores, self.access)
         return self._seen
 
     def _all_in_directory(self) -> tuple[StoreExtent, ...]:
         """The stores of a directory in which stores come and go, by name."""
         assert self._arrivals is not None
         fresh = self._arrivals.besides([watch.broker_name for watch in self._watches])
-        self._watches += [_Watch(store, self._access) for store in fresh]
+        self._watches += [_Watch(store, self.access) for store in fresh]
         self._watches.sort(key=attrgetter("broker_name"))
         stores: dict[str, StoreExtent] = {}
         for watch in self._watches:

@@ -1,6 +1,7 @@
 """A live store read on from where it was looked at last, without a survey."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +11,12 @@ from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.files.disk import StoredFile
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end
-from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
+
+if TYPE_CHECKING:
+    from rmqstore.records.queue_runs import QueueRun
 
 # A store that grew by more is surveyed: queue entries tell faster than records what there is.
 _GROWTH_BYTES_MAX = 16 * 1024 * 1024
@@ -71,6 +74,8 @@ class Growth:
         if not len(stretch.offsets):
             return True
         end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
+        from rmqstore.records.queue_runs import runs_by_queue  # noqa: PLC0415  where a log grew
+
         grown = [self._grown(run, stretch) for run in runs_by_queue(stretch)]
         known = [queue for queue in grown if queue is not None]
         if end - self.start > _GROWTH_BYTES_MAX or len(known) < len(grown):
@@ -79,7 +84,7 @@ class Growth:
         self._end = end
         return True
 
-    def _grown(self, run: QueueRun, stretch: Stretch) -> QueueExtent | None:
+    def _grown(self, run: "QueueRun", stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self.store.queues.get(run.key)
         if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_light_queue(run.key[0]):

@@ -11,7 +11,6 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.lookup.by_time import stored_time
 from rmqstore.snapshot.plan.selection import Place
-from rmqstore.snapshot.scan.entry_runs import EntryReader
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 _BLOCK_ENTRIES = 4096
@@ -23,12 +22,14 @@ Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Queue offsets [low, high) that were asked for and are not there."""
+    """Queue offsets [low, high) that were asked for and are not there.  `is_other_log`: their queue ends before them,
+    and so is another one, or not all of the one, that they were known of."""
 
     low: int
     high: int
     path: str
     reason: str
+    is_other_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ def message_sizes(store: StoreExtent, queue: QueueExtent, start: int, end: int) 
     the log alone are found by walking it.  Raises DataLost if a file of the log vanishes meanwhile, StoreChanging where
     the queue does not come to rest.
     """
+    from rmqstore.snapshot.scan.entry_runs import EntryReader  # noqa: PLC0415  where bytes are counted
+
     with store.view("auto") as view:
         split = store.split([queue.span(start, end)])
         if queue.files.kind == BATCH:
@@ -102,7 +105,7 @@ def lost_ranges(store: StoreExtent, queue: QueueExtent, start: int, end: int) ->
         lost += _in_missing_files(store, queue, low, high)
     if high < end:
         reason = "the queue ends before where the stream had been: the store was cut or made again"
-        lost.append(LostRange(max(high, low), end, path, reason))
+        lost.append(LostRange(max(high, low), end, path, reason, is_other_log=True))
     return lost
 
 
@@ -155,6 +158,8 @@ def _log_offset(store: StoreExtent, queue: QueueExtent, queue_offset: int) -> in
     if queue.files.kind == SIMPLE and queue.entry_start <= queue_offset < queue.entry_end:
         entry = queue.files.read(queue_offset, queue_offset + 1)
         return int(entry["physical_offset"][0]) if entry["size"][0] > 0 else None
+    from rmqstore.snapshot.scan.entry_runs import EntryReader  # noqa: PLC0415  where the queue has no entry
+
     split = store.split([queue.span(queue_offset, queue_offset + 1)])
     with store.view("auto") as view:
         for run in EntryReader(split, view).runs(split.spans[0]):

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot.plan.selection import Bounds, Place, Wanted, selected_queues
-from rmqstore.snapshot.reader import Snapshot
+from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 Offsets = dict[Place, int]
@@ -25,7 +25,7 @@ class StreamSelection:
     include_system_topics: bool = False
 
     def start(
-        self, snapshot: Snapshot, start: Wanted, start_time: Mapping[str, Any] | int | None = None, **how: Any
+        self, snapshot: SnapshotReader, start: Wanted, start_time: Mapping[str, Any] | int | None = None, **how: Any
     ) -> Offsets:
         """Where a new stream starts in each queue there is: at the latest where offset JSON does not name it.
 
@@ -43,7 +43,7 @@ class StreamSelection:
         named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
         return {place: starts[place] if place in named else ends[place] for place in starts}
 
-    def queues(self, snapshot: Snapshot) -> dict[Place, tuple[StoreExtent, QueueExtent]]:
+    def queues(self, snapshot: SnapshotReader) -> dict[Place, tuple[StoreExtent, QueueExtent]]:
         """The queues that there are, by broker, topic and queue id."""
         return {
             (store.broker_name, *queue.key): (store, queue)

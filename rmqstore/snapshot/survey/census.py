@@ -6,18 +6,19 @@ queue files has all of them there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles
-from rmqstore.directory.undispatched import missing_rows
 from rmqstore.formats import names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
-from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.records.stretch import Stretch
+
+if TYPE_CHECKING:
+    from rmqstore.records.queue_runs import QueueRun
 
 # Records of one queue in one stretch that may lie about their queue offset before it is given up to tell them apart.
 _JUMPS_MAX = 256
@@ -65,6 +66,9 @@ class Census:
     ) -> None:
         """Counts one stretch.  `ends` are the queue offsets after the last good entry of each queue; `gap_ok` tells
         that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
+        from rmqstore.directory.undispatched import missing_rows  # noqa: PLC0415  where the log has more than the queues
+        from rmqstore.records.queue_runs import runs_by_queue  # noqa: PLC0415  the same
+
         for run in runs_by_queue(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))
             if _is_batch_queue(queues.get(run.key)):
@@ -95,7 +99,7 @@ class Census:
         self.misplaced.append(_misplaced(gap.first_offset, gap.low, key))
 
     def _add_run(
-        self, run: QueueRun, rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool
+        self, run: "QueueRun", rows: npt.NDArray[np.intp], taken: Mask, stretch: Stretch, end: int | None, gap_ok: bool
     ) -> None:
         """Queue offsets of undispatched records rise along the log, without a jump above what is known of the queue."""
         low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]

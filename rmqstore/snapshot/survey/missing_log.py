@@ -1,14 +1,21 @@
-"""Stores whose commitlog lies elsewhere (storePathCommitLog) or is gone: they read as empty and are not.
+"""Stores whose commitlog lies elsewhere (storePathCommitLog) or is gone, or is DLedger's and nothing tells how far it
+counts: they read as empty and are not.
 
 RocketMQ keeps its newest commitlog file whatever expires, so a store without any has never had a message, or its files
 are not where they were looked for.  Which of the two, its queues and its index tell.
 """
 
-from rmqstore.directory.index_files import index_files
+from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, holds_entries
 from rmqstore.directory.queue_files import QueueFiles, holds_message
-from rmqstore.errors import NotAStore, UnsupportedLayout
+from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
+from rmqstore.files.disk import join
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.found_log import NODE_ADVICE, find_log_files
+
+_NOTHING_AGREED = "neither it nor a queue tells how far the group has agreed, so no entry would be read"
+_AGREED_ADVICE = (
+    "restore them, open the store for writing once, or read all entries by includeUncommitted (include_uncommitted)"
+)
 
 
 def require_messages(store: StoreExtent) -> None:
@@ -35,11 +42,34 @@ def require_log(store: StoreExtent) -> None:
     )
 
 
+def nothing_agreed(store: StoreExtent) -> str | None:
+    """Why nothing of a log counts that has entries and a member that was closed; None elsewhere.
+
+    A member that is running, or was killed, may have none yet that its group agreed on.
+    """
+    ledger = store.ledger
+    if ledger is None or store.is_live or store.is_bare_node or store.includes_uncommitted:
+        return None
+    if ledger.committed_index >= 0 or ledger.agreed_end > ledger.divided_at:
+        return None
+    data = [file for file in store.log_files if file.is_wrapped]
+    return _NOTHING_AGREED if any(holds_entries(store.disk, file) for file in data[:1]) else None
+
+
+def require_agreed(store: StoreExtent) -> None:
+    """Raises Corrupt where nothing of a closed member's log counts."""
+    reason = nothing_agreed(store)
+    if reason is not None and store.ledger is not None:
+        raise Corrupt(join(store.ledger.node.directory, CHECKPOINT_FILE), 0, f"{reason}; {_AGREED_ADVICE}")
+
+
 def _witness(store: StoreExtent) -> str | None:
     """The evidence that there were messages; None if there is none."""
     for key, queue in store.queues.items():
         if _has_entries(queue.files):
             return f"the queue {key[0]}/{key[1]} has entries"
+    from rmqstore.directory.index_files import index_files  # noqa: PLC0415  where the log is gone
+
     if any(file.header.index_count > 1 for file in index_files(store.disk, store.path, store.maps_index)):
         return "the index has items"
     known = store.checkpoint

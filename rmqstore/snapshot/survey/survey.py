@@ -26,7 +26,6 @@ from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_
 from rmqstore.snapshot.survey.log_search import search, settle_end
 from rmqstore.snapshot.survey.queue_bounds import queue_extents
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
-from rmqstore.snapshot.survey.topic_search import queues_of_topics, search_topics
 from rmqstore.snapshot.survey.torn_end import LastWords
 from rmqstore.snapshot.survey.unnoted_deletions import noted_with, queues_begun_again, topics_gone
 
@@ -132,7 +131,11 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
     may_choose = bool(scope.topics) and not rocksdb and not whole.was_killed and whole.ledger is None
-    own = queues_of_topics(disk, root, scope.topics) if may_choose else None
+    own = None
+    if may_choose:
+        from rmqstore.snapshot.survey.topic_search import queues_of_topics  # noqa: PLC0415  reads of a few topics alone
+
+        own = queues_of_topics(disk, root, scope.topics)
     if own is not None:
         found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
         if found.queues:
@@ -183,6 +186,8 @@ def _look_at(
             ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
             view.end = view.end if store.includes_uncommitted else ledger.agreed_end
         if store.is_partial:
+            from rmqstore.snapshot.survey.topic_search import search_topics  # noqa: PLC0415  the same
+
             searched = search_topics(root, view, entries, words)
             if searched is None:
                 return store

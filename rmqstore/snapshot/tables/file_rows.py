@@ -11,21 +11,17 @@ from rmqstore.directory.layouts import logs_below
 from rmqstore.directory.ledger.nodes import NODE_PREFIX
 from rmqstore.directory.listing import directories, seen_entries
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_files import SIMPLE, first_behind
-from rmqstore.directory.walk import WalkLimits, walk
+from rmqstore.directory.queue_files import SIMPLE
 from rmqstore.files.disk import GONE, DirectoryEntry, ReadableDisk, join, read_part
 from rmqstore.formats import index, names
 from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text
-from rmqstore.formats.names import LOG_ROOM, is_light_queue
-from rmqstore.records.soundness import Reason
-from rmqstore.records.stretch import Stretch
+from rmqstore.formats.names import LOG_ROOM
 from rmqstore.snapshot.lookup.by_time import stored_time
+from rmqstore.snapshot.lookup.log_times import first_time, last_time
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
-# Of so many queues, the biggest, the newest entry before a place is looked up; the walk goes on from there.
-_QUEUES_ASKED = 16
 # Rooms whose files are made ahead and hold no messages that a queue leads to.
 _FILLED = ("consumequeue_ext", "compaction")
 # Directories in each other, of which compaction has four.
@@ -57,33 +53,9 @@ def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dic
 def _log_rows(store: StoreExtent, view: LogView, timed: bool) -> Iterator[_Row]:
     for file in store.log_files:
         used = min(max(store.log_end - file.start, 0), file.size)
-        first = stored_time(view, file.start + view.framing(file.start).gap) if timed and used else None
-        last = _last_time(store, view, file.start, file.start + used) if timed and used else None
+        first = first_time(view, file.start) if timed and used else None
+        last = last_time(store, view, file.start, file.start + used) if timed and used else None
         yield "commitlog", file.path, file.start, file.size, used, first, last
-
-
-def _last_time(store: StoreExtent, view: LogView, start: int, end: int) -> int | None:
-    """Store time in ms of the last sound record in [start, end) of the log, where `start` begins one."""
-    asked = [queue for queue in store.queues.values() if queue.files.kind == SIMPLE]
-    asked = [queue for queue in asked if not is_light_queue(queue.files.topic)]
-    asked.sort(key=lambda queue: queue.entry_start - queue.entry_end)
-    for queue in asked[:_QUEUES_ASKED]:
-        start = max(start, _entry_before(queue, end))
-    newest: int | None = None
-    for item in walk(view, WalkLimits(start, end, crc_from=end, known_end=end)):
-        if isinstance(item, Stretch):
-            sound = np.flatnonzero(item.reasons == Reason.SOUND)
-            if len(sound):
-                newest = int(item.located.store_timestamp()[sound[-1]])
-    return newest
-
-
-def _entry_before(queue: QueueExtent, end: int) -> int:
-    """Where in the log the last entry of a queue before `end` points; -1 if there is none."""
-    if queue.entry_start >= queue.entry_end:
-        return -1
-    slot = first_behind(queue.files, queue.entry_start, queue.entry_end, end) - 1
-    return int(queue.files.read(slot, slot + 1)["physical_offset"][0]) if slot >= queue.entry_start else -1
 
 
 def _queue_rows(queue: QueueExtent, view: LogView, timed: bool) -> Iterator[_Row]:

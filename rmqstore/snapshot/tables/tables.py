@@ -8,7 +8,8 @@ queues: one row a queue; `messages` is what maxOffset − minOffset says.  Reads
   `bytes`, the sizes of its records together, comes only when it is named in `columns`: it reads every queue entry.
 topics: one row a topic, of config/topics.json or of a queue that is there; perm bits are 4 read, 2 write, 1 inherit.
     SELECT topic, messages FROM topics WHERE NOT isSystem AND perm IS NULL  -- queues without a configuration
-groups: one row a group and queue that has a committed offset.  `lag` counts messages up to maxOffset, 0 at least;
+groups: one row a group and queue that has a committed offset.  `lag` counts messages that are there and
+  wait for the group; `deletedUnread`, which it does not count, those that were deleted before the group came to them.
   `lagMs` is from the next message that the group consumes to the newest of the queue; null where the queue is gone.
     SELECT `group`, sum(lag), max(lagMs) FROM groups GROUP BY `group` ORDER BY 2 DESC
 files: one row a file, whatever it is; `used` are the bytes that hold data, the times those of its first and last
@@ -29,7 +30,7 @@ entries: one row an entry of a DLedger node's log, whoever wrote it, in the log'
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ from rmqstore.directory.queue_files import holds_message
 from rmqstore.errors import DataLost, Rejected, UnknownColumn
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import QueueKey, is_system_topic
-from rmqstore.records.gather import MILLIS_MAX
+from rmqstore.records.gather import INSTANT, MILLIS_MAX
 from rmqstore.snapshot.columns import column_names, near_names
 from rmqstore.snapshot.lookup.by_time import QueueTimes
 from rmqstore.snapshot.lookup.queue_times import queue_span_times
@@ -55,15 +56,13 @@ from rmqstore.snapshot.tables.transaction_rows import transaction_rows
 
 Columns = dict[str, Any]
 
-_TIME = pa.timestamp("us", tz="UTC")
 _TEXT, _I32, _I64, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _ENTRIES_AT_ONCE = 256 * 1024
 
-TableName = Literal["queues", "topics", "groups", "files", "transactions", "delayed", "entries"]
 SCHEMAS: dict[str, pa.Schema] = {
     "queues": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("queueType", _TEXT), ("minOffset", _I64),
-         ("maxOffset", _I64), ("messages", _I64), ("oldestTimestamp", _TIME), ("newestTimestamp", _TIME),
+         ("maxOffset", _I64), ("messages", _I64), ("oldestTimestamp", INSTANT), ("newestTimestamp", INSTANT),
          ("bytes", _I64)]
     ),
     "topics": pa.schema(
@@ -72,20 +71,20 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     "groups": pa.schema(
         [("group", _TEXT), ("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("committedOffset", _I64),
-         ("maxOffset", _I64), ("lag", _I64), ("lagMs", _I64)]
+         ("maxOffset", _I64), ("lag", _I64), ("lagMs", _I64), ("deletedUnread", _I64)]
     ),
     "files": pa.schema(
         [("kind", _TEXT), ("brokerName", _TEXT), ("path", _TEXT), ("start", _I64), ("size", _I64), ("used", _I64),
-         ("firstTimestamp", _TIME), ("lastTimestamp", _TIME)]
+         ("firstTimestamp", INSTANT), ("lastTimestamp", INSTANT)]
     ),
     "transactions": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("transactionId", _TEXT),
          ("producerGroup", _TEXT), ("state", _TEXT), ("halfOffset", _I64), ("commitOffset", _I64),
-         ("checkTimes", _I32), ("preparedTimestamp", _TIME), ("decidedTimestamp", _TIME)]
+         ("checkTimes", _I32), ("preparedTimestamp", INSTANT), ("decidedTimestamp", INSTANT)]
     ),
     "delayed": pa.schema(
         [("kind", _TEXT), ("level", _I32), ("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32),
-         ("msgId", _TEXT), ("storeTimestamp", _TIME), ("deliverAt", _TIME), ("isDue", _FLAG),
+         ("msgId", _TEXT), ("storeTimestamp", INSTANT), ("deliverAt", INSTANT), ("isDue", _FLAG),
          ("physicalOffset", _I64)]
     ),
     "entries": pa.schema(
@@ -144,7 +143,7 @@ def make_table(
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
     """Values as an Arrow column; times come in ms, or as Arrow's instants of any unit."""
     is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-    if kind == _TIME and not (is_arrow and values.type == _TIME):
+    if kind == INSTANT and not (is_arrow and values.type == INSTANT):
         return _instants(values if is_arrow else pa.array(values, pa.int64()))
     return values.cast(kind) if is_arrow else pa.array(values, kind)
 
@@ -153,7 +152,7 @@ def _instants(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Times in ms as instants; null for none, and where the microseconds do not fit 64 bits."""
     millis = times.cast(pa.int64())
     fits = pc.and_(pc.less_equal(millis, MILLIS_MAX), pc.greater_equal(millis, -MILLIS_MAX))
-    return pc.multiply(pc.if_else(fits, millis, pa.scalar(None, pa.int64())), 1000).cast(_TIME)
+    return pc.multiply(pc.if_else(fits, millis, pa.scalar(None, pa.int64())), 1000).cast(INSTANT)
 
 
 def _queues(store: StoreExtent, _: str, __: int, wanted: frozenset[str]) -> Columns:
@@ -215,14 +214,18 @@ def _groups(store: StoreExtent, access: Access, _: int, wanted: frozenset[str]) 
     ]
     queues = [store.queues.get((topic, queue_id)) for _, topic, queue_id, _ in rows]
     places = [(queue, row[3]) for queue, row in zip(queues, rows, strict=True)]
+    waiting = [(queue, offset if queue is None else max(offset, queue.min_offset)) for queue, offset in places]
     return {
         "group": [row[0] for row in rows],
         "topic": [row[1] for row in rows],
         "queueId": [row[2] for row in rows],
         "committedOffset": [row[3] for row in rows],
         "maxOffset": [queue and queue.max_offset for queue in queues],
-        "lag": [None if queue is None else max(queue.max_offset - offset, 0) for queue, offset in places],
-        "lagMs": _lags_ms(store, access, places) if "lagMs" in wanted else [None] * len(rows),
+        "lag": [None if queue is None else max(queue.max_offset - offset, 0) for queue, offset in waiting],
+        "lagMs": _lags_ms(store, access, waiting) if "lagMs" in wanted else [None] * len(rows),
+        "deletedUnread": [
+            None if queue is None else max(queue.min_offset - max(offset, 0), 0) for queue, offset in places
+        ],
     }
 
 

@@ -50,6 +50,7 @@ class IndexCheck:
         self._keyed_count += len(offsets)
         start = int(stretch.stretch.offsets[0])
         wanted = _pairs(offsets, hashes, start)
+        sought = np.sort(wanted)
         held = [wanted[:0]]
         for items in self._items:
             numbers, places, rows = items.rows.take_until(stretch.high)
@@ -60,8 +61,8 @@ class IndexCheck:
             numbers, places, rows = numbers[inside], places[inside], rows[inside]
             pairs = _pairs(np.maximum(places, start), rows["key_hash"].astype(np.int64), start)
             held.append(pairs[places >= start])
-            self._strangers(items, numbers, places, (places < start) | ~np.isin(pairs, wanted), stretch)
-        missing = ~np.isin(wanted, np.concatenate(held))
+            self._strangers(items, numbers, places, (places < start) | ~_among(pairs, sought), stretch)
+        missing = ~_among(wanted, np.sort(np.concatenate(held)))
         if missing.any() and self._items:
             self._missing(offsets[missing])
 
@@ -214,6 +215,16 @@ def _at(file: IndexFile, positions: Ints, reason: str) -> Iterator[Finding]:
     if len(positions):
         tally.add(file.file.path, int(positions[0]), reason, count=len(positions))
     return tally.findings()
+
+
+def _among(values: Ints, known: Ints) -> Mask:
+    """bool[n], which values are among those that are known, sorted; soon done where they are just those."""
+    if len(values) == len(known) and np.array_equal(np.sort(values), known):
+        return np.ones(len(values), bool)
+    if not len(known):
+        return np.zeros(len(values), bool)
+    found: Mask = known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values
+    return found
 
 
 def _pairs(offsets: Ints, hashes: Ints, low: int) -> Ints:

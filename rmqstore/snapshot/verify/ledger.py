@@ -5,13 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.ledger.nodes import TERM_FILE, LedgerNode, index_units
+from rmqstore.directory.ledger.nodes import (
+    CHECKPOINT_FILE,
+    TERM_FILE,
+    LedgerNode,
+    holds_messages,
+    index_units,
+    is_unit_blank,
+)
 from rmqstore.directory.ledger.walk import WRONG_BODY, EntryBreak, EntryStretch, walk_entries
 from rmqstore.directory.log_files import LogView
 from rmqstore.files.disk import join
 from rmqstore.formats import dledger
-from rmqstore.snapshot.finding import NOTE, Finding, Tally, log_place
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.missing_log import nothing_agreed
 
 _UNIT_FIELDS = ("magic", "offset", "size", "index", "term")
 
@@ -25,12 +33,18 @@ def ledger_findings(store: StoreExtent) -> Iterator[Finding]:
     files = [file for file in store.log_files if file.is_wrapped]
     if ledger is None or not files:
         return
+    if store.is_bare_node and holds_messages(store.disk, ledger.node):
+        reason = "only entries are looked at here; the broker's directory above it has the messages and their queues"
+        yield Finding(store.path, 0, reason, NOTE)
     check = _EntryCheck(store, ledger.node)
     end = files[-1].end
     with LogView(store.disk, store.log_files, 0, end) as log:
         for item in walk_entries(log, files[0].start, end):
             yield from check.stretch(item) if isinstance(item, EntryStretch) else check.broken(item)
     yield from check.findings()
+    nothing = nothing_agreed(store)
+    if nothing is not None:
+        yield Finding(join(ledger.node.directory, CHECKPOINT_FILE), 0, nothing)
     if ledger.uncommitted_count:
         reason = (
             f"{ledger.uncommitted_count} entries from index {ledger.uncommitted_from} on, which the group may revoke"
@@ -38,7 +52,7 @@ def ledger_findings(store: StoreExtent) -> Iterator[Finding]:
         yield Finding(*log_place(store.log_files, store.log_end), reason, NOTE)
     if ledger.committed_index > check.last_index:
         reason = f"says that entry {ledger.committed_index} is agreed on; the last one is {check.last_index}"
-        yield Finding(join(ledger.node.directory, "checkpoint"), 0, reason)
+        yield Finding(join(ledger.node.directory, CHECKPOINT_FILE), 0, reason)
     if ledger.term is None:
         yield Finding(join(ledger.node.directory, TERM_FILE), 0, "is missing or says no term", NOTE)
     elif ledger.term.number < check.last_term:
@@ -116,7 +130,14 @@ class _EntryCheck:
     def _miss(self, entries: npt.NDArray[np.void]) -> None:
         position = int(entries["index"][0]) * dledger.INDEX_UNIT.size
         reason = "entries have no unit in the index, or another one; RocketMQ writes it again from the data"
-        self._tally.add(join(self._node.directory, "index"), position, reason, count=len(entries))
+        severity = NOTE if self._is_unwritten(entries) else DAMAGE
+        self._tally.add(join(self._node.directory, "index"), position, reason, severity, len(entries))
+
+    def _is_unwritten(self, entries: npt.NDArray[np.void]) -> bool:
+        """Whether the index of a member that is running or was killed holds nothing yet for these: it is written in the
+        background."""
+        ends = {int(entries["index"][0]), int(entries["index"][-1])}
+        return self._store.is_live and all(is_unit_blank(self._store.disk, self._node, index) for index in ends)
 
     def _at(self, offset: int, reason: str, severity: str = "damage") -> Finding:
         return Finding(*log_place(self._store.log_files, offset), reason, severity)

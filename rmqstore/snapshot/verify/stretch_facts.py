@@ -5,14 +5,19 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rmqstore.formats import java_hash, sys_flag
+from rmqstore.formats import sys_flag
+from rmqstore.formats.index_table import key_hashes, split_keys, text_hashes
+from rmqstore.formats.java_text import java_text
 from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats.properties import KEYS, UNIQUE_KEY
 from rmqstore.formats.property_columns import Pieces, split_pieces
+from rmqstore.records.batch import prefix_hash
 from rmqstore.records.gather import binary_array, bytes_of
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
+
+_UNIQUE_KEY, _KEYS = UNIQUE_KEY.encode(), KEYS.encode()
 
 
 class StretchFacts:
@@ -44,7 +49,7 @@ class StretchFacts:
     def tag_hashes(self) -> Ints:
         """int64[sound], Java's hash of TAGS, 0 without."""
         starts, sizes = self._pieces.find(b"TAGS")
-        return java_hash.string_hashes(self._pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
+        return text_hashes(self._pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
 
     def property_values(self, name: bytes, places: npt.NDArray[np.intp]) -> pa.Array:
         """binary[n], one property of some sound records; null where absent."""
@@ -56,22 +61,29 @@ class StretchFacts:
 
         UNIQ_KEY, and KEYS cut at single spaces; rolled-back messages have none.
         """
-        kind = self.located.flags & sys_flag.TRANSACTION_MASK
-        places = np.flatnonzero(kind != sys_flag.ROLLBACK)
-        unique = self.property_values(b"UNIQ_KEY", places)
-        lists = pc.split_pattern(self.property_values(b"KEYS", places).fill_null(b""), b" ")
-        keys = pa.concat_arrays([unique.drop_null(), lists.flatten()])
-        owners = np.concatenate((places[~_nulls(unique)], places[pc.list_parent_indices(lists).to_numpy()]))
-        wanted = np.flatnonzero(pc.binary_length(keys).to_numpy(zero_copy_only=False) > 0)
-        if not len(wanted):
+        pieces = self._pieces
+        found = pieces.find_all((_UNIQUE_KEY, _KEYS))
+        unique_starts, unique_sizes = found[_UNIQUE_KEY]
+        with_unique = np.flatnonzero(unique_sizes > 0)
+        split = split_keys(pieces.data, *found[_KEYS])
+        starts: Ints = np.concatenate((unique_starts[with_unique], split.starts))
+        sizes: Ints = np.concatenate((unique_sizes[with_unique], split.sizes))
+        owners = np.concatenate((with_unique, split.rows))
+        rolled_back = self.located.flags & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK
+        if rolled_back.any():
+            kept = ~rolled_back[owners]
+            starts, sizes, owners = starts[kept], sizes[kept], owners[kept]
+        if not len(owners):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        owners = owners[wanted]
+        return self.offsets[owners], key_hashes(self._topic_hashes()[owners], pieces.data, starts, sizes)
+
+    def _topic_hashes(self) -> Ints:
+        """int64[sound], Java's hash of `topic#`."""
         located = self.located
-        topics = binary_array(located.page, located.topic_at[owners], located.topic_size[owners])
-        data, ends = bytes_of(pc.binary_join_element_wise(topics, keys.take(pa.array(wanted)), b"#"))
-        hashes = np.abs(java_hash.string_hashes(data, ends[:-1], np.diff(ends)).astype(np.int64))
-        hashes[hashes > np.iinfo(np.int32).max] = 0  # as java_hash.index_hash
-        return self.offsets[owners], hashes
+        topics = binary_array(located.page, located.topic_at, located.topic_size).dictionary_encode()
+        of_each = np.array([prefix_hash(java_text(topic)) for topic in topics.dictionary.to_pylist()], np.int64)
+        found: Ints = of_each[np.from_dlpack(topics.indices)]
+        return found
 
     def leads_to_damage(self, offsets: Ints) -> Mask:
         """Which offsets in [low, high) are those of damaged records, or lie in a broken place before the first one."""
@@ -88,7 +100,3 @@ class StretchFacts:
         starts = self.stretch.offsets
         rows = np.minimum(np.searchsorted(starts, offsets), len(starts) - 1)
         return np.where(starts[rows] == offsets, rows, -1)
-
-
-def _nulls(values: pa.Array) -> Mask:
-    return np.asarray(values.is_null().to_numpy(zero_copy_only=False), bool)

@@ -25,13 +25,17 @@ def build() -> str:
     """Fetches the jars and compiles the loader unless they are there.  Returns "" or what is missing."""
     if shutil.which("java") is None:
         return "no Java on PATH"
-    if (_target() / "node.txt").exists() and (_target() / "classes").exists():
+    made = ("node.txt", "connector.txt", "classes/Load.class")
+    if all((_target() / name).exists() for name in made):
         return ""
     if shutil.which("mvn") is None:
         return "no Maven on PATH, which fetches Kafka"
     command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dconnector={CONNECTOR}", "process-classes"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else f"mvn failed: {done.stdout.strip()[:400]}"
+    if done.returncode == 0:
+        return ""
+    said = (done.stdout + done.stderr).strip()[:400]
+    return f"mvn failed with {done.returncode}: {said or 'it says nothing; without -q it may'}"
 
 
 def connector_jars() -> list[str]:
@@ -88,6 +92,11 @@ class KafkaNode:
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self._end()
+
+    @property
+    def processes(self) -> set[int]:
+        """The process ids of the node."""
+        return set() if self._node is None else {self._node.pid}
 
     @property
     def log_text(self) -> str:

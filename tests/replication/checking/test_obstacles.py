@@ -62,19 +62,29 @@ def test_nothing_stands_in_the_way_of_a_new_one(start: From, tmp_path: Path, ha_
     assert found(tmp_path / "empty", ha_address, start=start) == []
 
 
-def test_nothing_stands_in_the_way_of_a_master_that_says_nothing(
-    tmp_path: Path, ha_address: str, monkeypatch: pytest.MonkeyPatch
+def test_a_port_that_takes_connections_and_says_nothing_is_no_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one of RocketMQ's that has nothing yet."""
     monkeypatch.setattr(probe, "_READ_S", 0.05)
-    assert found(tmp_path / "r", ha_address, present=None) == []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = "{}:{}".format(*listening.getsockname())
+        (seen,) = found(tmp_path / "r", address, present=None)
+    assert seen.startswith(f"the replication port: {address} takes connections and says nothing")
+
+
+def test_nothing_stands_in_the_way_of_an_empty_store_of_ours(tmp_path: Path) -> None:
+    with rmqstore.open_store(
+        tmp_path / "m", StoreConfig(preallocate=False, ha=HaConfig(listen="127.0.0.1:0"))
+    ) as store:
+        assert store.ha_address is not None
+        assert found(tmp_path / "replicas" / "r", store.ha_address, present=None) == []
 
 
 def test_a_master_that_wants_tls_is_told(tmp_path: Path) -> None:
     config = StoreConfig(preallocate=False, ha=HaConfig(listen="127.0.0.1:0", tls=files("master")))
     with rmqstore.open_store(tmp_path / "m", config) as store:
         assert store.ha_address is not None
-        (seen,) = found(tmp_path / "r", store.ha_address, present=None)
+        (seen,) = found(tmp_path / "replicas" / "r", store.ha_address, present=None)
     assert "closed the connection before it sent anything: a store of ours may want TLS (--ha-cert)" in seen
 
 

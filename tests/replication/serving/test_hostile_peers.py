@@ -7,6 +7,7 @@ import random
 import resource
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig
 from rmqstore.errors import Rejected
 from rmqstore.message import PutStatus
+from rmqstore.remoting.client import host_and_port
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
@@ -151,6 +153,49 @@ def test_a_child_made_by_fork_keeps_neither_the_port_nor_a_slave(tmp_path: Path)
                 pass
             again = HaConfig(listen=store.ha_address)
             rmqstore.open_store(tmp_path, StoreConfig(log_file_size=1 << 16, ha=again)).close()
+
+
+def test_a_child_that_outlives_a_killed_master_holds_neither_the_port_nor_a_slave(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, rmqstore\n"
+        "from rmqstore.config import HaConfig\n"
+        "serving = HaConfig(listen='127.0.0.1:0')\n"
+        "store = rmqstore.open_store(sys.argv[1], rmqstore.StoreConfig(log_file_size=1 << 16, ha=serving))\n"
+        "store.put(rmqstore.Message('t', b'x'))\n"
+        "print(store.ha_address, flush=True)\n"
+        "sys.stdin.readline()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    print('forked', flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        address = parent.stdout.readline().strip()
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as slave:
+            slave.sendall(struct.pack(">q", 1))
+            assert slave.recv(1 << 16)
+            parent.stdin.write("fork\n")
+            parent.stdin.flush()
+            assert parent.stdout.readline() == "forked\n"
+            parent.kill()
+            with suppress(ConnectionResetError):
+                while slave.recv(1 << 16):
+                    pass
+        config = StoreConfig(log_file_size=1 << 16, ha=HaConfig(listen=address))
+        rmqstore.open_store(tmp_path, config).close()  # the child lives on
+
+
+def test_an_address_of_ipv6_is_one_that_slaves_take(tmp_path: Path) -> None:
+    with rmqstore.open_store(tmp_path, StoreConfig(preallocate=False, ha=HaConfig(listen="[::1]:0"))) as store:
+        assert store.ha_address is not None
+        with socket.create_connection(host_and_port(store.ha_address), timeout=20):
+            pass
 
 
 def test_a_process_without_descriptors_does_not_spin_and_takes_slaves_in_later(tmp_path: Path) -> None:

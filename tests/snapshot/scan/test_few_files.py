@@ -15,7 +15,7 @@ from tests.snapshot.small_store import SmallStore
 _PACKAGE = str(Path(rmqstore.__file__).parent)
 
 
-@pytest.mark.parametrize(("mode", "files_max"), [("queue", 35), ("auto", 36), ("commitlog", 43)])
+@pytest.mark.parametrize(("mode", "files_max"), [("queue", 38), ("auto", 39), ("commitlog", 46)])
 def test_a_split_passes_few_files(mode: ScanMode, files_max: int, tmp_path: Path) -> None:
     store = SmallStore()
     for number in range(40):

@@ -11,6 +11,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot import ScanRequest, SplitBudget, read_split
+from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS
 
@@ -64,7 +65,7 @@ def test_without_the_property_nobody_can_tell(tmp_path: Path, field: str) -> Non
 def test_it_is_looked_at_where_the_bodies_are(tmp_path: Path, mode: str, word: str, behind: int, count: int) -> None:
     at = flipped_store(tmp_path, 3, "flag")
     snapshot = rmqstore.open_snapshot(tmp_path)
-    snapshot = rmqstore.Snapshot((replace(snapshot.stores[0], crc_from=at + behind, damage=()),), "auto")
+    snapshot = SnapshotReader((replace(snapshot.stores[0], crc_from=at + behind, damage=()),), "auto")
     request = ScanRequest(scan_mode=mode, verify_crc=word, on_corrupt_record="skip")
     splits = snapshot.plan(snapshot.select(["T"]), request, SplitBudget())
     assert sum(batch.num_rows for split in splits for batch in read_split(split, request)) == count

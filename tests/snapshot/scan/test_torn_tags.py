@@ -11,6 +11,7 @@ from rmqstore import Corrupt
 from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.snapshot import QueueRange, ScanRequest, SplitBudget, read_split
+from rmqstore.snapshot.reader import SnapshotReader
 from tests.snapshot.small_store import SmallStore
 
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
@@ -81,7 +82,7 @@ def test_without_checks_it_is_a_row(tmp_path: Path, mode: str) -> None:
 def test_it_is_looked_at_where_crcs_are(tmp_path: Path, mode: str, word: str, behind: int, count: int) -> None:
     root, torn_at = torn_store(tmp_path)
     snapshot = rmqstore.open_snapshot(root)
-    snapshot = rmqstore.Snapshot((replace(snapshot.stores[0], crc_from=torn_at + behind),), "auto")
+    snapshot = SnapshotReader((replace(snapshot.stores[0], crc_from=torn_at + behind),), "auto")
     request = ScanRequest(scan_mode=mode, verify_crc=word, on_corrupt_record="skip")
     splits = snapshot.plan(snapshot.select(["T"]), request, SplitBudget())
     assert sum(batch.num_rows for split in splits for batch in read_split(split, request)) == count

@@ -13,7 +13,7 @@ from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot import require_stores
 from rmqstore.snapshot.finding import DAMAGE
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
@@ -268,6 +268,40 @@ def test_entries_are_a_table(tmp_path: Path) -> None:
 
 def _no_units(root: Path) -> None:
     shutil.rmtree(root / "dledger-n0" / "index")
+
+
+def _nothing_agreed(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
+    (root / "dledger-n0" / "checkpoint").unlink()
+
+
+@pytest.mark.parametrize("by_stream", [False, True])
+def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(tmp_path: Path, by_stream: bool) -> None:
+    """A member that is running, or was killed, may have nothing yet that its group agreed on."""
+    root = small_ledger(COUNT).write(tmp_path)
+    _nothing_agreed(root)
+    with pytest.raises(Corrupt, match=r"how far the group has agreed.*includeUncommitted"):
+        StreamEnds([root]).look() if by_stream else open_snapshot(root)
+    assert any("no entry would be read" in reason for reason in damage_of(root))
+    assert open_snapshot(root, include_uncommitted=True).scan().read_all().num_rows == COUNT
+    (root / "abort").touch()
+    assert bodies(root) == []
+    assert not any("no entry would be read" in reason for reason in damage_of(root))
+
+
+def test_units_that_a_kill_left_unwritten_are_no_damage(tmp_path: Path) -> None:
+    root = small_ledger(COUNT).write(tmp_path)
+    for file in (root / "dledger-n0" / "index").iterdir():
+        units = max(50 * 32 - int(file.name), 0)
+        file.write_bytes(file.read_bytes()[:units].ljust(file.stat().st_size, b"\0"))
+    assert any("no unit in the index" in reason for reason in damage_of(root))
+    (root / "abort").touch()
+    assert not any("no unit in the index" in reason for reason in damage_of(root))
+    found = verify(survey(LOCAL, str(root)))
+    assert [one.severity for one in found if "no unit in the index" in one.reason] == ["note"]
+    _wrong_unit(root)
+    assert any("no unit in the index" in reason for reason in damage_of(root))
 
 
 def _wrong_unit(root: Path) -> None:

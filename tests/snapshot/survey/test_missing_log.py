@@ -12,7 +12,7 @@ from rmqstore import NotAStore, StoreConfig, UnsupportedLayout
 from rmqstore.formats.checkpoint import CHECKPOINT, FILE_SIZE
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.names import format_start
-from rmqstore.snapshot.reader import look_at
+from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.store import open_store

@@ -186,21 +186,40 @@ def test_groups_and_topics_are_those_of_the_configuration(case, store_of):
     assert {name: row["messages"] for name, row in topics.items() if row["messages"]} == +messages
 
 
+def test_messages_that_were_deleted_before_a_group_came_to_them(tmp_path):
+    root = small_store(400).write(tmp_path / "s")
+    (root / "config").mkdir()
+    table = {"T@early": {"0": 3}, "T@none": {"0": -1}, "T@up": {"0": 200}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    for start in (0, 4096):
+        (root / "commitlog" / format_start(start)).unlink()
+    snapshot = rmqstore.open_snapshot(root)
+    low = snapshot.table("queues").to_pylist()[0]["minOffset"]
+    assert 20 < low < 200
+    rows = {row["group"]: (row["deletedUnread"], row["lag"]) for row in snapshot.table("groups").to_pylist()}
+    assert rows == {"early": (low - 3, 200 - low), "none": (low, 200 - low), "up": (0, 0)}
+
+
 def test_lag_in_messages_and_in_time(tmp_path):
     root = small_store(60).write(tmp_path)
     table = {"T@g": {"0": 10, "1": 30}, "T@ahead": {"0": 99}, "gone@g": {"0": 1}, "T@behind": {"0": -1}}
     (root / "config").mkdir()
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
     rows = {
-        (row["group"], row["topic"], row["queueId"]): (row["maxOffset"], row["lag"], row["lagMs"])
+        (row["group"], row["topic"], row["queueId"]): (
+            row["maxOffset"],
+            row["lag"],
+            row["lagMs"],
+            row["deletedUnread"],
+        )
         for row in rmqstore.open_snapshot(root).table("groups").to_pylist()
     }
     assert rows == {
-        ("g", "T", 0): (30, 20, 38_000),
-        ("g", "T", 1): (30, 0, 0),
-        ("ahead", "T", 0): (30, 0, 0),
-        ("g", "gone", 0): (None, None, None),
-        ("behind", "T", 0): (30, 31, 58_000),
+        ("g", "T", 0): (30, 20, 38_000, 0),
+        ("g", "T", 1): (30, 0, 0, 0),
+        ("ahead", "T", 0): (30, 0, 0, 0),
+        ("g", "gone", 0): (None, None, None, None),
+        ("behind", "T", 0): (30, 30, 58_000, 0),
     }
 
 

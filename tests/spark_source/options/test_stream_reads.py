@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from rmqstore.errors import Rejected
+from rmqstore.snapshot.stream.limits import TriggerLimits
 from spark_source.options.reads import parse_for_schema, parse_options, parse_stream_options
-from spark_source.stream_limits import TriggerLimits
 
 LEAST = {"path": "/s", "subscribe": "orders"}
 

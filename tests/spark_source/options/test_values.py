@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore import StoresIn
+from rmqstore.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from spark_source.options import values
@@ -46,12 +47,12 @@ from spark_source.options import values
         (values.offsets("latest"), "Earliest", "earliest"),
         (values.offsets("earliest"), "latest", "latest"),
         (values.offsets("latest"), '{"t": {"b": {"0": 12, "1": -2}}}', {"t": {"b": {"0": 12, "1": -2}}}),
-        (values.instant, "1714521600000", 1714521600000),
-        (values.instant, "2024-05-01T00:00:00Z", 1714521600000),
-        (values.instant, "2024-05-01T08:00:00+08:00", 1714521600000),
-        (values.instant, "2024-05-01T00:00:00.000001Z", 1714521600001),
-        (values.instant, "0", 0),
-        (values.instant, "100000000000", 10**11),
+        (instant, "1714521600000", 1714521600000),
+        (instant, "2024-05-01T00:00:00Z", 1714521600000),
+        (instant, "2024-05-01T08:00:00+08:00", 1714521600000),
+        (instant, "2024-05-01T00:00:00.000001Z", 1714521600001),
+        (instant, "0", 0),
+        (instant, "100000000000", 10**11),
         (
             values.instants,
             '{"t": {"0": 1714521600000, "1": "1970-01-01T00:00:01Z"}}',
@@ -107,14 +108,14 @@ def test_text_means_a_value(parse, text, value):
         (values.offsets("latest"), '{"t":' * 9, "nested more than 8 deep"),
         (values.path_list, "[" * 100_000, "nested more than 8 deep"),
         (values.path_list, "[" + " " * values.JSON_BYTES_MAX, "JSON of more than"),
-        (values.instant, "2024-05-01T00:00:00", "a time without a zone; write 2024-05-01T00:00:00Z"),
-        (values.instant, "2024-05-01", "a time without a zone"),
-        (values.instant, "yesterday", "or ISO-8601"),
-        (values.instant, "-5", "or ISO-8601"),
-        (values.instant, "1969-12-31T23:59:59Z", "1970 or later"),
-        (values.instant, "9999999999999999999", "1970 or later"),
-        (values.instant, "1795000000", "milliseconds, and 1795000000 looks like seconds: write 1795000000000"),
-        (values.instant, "99999999999", "looks like seconds"),
+        (instant, "2024-05-01T00:00:00", "a time without a zone; write 2024-05-01T00:00:00Z"),
+        (instant, "2024-05-01", "a time without a zone"),
+        (instant, "yesterday", "or ISO-8601"),
+        (instant, "-5", "or ISO-8601"),
+        (instant, "1969-12-31T23:59:59Z", "1970 or later"),
+        (instant, "9999999999999999999", "1970 or later"),
+        (instant, "1795000000", "milliseconds, and 1795000000 looks like seconds: write 1795000000000"),
+        (instant, "99999999999", "looks like seconds"),
         (values.instants, '{"t": {"0": 1795000000}}', "looks like seconds: write 1795000000000"),
         (tag_words, "paid,shipped", "write paid || shipped "),
         (values.instants, '{"t": {"0": true}}', "a time is a number of ms"),

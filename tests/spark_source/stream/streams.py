@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqstore.snapshot.stream.offsets import MARKS
+from spark_source.columns.schema import shape_for, spark_schema
 from spark_source.options.reads import parse_stream_options
-from spark_source.schema import shape_for, spark_schema
-from spark_source.stream.offsets import MARKS
 from spark_source.stream.reader import StreamReader
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")

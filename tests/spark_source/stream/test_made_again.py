@@ -33,6 +33,29 @@ def test_it_fails_however_many_messages_there_are_by_now(tmp_path: Path, topics:
                 stream.step()
 
 
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 9])
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_it_fails_when_the_topic_was_made_again_between_two_runs(tmp_path: Path, count: int, dispatched: bool) -> None:
+    """Another topic's message is where the stream stands all the while."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        put(store, "A", 3)
+        put(store, "T", 4)
+        put(store, "Z", 3)
+        store.put(Message("T", b"4", queue_id=0))
+        if dispatched:
+            store.flush()
+        stream = Stream(tmp_path, subscribe="A,T,Z")
+        assert stream.step() == 11
+        store.flush()
+        assert store.delete_topic("T")
+        put(store, "T", count)
+        put(store, "A", 2)
+        for _ in range(2):
+            stream.start()
+            with pytest.raises(DataLost, match="made again"):
+                stream.step()
+
+
 def test_it_goes_on_where_nothing_of_it_had_been_read(tmp_path: Path) -> None:
     with open_store(tmp_path, CONFIG, workers=False) as store:
         put(store, "T", 1)

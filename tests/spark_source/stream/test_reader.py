@@ -14,7 +14,7 @@ from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownT
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream.ends import StreamEnds
-from spark_source.schema import spark_schema
+from spark_source.columns.schema import spark_schema
 from spark_source.source import RmqStoreDataSource
 from spark_source.stream import reader as stream_reader
 from spark_source.stream.reader import StreamReader

@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from spark_source.stream.offsets import MARKS
+from rmqstore.snapshot.stream.offsets import MARKS
 from tests.snapshot.growing_store import BrokerStore, broker_store
 from tests.spark_source.stream.streams import Stream
 
@@ -68,12 +68,26 @@ def test_another_store_is_told_where_a_planned_batch_is_read_again(store: Broker
         stream.run(start, end)
 
 
-def test_who_goes_on_after_losses_goes_on(store: BrokerStore) -> None:
+@pytest.mark.parametrize("again", [keep_on, restart])
+@pytest.mark.parametrize("grown", [0, 4])
+def test_who_goes_on_after_losses_goes_on_and_is_told_once(
+    store: BrokerStore, grown: int, again: Callable[[Stream], None], caplog: pytest.LogCaptureFixture
+) -> None:
     stream = Stream(store.root, failOnDataLoss="false")
     assert stream.step() == 10
-    other = another(store, 14)
-    stream.start()
-    assert stream.step() == 4
+    first = json.loads(stream.ends[-1])[MARKS]
+    other = another(store, 10 + grown)
+    again(stream)
+    assert stream.step() == grown
+    told = [record.getMessage() for record in caplog.records if "is another log than was read" in record.getMessage()]
+    assert [line.startswith("T of default is another log than was read up to offset 5 of queue ") for line in told] == [
+        True
+    ]
+    assert json.loads(stream.ends[-1])[MARKS] != first
+    for _ in range(2):
+        again(stream)
+        assert stream.step() == 0
+    assert sum("is another log than was read" in record.getMessage() for record in caplog.records) == 1
     other.add_many(2)
     other.publish()
     fails = Stream(store.root)
@@ -107,36 +121,39 @@ def test_a_message_that_was_deleted_since_is_no_other(store: BrokerStore) -> Non
         stream.step()
 
 
-def test_a_message_in_no_queue_yet_has_no_mark_and_gets_one_later(store: BrokerStore) -> None:
+def test_a_message_in_no_queue_yet_has_the_mark_that_it_has_later(store: BrokerStore) -> None:
     store.add_many(4, topic="U", dispatched=False)
     store.publish()
     stream = Stream(store.root, subscribe="U")
     assert stream.step() == 4
-    assert MARKS not in json.loads(stream.ends[-1])
+    first = json.loads(stream.ends[-1])[MARKS]
     for (topic, queue_id), offset in list(store.next_offsets.items()):
         if topic == "U":
             entry = QUEUE_ENTRY.struct.pack(0, 0, 0)  # dispatched later
             store.entries[topic, queue_id] = [entry] * offset
     store.add_many(2, topic="U")
     store.publish()
+    stream.start()
     assert stream.step() == 2
-    assert json.loads(stream.ends[-1])[MARKS].keys() == {"U"}
+    assert json.loads(stream.ends[-1])[MARKS].keys() == first.keys() == {"U"}
 
 
-def test_one_mark_a_broker_and_it_stays_while_its_queue_does(store: BrokerStore) -> None:
-    stream = Stream(store.root)
+def test_one_mark_a_topic_of_the_queue_that_reaches_furthest(store: BrokerStore) -> None:
+    store.add_many(3, topic="U")
+    store.publish()
+    stream = Stream(store.root, subscribe="T,U")
     stream.step()
     first = json.loads(stream.ends[-1])[MARKS]
-    assert [*first["T"]["default"]] == ["0"]
-    store.add("T", 1)
-    store.publish()
-    assert stream.step() == 1
-    assert json.loads(stream.ends[-1])[MARKS] == first
-    store.add("T", 0)
-    store.publish()
-    assert stream.step() == 1
-    assert [*json.loads(stream.ends[-1])[MARKS]["T"]["default"]] == ["0"]
-    assert json.loads(stream.ends[-1])[MARKS] != first
+    assert [*first] == ["T", "U"]
+    assert [*first["T"]["default"]] == ["1"]
+    for queue_id in (0, 0, 1):
+        store.add("T", queue_id)
+        store.publish()
+        assert stream.step() == 1
+        marks = json.loads(stream.ends[-1])[MARKS]
+        assert [*marks["T"]["default"]] == [str(queue_id)]
+        assert marks["U"] == first["U"]
+        assert marks["T"] != first["T"]
 
 
 def test_a_checkpoint_without_marks_goes_on_and_one_with_others_is_refused(store: BrokerStore) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import Snapshot
+from rmqstore.snapshot.stream import turned_back
+from rmqstore.snapshot.stream.offsets import BEHIND, SINCE
 from spark_source.stream import reader as stream_reader
-from spark_source.stream import turned_back
-from spark_source.stream.offsets import BEHIND, SINCE
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.snapshot.small_store import FIRST_MS
 from tests.spark_source.stream.streams import BROKER, Stream, expected, places

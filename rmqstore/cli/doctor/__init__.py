@@ -1,0 +1,1 @@
+"""The state of a machine and of stores, and advice."""

@@ -1,0 +1,1 @@
+"""`rmqstore inspect`: the first screen, tables by name, and single records."""

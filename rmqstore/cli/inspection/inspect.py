@@ -1,0 +1,73 @@
+"""The command: the first screen, all that there is in JSON, one table by name, or one record."""
+
+from typing import Any
+
+import click
+
+from rmqstore import open_snapshot
+from rmqstore.cli.inspection.document import store_document
+from rmqstore.cli.inspection.first_screen import show_store
+from rmqstore.cli.inspection.named_tables import TABLES, TableWish, show_table
+from rmqstore.cli.inspection.record import RecordPlace, show_record
+from rmqstore.cli.output import given_paths, print_json, store_arguments, whole_text, wrapped
+
+_EXAMPLE = """\b
+Examples:
+  rmqstore inspect /data/rocketmq/store
+  rmqstore inspect /data/rocketmq/store --table queues --topic 'orders*'
+  rmqstore inspect /data/rocketmq/store --table topics --sort bytes -n 10
+"""
+# Options that mean something only with --table.
+_OF_A_TABLE = {"topics": "--topic", "sort": "--sort", "is_reversed": "--reverse", "limit": "--limit"}
+
+
+@click.command(epilog=_EXAMPLE, short_help="Show disk, age, topics, queues, and groups that are behind.")
+@store_arguments
+@click.option(
+    "-t", "--table", "table", type=click.Choice(TABLES), help="One table, whole, instead of the first screen."
+)
+@click.option(
+    "--topic", "topics", multiple=True, callback=lambda c, p, v: tuple(whole_text(c, p, one) or "" for one in v),
+    help="Only rows of this topic; * and ? stand for any letters.  May come again.",
+)  # fmt: skip
+@click.option("--sort", metavar="COLUMN", help="By this column: the largest and the newest first, texts by letters.")
+@click.option("--reverse", "is_reversed", is_flag=True, help="The other way round.")
+@click.option("-n", "--limit", type=click.IntRange(1, 2**31), help="At most so many rows.")
+@click.option(
+    "--record", type=RecordPlace(), metavar="OFFSET|ID", help="One record: commitlog offset, or offset message id."
+)
+@click.option("--broker", help="Which store --record means, where there are several.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: one document of all, or with --table its rows.")
+def inspect(
+    stores: tuple[str, ...], table: str | None, record: int | str | None, broker: str | None, as_json: bool, **how: Any
+) -> None:
+    """Show what a store holds: its layout, disk and age, the largest topics, and the groups that are behind.
+
+    The first screen is short, however large the store is; the tables have the rest. Times are UTC. A queue holds the
+    messages from its first offset to before its end.
+    """
+    _require_fitting(table, record, how)
+    snapshot = open_snapshot(given_paths(stores))
+    if record is not None:
+        show_record(snapshot.message_at(record, broker), as_json)
+    elif table is not None:
+        show_table(snapshot, TableWish(table, **how), as_json=as_json)
+    elif as_json:
+        print_json({"stores": [store_document(store) for store in snapshot.stores]})
+    else:
+        for number, store in enumerate(snapshot.stores):
+            if number:
+                click.echo()
+            show_store(store)
+        click.echo("\n" + wrapped("more by --table: ", ", ".join(TABLES)))
+        click.echo("`rmqstore cat STORE --topic T` prints messages, `rmqstore verify STORE` checks")
+
+
+def _require_fitting(table: str | None, record: int | str | None, how: dict[str, Any]) -> None:
+    """Refuses options that would do nothing: their user believes that they do."""
+    if table is not None and record is not None:
+        raise click.UsageError("--table and --record: give one of them")
+    if table is None:
+        for name, option in _OF_A_TABLE.items():
+            if how[name]:
+                raise click.UsageError(f"{option} belongs to --table: choose one of {', '.join(TABLES)}")

@@ -1,0 +1,1 @@
+"""Figures as OpenMetrics, and the port where they are read."""

@@ -1,0 +1,1 @@
+"""Messages found, and taken elsewhere: `rmqstore query`, `export` and `sync`."""

@@ -1,0 +1,1 @@
+"""Messages from files and pipes into a store."""

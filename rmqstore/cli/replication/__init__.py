@@ -1,0 +1,1 @@
+"""`rmqstore replicate` and `rmqstore serve`: what they do, and how their progress is told."""

@@ -1,0 +1,23 @@
+"""An opening of a store for writing that only looks: its plan, or why it is refused, without a lock and a change."""
+
+from rmqstore.config import StoreConfig
+from rmqstore.dledger.member import found_member
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.reading import LOCAL
+from rmqstore.log.opening import configured_kinds
+from rmqstore.log.recovery.plan import RecoveryPlan
+from rmqstore.log.recovery.planner import plan_recovery
+
+
+def dry_plan(root: str, config: StoreConfig) -> RecoveryPlan:
+    """The plan of a recovery of a store of this machine that somebody else may be using.
+
+    Raises what `open_store` raises about what stands there, except for its lock, and OSError.
+    """
+    kinds = configured_kinds(config)
+    if config.dledger is None:
+        return plan_recovery(LOCAL, root, config, kinds)  # whose disk cannot write
+    member = found_member(RealFileSystem(), root, config)
+    plan = plan_recovery(LOCAL, root, member.config, kinds)
+    member.require(plan)
+    return plan

@@ -1,0 +1,162 @@
+"""Rows into files below a directory, Parquet or lines of JSON, each row in a file that counts or in none."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore.export.directory import ExportDirectory
+from rmqstore.export.open_files import GROUP_BYTES, JsonLinesFile, Opener, ParquetFile, RowFile
+from rmqstore.export.parts import parts_of
+from rmqstore.export.wish import ExportWish
+from rmqstore.files.filesystem import join
+from rmqstore.search.window import Window
+from rmqstore.snapshot.columns import schema_of
+
+# Rows of all directories together are held until they take so much.
+_HELD_BYTES = 256 * 1024 * 1024
+_OPEN_FILES_MAX = 32
+# A step is made durable after so many full files, more where rows go to many directories, and after so many seconds:
+# what a kill takes is done again.
+_FILES_A_STEP, _FILES_A_STEP_MAX = 4, 32
+_STEP_S = 60.0
+# So many directories a step, whatever their sizes.
+_DIRECTORIES_MAX = 1024
+# Files are called by their numbers.
+_FILE_NAME = re.compile(r"part-(\d{12})\.")
+_ENDINGS = {"zstd": ".zst", "gzip": ".gz", "none": ""}
+
+
+class DirectoryTarget:
+    """The files of one run: rows are added, and counted from the next `commit` on; one thread."""
+
+    def __init__(self, directory: ExportDirectory, wish: ExportWish) -> None:
+        self._directory, self._wish = directory, wish
+        self._schema = schema_of(wish.file_columns)
+        is_parquet = wish.format == "parquet"
+        self._opener: Opener = ParquetFile if is_parquet else JsonLinesFile
+        self._compression = wish.compression or ("zstd" if is_parquet else "none")
+        self._ending = ParquetFile.ending if is_parquet else JsonLinesFile.ending + _ENDINGS[self._compression]
+        self._next_file = directory.manifest.next_file
+        self._held: dict[str, _Held] = {}
+        self._open: dict[str, tuple[int, RowFile]] = {}  # by directory; the one written last comes last
+        self._whole: dict[int, str] = {}
+        self._held_size = self._written = self._row_count = 0
+        self._step_began_s = monotonic()
+
+    @property
+    def manifest(self) -> Any:
+        """The last that was committed."""
+        return self._directory.manifest
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to commit."""
+        files = min(max(len(self._held), _FILES_A_STEP), _FILES_A_STEP_MAX)
+        is_large = self._written + self._held_size >= files * self._wish.target_bytes
+        is_late = self._row_count > 0 and monotonic() - self._step_began_s > _STEP_S
+        return is_large or is_late or len(self._held) >= _DIRECTORIES_MAX
+
+    @property
+    def gone_file_count(self) -> int:
+        """How many of the files that were committed are not there any more.  Lists all directories."""
+        return self._directory.gone_count(_FILE_NAME, len(self._wish.partition_by))
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Takes rows.  Raises OSError."""
+        self._row_count += rows.num_rows
+        for directory, part in parts_of(rows, self._wish.partition_by, self._wish.day_of):
+            held = self._held.setdefault(directory, _Held())
+            self._held_size += held.add(part.select(self._schema.names))
+            if held.size >= min(GROUP_BYTES, self._wish.target_bytes):
+                self._write(directory)
+        while self._held_size > _HELD_BYTES:
+            self._write(max(self._held, key=lambda name: self._held[name].size))
+
+    def begin(self, offsets: Mapping[str, Any], window: Window) -> None:
+        """Makes the directory this export's.  Raises OSError."""
+        begun = replace(
+            self._directory.manifest, offsets=offsets, since_ms=window.since_ms, until_ms=window.until_ms
+        )  # fmt: skip
+        self._directory.commit({}, begun)
+
+    def commit(self, offsets: Mapping[str, Any]) -> None:
+        """Makes everything durable, with the offsets after it.  Raises OSError; then the last commit counts."""
+        for directory in list(self._held):
+            self._write(directory)
+        for directory in list(self._open):
+            self._finish(directory)
+        before = self._directory.manifest
+        self._directory.commit(
+            self._whole,
+            replace(
+                before, offsets=offsets, next_file=self._next_file,
+                message_count=before.message_count + self._row_count,
+            ),
+        )  # fmt: skip
+        self._held.clear()
+        self._whole = {}
+        self._written = self._row_count = 0
+        self._step_began_s = monotonic()
+
+    def end(self) -> None:
+        """Leaves the directory; rows that were not committed are forgotten."""
+        for _, file in self._open.values():
+            file.give_up()
+        self._open.clear()
+        self._directory.release()
+
+    def _write(self, directory: str) -> None:
+        """Writes what is held for a directory, a row group."""
+        batches, size = self._held[directory].taken()
+        self._held_size -= size
+        if not batches:
+            return
+        number, file = self._open.pop(directory) if directory in self._open else self._begun()
+        self._open[directory] = number, file
+        before = file.size
+        file.write(pa.Table.from_batches(batches, self._schema))
+        self._written += file.size - before
+        if file.size >= self._wish.target_bytes:
+            self._finish(directory)
+
+    def _begun(self) -> tuple[int, RowFile]:
+        if len(self._open) >= _OPEN_FILES_MAX:
+            self._finish(next(iter(self._open)))
+        number = self._next_file
+        self._next_file += 1
+        path = self._directory.unfinished_path(number)
+        return number, self._opener(self._directory.fs, path, self._schema, self._compression)
+
+    def _finish(self, directory: str) -> None:
+        """Makes the open file of a directory whole."""
+        number, file = self._open[directory]
+        file.finish()
+        del self._open[directory]
+        self._whole[number] = join(directory, f"part-{number:012}{self._ending}") if directory else (
+            f"part-{number:012}{self._ending}"
+        )  # fmt: skip
+
+
+class _Held:
+    """Rows of one directory that wait."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Takes rows; their bytes."""
+        size = int(rows.get_total_buffer_size()) if len(rows.schema) else 0
+        self._batches.append(rows)
+        self.size += size
+        return size
+
+    def taken(self) -> tuple[list[pa.RecordBatch], int]:
+        """All of them, and their bytes; none are left."""
+        batches, size = self._batches, self.size
+        self._batches, self.size = [], 0
+        return batches, size

@@ -1,0 +1,284 @@
+"""Tables of Delta Lake, by deltalake: each commit names, as an app transaction, a small file with the offsets.
+
+What Delta keeps of a commit for ever is a name and one whole number (`txn`); all else that a writer can say of it goes
+when the log is cleaned.  So the offsets stand in a file of the table's directory, which is there before the commit, and
+the number of the transaction is the number of that file: `_rmqstore/offsets-NUMBER.json`.  The upper half of the number
+is the version that the commit makes.  Readers and VACUUM leave directories alone whose names begin with `_`.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from rmqstore.errors import Rejected
+from rmqstore.lake.delta_actions import add_action, require_plain
+from rmqstore.lake.delta_history import NewestCommit, newest_commit
+from rmqstore.lake.places import directory_of_table
+from rmqstore.lake.sink import (
+    Consent,
+    DataFile,
+    Overtaken,
+    Standing,
+    refused_change,
+    refused_doubt,
+    refused_rows,
+    told,
+)
+from rmqstore.lake.table_columns import DAY_COLUMN, TableColumns, known_columns, require_columns
+
+_DIVIDED_BY = ("topic", DAY_COLUMN)
+# Of the app transactions of a sync.
+APP_ID = "rmqstore.sync"
+_ROOM = "_rmqstore"
+_LOG = "_delta_log"
+# Files of offsets are looked through for old ones every so many commits.
+_SWEEP_COMMITS = 500
+
+
+def open_delta(
+    table: str, *, options: Mapping[str, str] | None = None, columns: TableColumns | None = None,
+    consent: Consent | None = None,
+) -> "DeltaSink":  # fmt: skip
+    """A table by its path, or its URI: file:, s3:, gs: and what else pyarrow knows; `options` are deltalake's for it.
+    Nothing is made yet.  Raises TableFailed for a place that is not to be had."""
+    with told(table):
+        given = dict(options or {})
+        return DeltaSink(table, directory_of_table(table, given), given, columns, consent or Consent())
+
+
+class DeltaSink:
+    """A table in a directory.
+
+    A commit makes the version after the one that was looked at, or none: who is overtaken adds nothing.
+    """
+
+    def __init__(
+        self, uri: str, disk: pa_fs.FileSystem, options: dict[str, str], columns: TableColumns | None, consent: Consent
+    ) -> None:
+        self.name = uri
+        self._disk, self._options, self._wanted, self._consent = disk, options, columns, consent
+        self._columns = (columns or TableColumns()).with_day()
+        self._table: DeltaTable | None = None
+        self._layout: tuple[str, str, tuple[str, ...]] | None = None
+        self._directories: set[str] = set()
+        self._commit_count = 0
+
+    @property
+    def columns(self) -> TableColumns:
+        return self._columns
+
+    @property
+    def location(self) -> str | None:
+        return self.name
+
+    @property
+    def file_columns(self) -> Sequence[int]:
+        divided = self._partition_names
+        return [number for number, name in enumerate(self._columns.names) if name not in divided]
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        whole = self._columns.schema
+        return pa.schema([whole.field(number) for number in self.file_columns])
+
+    @property
+    def _partition_names(self) -> tuple[str, ...]:
+        return _DIVIDED_BY if self._layout is None else self._layout[2]
+
+    @property
+    def _known_table(self) -> DeltaTable:
+        assert self._table is not None, "looked at, or created, before"
+        return self._table
+
+    def look(self) -> Standing:
+        with told(self.name):
+            table = self._loaded()
+            if table is None:
+                if self._table is not None:
+                    raise refused_change(self.name, "the table was removed or renamed")
+                return Standing(exists=False, has_rows=False)
+            self._take(table)
+            return self._standing(table)
+
+    def create(self) -> None:
+        with told(self.name):
+            if self._table is not None:
+                return
+            self._require_own_directory()
+            with suppress(CommitFailedError):  # another one that syncs made it a moment ago
+                DeltaTable.create(
+                    self.name, DeltaSchema.from_arrow(self._columns.schema), mode="ignore",
+                    partition_by=list(_DIVIDED_BY), storage_options=self._options or None,
+                    commit_properties=CommitProperties(max_commit_retries=0),  # else it replaces the other's
+                )  # fmt: skip
+            table = self._loaded()
+            assert table is not None, "it was made a moment ago"
+            self._take(table)
+
+    def partition_keys(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        return [rows.column(name) for name in self._partition_names]
+
+    def new_path(self) -> str:
+        return f"sync-{secrets.token_hex(16)}.parquet"
+
+    def open_output(self, path: str) -> IO[bytes]:
+        with told(self.name):
+            return cast("IO[bytes]", self._disk.open_output_stream(path))
+
+    def append(self, files: Sequence[DataFile], offsets: Mapping[str, Any]) -> object:
+        with told(self.name):
+            table = self._known_table
+            self._require_same_table()
+            number = (table.version() + 1) << 32 | secrets.randbits(32)
+            try:
+                self._note(number, offsets, str(table.metadata().id))
+            except FileNotFoundError as error:  # the directory is gone: the next look tells
+                raise Overtaken(str(error)) from None
+            added = [add_action(file, self._partition_names, int(time.time() * 1000)) for file in files]
+            self._commit(table, added, number)
+            table.load_as_version(number >> 32)  # not a later one: another sync may have moved the offsets in it
+            if table.transaction_version(APP_ID) != number:
+                raise refused_change(self.name, "another commit with offsets came")
+            self._commit_count += 1
+            if self._commit_count % _SWEEP_COMMITS == 1:
+                self._sweep(table.version(), number)
+            return number
+
+    def discard(self, path: str) -> None:
+        with suppress(Exception):
+            self._disk.delete_file(path)
+
+    def _commit(self, table: DeltaTable, added: "list[AddAction]", number: int) -> None:
+        once = CommitProperties(
+            app_transactions=[Transaction(APP_ID, number, int(time.time() * 1000))],
+            max_commit_retries=0,  # a commit upon another version than the one that was looked at adds rows twice
+        )  # fmt: skip
+        try:
+            table.create_write_transaction(
+                list(added), "append", table.schema(), list(self._partition_names), commit_properties=once
+            )
+        except Exception as error:
+            again = self._loaded()
+            if again is not None and again.transaction_version(APP_ID) == number:
+                return  # it is there all the same; what failed came after it, such as a checkpoint of the log
+            if again is None or isinstance(error, CommitFailedError):
+                raise Overtaken(str(error)) from None
+            raise
+
+    def _loaded(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.name, storage_options=self._options or None)
+        except TableNotFoundError:
+            return None
+
+    def _take(self, table: DeltaTable) -> None:
+        """Has the table from now on, if rows go into it as before."""
+        about = table.metadata()
+        layout = str(about.id), table.schema().to_json(), tuple(about.partition_columns)
+        if self._layout is not None and self._layout[0] != layout[0]:
+            raise refused_change(self.name, "the table was replaced by another")
+        if self._layout is not None and self._layout != layout:
+            raise refused_change(self.name, "the table got another schema or other partitions")
+        if self._layout is None:
+            self._require(table)
+            self._layout = layout
+        self._table = table
+
+    def _require_same_table(self) -> None:
+        """Raises Overtaken where another table is in this place by now: a commit knows its version alone, which that
+        may have, too."""
+        found = self._loaded()
+        if found is None or found.metadata().id != self._known_table.metadata().id:
+            raise Overtaken("another table is there")
+
+    def _require(self, table: DeltaTable) -> None:
+        """Raises Rejected where files that are written here do not fit into the table."""
+        require_plain(self.name, table)
+        found = pa.schema(table.schema().to_arrow())
+        columns = self._wanted or TableColumns(known_columns(found.names))
+        self._columns = columns.with_day() if DAY_COLUMN in found.names else columns
+        required = [field.name for field in found if not field.nullable]
+        require_columns(self.name, self._columns.schema, found, required)
+        for name in table.metadata().partition_columns:
+            if name not in self._columns.names:
+                raise Rejected(f"{self.name}: is divided by {name}, which messages do not have; name another table")
+
+    def _require_own_directory(self) -> None:
+        """Raises Rejected for a directory of somebody else's; one that a killed run began is none."""
+        try:
+            found = self._disk.get_file_info(pa_fs.FileSelector(""))
+        except FileNotFoundError:
+            return
+        is_foreign = bool({info.base_name for info in found} - {_LOG, _ROOM})
+        if is_foreign and self._loaded() is None:  # else another one that syncs made the table a moment ago
+            raise Rejected(f"{self.name}: holds other things and is no Delta table; name a directory of its own")
+
+    def _standing(self, table: DeltaTable) -> Standing:
+        version = table.version()
+        found = newest_commit(table, APP_ID, lambda number: DeltaTable(
+            self.name, version=number, storage_options=self._options or None
+        ))  # fmt: skip
+        if found.doubt and not self._consent.trusts:
+            raise refused_doubt(self.name, found.doubt)
+        if found.number is None:
+            has_rows = bool(table.file_uris())
+            if has_rows and not self._consent.adopts:
+                raise refused_rows(self.name)
+            return Standing(True, has_rows)
+        return Standing(True, True, self._noted(found, table), found.number, is_newest=found.number >> 32 == version)
+
+    def _noted(self, found: NewestCommit, table: DeltaTable) -> Mapping[str, Any]:
+        assert found.number is not None
+        path = _note_path(found.number)
+        try:
+            with self._disk.open_input_stream(path) as file:
+                noted = json.loads(file.read())
+            offsets, owner = noted["offsets"], noted["table"]
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            raise Rejected(
+                f"{self.name}: its file {path}, which holds the offsets of the last sync, is gone or damaged; bring it "
+                "back from a copy, or name a table of its own, which is made"
+            ) from None
+        if owner != str(table.metadata().id) or not isinstance(offsets, dict):
+            raise Rejected(
+                f"{self.name}: was replaced since the last sync, or its offsets are of another table; name a table of "
+                "its own, which is made"
+            )
+        return offsets
+
+    def _note(self, number: int, offsets: Mapping[str, Any], table_id: str) -> None:
+        if _ROOM not in self._directories:
+            self._disk.create_dir(_ROOM, recursive=True)
+            self._directories.add(_ROOM)
+        text = json.dumps({"table": table_id, "offsets": offsets}, separators=(",", ":"))
+        with self._disk.open_output_stream(_note_path(number)) as file:
+            file.write(text.encode())
+
+    def _sweep(self, version: int, number: int) -> None:
+        """Removes files of offsets to which nobody can go back: their versions are gone from the log."""
+        with suppress(OSError):
+            logged = {info.base_name for info in self._disk.get_file_info(pa_fs.FileSelector(_LOG))}
+            for info in self._disk.get_file_info(pa_fs.FileSelector(_ROOM)):
+                noted = _number_in(info.base_name)
+                is_old = noted is not None and noted >> 32 < version and f"{noted >> 32:020d}.json" not in logged
+                if is_old and noted != number:
+                    self._disk.delete_file(info.path)
+
+
+def _note_path(number: int) -> str:
+    return f"{_ROOM}/offsets-{number}.json"
+
+
+def _number_in(name: str) -> int | None:
+    digits = name.removeprefix("offsets-").removesuffix(".json")
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else None

@@ -1,0 +1,305 @@
+"""Tables of Apache Iceberg, by pyiceberg: offsets stand in the summary of each snapshot, beside the rows."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, cast
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.typedef import Record
+from sqlalchemy.exc import SQLAlchemyError
+
+from rmqstore.errors import Rejected
+from rmqstore.lake.iceberg_layout import new_schema, new_spec, partition_columns
+from rmqstore.lake.parquet_files import WITHOUT_STATISTICS
+from rmqstore.lake.sink import (
+    Consent,
+    DataFile,
+    Overtaken,
+    Standing,
+    refused_change,
+    refused_doubt,
+    refused_rows,
+    told,
+)
+from rmqstore.lake.table_columns import TableColumns, known_columns, require_columns
+
+# In the summary of a snapshot: offset JSON.  In the table's properties, which outlive a snapshot that expires: the
+# same, with the snapshot that it is of.
+OFFSETS = "rmqstore.offsets"
+# pyiceberg tries a commit that was overtaken again, upon the snapshot that overtook it: rows would be there twice.
+_NO_RETRIES = {"commit.retry.num-retries": "0"}
+_RESHAPED = "the table got another schema or other partitions"
+# Of a table that is made here: many small commits come.
+_PROPERTIES = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.parquet.compression-codec": "zstd",
+}
+
+
+def open_iceberg(
+    table: str, *, catalog: str | None = None, options: Mapping[str, str] | None = None,
+    columns: TableColumns | None = None, consent: Consent | None = None,
+) -> "IcebergSink":  # fmt: skip
+    """A table by its name, `namespace.table`, in a catalog by the name that pyiceberg's configuration has for it, or
+    that the properties `options` tell of.  Nothing is made yet.
+
+    Raises Rejected for what is no name of a table, TableFailed for a catalog that is not to be had.
+    """
+    if "." not in table.strip(".") or not all(table.split(".")):
+        raise Rejected(f"{table}: an Iceberg table has a name with a namespace before it: shop.orders")
+    with told(table):
+        found = _loaded(catalog, dict(options or {}))
+    return IcebergSink(found, table, columns, consent or Consent())
+
+
+def _loaded(catalog: str | None, options: Mapping[str, str]) -> Catalog:
+    """The catalog.  Of those that begin a database at once only one makes each of its two tables; the others fail, and
+    find it the next time."""
+    for _ in range(2):
+        with suppress(SQLAlchemyError):
+            return load_catalog(catalog, **options)
+    return load_catalog(catalog, **options)
+
+
+class IcebergSink:
+    """A table of a catalog.
+
+    A commit asserts that the table still stands upon the snapshot that was looked at: who is overtaken adds nothing.
+    """
+
+    def __init__(self, catalog: Catalog, name: str, columns: TableColumns | None, consent: Consent) -> None:
+        self.name = name
+        self._catalog, self._consent, self._wanted = catalog, consent, columns
+        self._columns = columns or TableColumns()
+        self._table: Table | None = None
+        self._layout: _Layout | None = None
+
+    @property
+    def columns(self) -> TableColumns:
+        return self._columns
+
+    @property
+    def location(self) -> str | None:
+        return None if self._table is None else self._table.location()
+
+    @property
+    def file_columns(self) -> Sequence[int]:
+        return range(len(self._columns.names))
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        return self._known_layout.file_schema
+
+    @property
+    def _known_layout(self) -> "_Layout":
+        assert self._layout is not None, "looked at, or created, before"
+        return self._layout
+
+    @property
+    def _known_table(self) -> Table:
+        assert self._table is not None, "looked at, or created, before"
+        return self._table
+
+    def look(self) -> Standing:
+        with told(self.name):
+            try:
+                table = self._catalog.load_table(self.name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                if self._table is not None:
+                    raise refused_change(self.name, "the table was dropped or renamed") from None
+                return Standing(exists=False, has_rows=False)
+            self._take(table)
+            return self._standing(table)
+
+    def create(self) -> None:
+        with told(self.name):
+            if self._table is not None:
+                return
+            names = self.name.split(".")
+            try:
+                self._catalog.create_namespace_if_not_exists(tuple(names[:-1]))
+            except SQLAlchemyError:
+                if not self._catalog.namespace_exists(tuple(names[:-1])):  # made by another one that syncs
+                    raise
+            schema = new_schema(self._columns)
+            with suppress(TableAlreadyExistsError):  # by another one that syncs
+                self._catalog.create_table(
+                    self.name, schema, partition_spec=new_spec(schema), properties=_PROPERTIES
+                )  # fmt: skip
+            self._take(self._catalog.load_table(self.name))
+
+    def partition_keys(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        return partition_columns(self.name, self._known_table.schema(), self._known_table.spec(), rows)
+
+    def new_path(self) -> str:
+        return str(self._known_table.location_provider().new_data_location(f"sync-{secrets.token_hex(16)}.parquet"))
+
+    def open_output(self, path: str) -> IO[bytes]:
+        with told(self.name):
+            return cast("IO[bytes]", self._known_table.io.new_output(path).create())
+
+    def append(self, files: Sequence[DataFile], offsets: Mapping[str, Any]) -> object:
+        table, layout = self._known_table, self._known_layout
+        if not layout.is_of(table):  # since the last commit, which was ours
+            raise refused_change(self.name, _RESHAPED)
+        text = json.dumps(offsets, separators=(",", ":"))
+        added = [layout.data_file(file) for file in files]
+        table.metadata = table.metadata.model_copy(update={"properties": table.properties | _NO_RETRIES})
+        with told(self.name):
+            try:
+                with table.transaction() as change:
+                    update = change.update_snapshot(snapshot_properties={OFFSETS: text})
+                    merges = table.properties.get("commit.manifest-merge.enabled", "").lower() == "true"
+                    with update.merge_append() if merges else update.fast_append() as appending:
+                        for file in added:
+                            appending.append_data_file(file)
+                    number = appending.snapshot_id
+                    change.set_properties({OFFSETS: f'{{"snapshot":{number},"offsets":{text}}}'})
+            except (CommitFailedException, NoSuchTableError) as error:
+                raise Overtaken(str(error)) from None
+        return number
+
+    def discard(self, path: str) -> None:
+        with suppress(Exception):
+            self._known_table.io.delete(path)
+
+    def _take(self, table: Table) -> None:
+        """Has the table from now on, if rows go into it as before."""
+        before = self._table
+        if before is not None and before.metadata.table_uuid != table.metadata.table_uuid:
+            raise refused_change(self.name, "the table was dropped and made again")
+        if self._layout is None:
+            if self._wanted is None:
+                self._columns = TableColumns(known_columns(schema_to_pyarrow(table.schema()).names))
+            self._layout = _Layout(self.name, table, self._columns)
+        elif not self._layout.is_of(table):
+            raise refused_change(self.name, _RESHAPED)
+        self._table = table
+
+    def _standing(self, table: Table) -> Standing:
+        current = table.current_snapshot()
+        ancestors = list(ancestors_of(current, table.metadata))
+        for ancestor in ancestors:
+            text = _in_summary(ancestor, OFFSETS)
+            if text is not None:
+                number = ancestor.snapshot_id
+                return Standing(True, True, _read(self.name, text), number, is_newest=ancestor is ancestors[0])
+        kept = self._kept(table, ancestors)
+        if kept is not None:
+            return Standing(True, True, kept["offsets"], kept["snapshot"])
+        has_rows = current is not None and _record_count(current) != 0
+        if has_rows and not self._consent.adopts:
+            raise refused_rows(self.name)
+        return Standing(True, has_rows)
+
+    def _kept(self, table: Table, ancestors: Sequence[Snapshot]) -> Mapping[str, Any] | None:
+        """The offsets in the properties, where their snapshot has expired; None where it is there, and so was rolled
+        back, or where there never was one."""
+        text = table.properties.get(OFFSETS)
+        if text is None or not ancestors:
+            return None
+        kept = _read(self.name, text)
+        if not isinstance(kept.get("offsets"), dict) or not isinstance(kept.get("snapshot"), int):
+            raise _unreadable(self.name)
+        if table.snapshot_by_id(kept["snapshot"]) is not None:
+            return None
+        if ancestors[-1].parent_snapshot_id != kept["snapshot"] and not self._consent.trusts:
+            raise refused_doubt(self.name, "the snapshots since the last sync have expired")
+        return kept
+
+
+class _Layout:
+    """How rows become files of a table: worked out once, and good for as long as `is_of` says so."""
+
+    def __init__(self, name: str, table: Table, columns: TableColumns) -> None:
+        schema = table.schema()
+        wanted = columns.schema
+        required = [field.name for field in schema.fields if field.required]
+        require_columns(name, wanted, schema_to_pyarrow(schema), required)
+        partition_columns(name, schema, table.spec(), pa.RecordBatch.from_pylist([], wanted))
+        self._ids = table.metadata.current_schema_id, table.metadata.default_spec_id
+        self.file_schema = _file_schema(schema, wanted)
+        names = [name for one in WITHOUT_STATISTICS for name in (one, f"{one}.key", f"{one}.value")]
+        without = {f"write.metadata.metrics.column.{name}": "none" for name in names}
+        self._plan = compute_statistics_plan(schema, table.properties | without)
+        self._paths = parquet_path_to_id_mapping(sanitize_column_names(schema))
+
+    def is_of(self, table: Table) -> bool:
+        """Whether the table takes such files still."""
+        return self._ids == (table.metadata.current_schema_id, table.metadata.default_spec_id)
+
+    def data_file(self, file: DataFile) -> IcebergFile:
+        """The entry of a manifest."""
+        statistics = data_file_statistics_from_parquet_metadata(file.metadata, self._plan, self._paths)
+        return IcebergFile.from_args(
+            content=DataFileContent.DATA, file_path=file.path, file_format=FileFormat.PARQUET,
+            partition=Record(*file.partition), file_size_in_bytes=file.size, sort_order_id=None,
+            spec_id=self._ids[1], equality_ids=None, key_metadata=None, **statistics.to_serialized_dict(),
+        )  # fmt: skip
+
+
+def _file_schema(schema: Schema, wanted: pa.Schema) -> pa.Schema:
+    """`wanted` with the ids of the table's fields, and names that every reader can bear."""
+    by_id = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
+    fields = []
+    for field in wanted:
+        found = schema.find_field(field.name)
+        kind = field.type
+        if pa.types.is_map(kind):
+            ids = cast("Any", found.field_type)
+            key = pa.field("key", pa.string(), nullable=False, metadata=_id(ids.key_id))
+            kind = pa.map_(key, pa.field("value", pa.string(), nullable=True, metadata=_id(ids.value_id)))
+        fields.append(pa.field(by_id[found.field_id], kind, nullable=True, metadata=_id(found.field_id)))
+    return pa.schema(fields)
+
+
+def _id(number: int) -> dict[str, str]:
+    return {"PARQUET:field_id": str(number)}
+
+
+def _in_summary(snapshot: Snapshot, name: str) -> str | None:
+    found = None if snapshot.summary is None else snapshot.summary[name]  # None where it is not there
+    return None if found is None else str(found)
+
+
+def _record_count(snapshot: Snapshot) -> int | None:
+    """How many rows the table has; None where its writer does not say."""
+    text = _in_summary(snapshot, "total-records")
+    return int(text) if text and text.isdecimal() else None
+
+
+def _read(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise _unreadable(name) from None
+    if not isinstance(found, dict):
+        raise _unreadable(name)
+    return found
+
+
+def _unreadable(name: str) -> Rejected:
+    return Rejected(
+        f"{name}: its property {OFFSETS} is no offset JSON of a sync; name a table of its own, which is made"
+    )

@@ -1,0 +1,124 @@
+"""Snapshots of stores that somebody else may be writing, and what comes after them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmqstore import arguments
+from rmqstore.annotations import checked
+from rmqstore.files.disk import ReadableDisk
+from rmqstore.files.reading import LOCAL
+from rmqstore.snapshot.columns import resolve_columns
+from rmqstore.snapshot.opening import open_stores
+from rmqstore.snapshot.plan.selection import Wanted, WantedTime
+from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.request import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    BODY_BYTES_MAX,
+    Access,
+    AnyOf,
+    OnCorruptRecord,
+    ScanRequest,
+    VerifyCrc,
+    wanted_keys,
+    wanted_tags,
+)
+from rmqstore.snapshot.store_paths import Paths
+from rmqstore.snapshot.stream.following import Beginning, Following, Patience
+from rmqstore.snapshot.stream.refreshing import LaterLooks
+from rmqstore.snapshot.stream.subscription import StreamSelection
+from rmqstore.snapshot.survey.extents import StoreExtent
+
+
+def open_snapshot(
+    paths: Paths, *, access: Access = "auto", disk: ReadableDisk = LOCAL, include_uncommitted: bool = False
+) -> "Snapshot":  # fmt: skip
+    """Looks at one store directory, several, {brokerName: path} or StoresIn(directory), and freezes what is there.
+
+    Where a commitlog lies elsewhere (storePathCommitLog), its directories follow the store's: [[STORE, LOG]] or
+    {"broker-a": [STORE, LOG]}; in a plain list a path after the first that holds commitlog files itself belongs to the
+    store before it.  Never writes, locks or creates anything; all is read from `disk`.  `access`: "auto" maps files
+    that nobody can truncate and reads the others, "mmap" maps all, "pread" maps none.  `include_uncommitted`: of a
+    DLedger log also what its group may still revoke.  Raises NotAStore, also for a store with messages and without a
+    commitlog, or with another store's, UnsupportedLayout; Rejected for two stores of one broker name.
+    """
+    look = open_stores(paths, access=access, disk=disk, include_uncommitted=include_uncommitted)
+    return Snapshot(look.stores, access, paths)
+
+
+class Snapshot(SnapshotReader):
+    """Messages, queues and offsets as they were when the snapshot was opened; `refresh` or `follow` for later ones.
+
+    Holds no files open between calls.  Any thread.
+    """
+
+    def __init__(self, stores: tuple[StoreExtent, ...], access: Access, paths: Paths) -> None:
+        """`paths` as they were given to `open_snapshot`."""
+        super().__init__(stores, access)
+        self._paths = paths
+        self._later: LaterLooks | None = None
+
+    @property
+    def _disk(self) -> ReadableDisk:
+        return self.stores[0].disk
+
+    def refresh(self) -> "Snapshot":
+        """The stores as they are now: this snapshot itself if nothing is new since the last refresh.
+
+        Of a store that only grew just the new part is read.  Raises as `open_snapshot`.
+        """
+        later = self._later
+        if later is None:
+            uncommitted = any(store.includes_uncommitted for store in self.stores)
+            later = self._later = LaterLooks(self._paths, self._access, self._disk, uncommitted=uncommitted)
+        stores = later.look()
+        if [*map(id, stores)] == [*map(id, self.stores)]:
+            return self
+        fresh = Snapshot(stores, self._access, self._paths)
+        fresh._later = later
+        return fresh
+
+    @checked
+    def follow(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        columns: Sequence[str] | str | None = None,
+        pattern: str | None = None,
+        assign: Mapping[str, Any] | None = None,
+        start: Wanted = "latest",
+        start_time: WantedTime | None = None,
+        after: Mapping[str, Any] | None = None,
+        wait_s: float | None = None,
+        poll_s: float = 0.1,
+        include_system_topics: bool = False,
+        tags: AnyOf = (),
+        keys: AnyOf = (),
+        on_corrupt_record: OnCorruptRecord = "fail",
+        fail_on_data_loss: bool = True,
+        verify_crc: VerifyCrc = "auto",
+        decompress: bool = True,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Following:
+        """Messages as they come, batch by batch, each with the offsets to go on from: an iterator, also for `async
+        for`.
+
+        Begins `after` the offsets that an earlier batch came with: queues that these do not name are new and read from
+        their beginning.  Else at `start` and `start_time` as in `select`; "latest": what comes from now on.  Looks
+        every `poll_s` seconds; ends once nothing came for `wait_s` (None: never; 0: with what is there now).  The rest
+        as in `scan`.  Raises at once as `select`, and later as Following.
+        """
+        request = ScanRequest(
+            columns=resolve_columns(columns), tags=wanted_tags(tags), keys=wanted_keys(keys),
+            on_corrupt_record=on_corrupt_record, fail_on_data_loss=fail_on_data_loss, verify_crc=verify_crc,
+            decompress=decompress, body_bytes_max=body_bytes_max, batch_rows=batch_rows, batch_bytes=batch_bytes,
+            access=self._access,
+        )  # fmt: skip
+        arguments.require_ms([start_time])
+        chosen = None if topics is None else tuple(topics)
+        selection = StreamSelection(chosen, pattern, assign, include_system_topics)
+        beginning = Beginning(start=start, start_time=start_time, after=after)
+        patience = Patience(wait_s=wait_s, poll_s=poll_s)
+        return Following(self._paths, selection, beginning, request, patience, self._disk)

@@ -1,0 +1,221 @@
+"""The next batch of a stream, from where it stands: the same for Spark, `Snapshot.follow` and the command line."""
+
+import time
+from collections.abc import Callable, Mapping
+from logging import Logger
+from typing import Any, NamedTuple, TypeVar
+
+from rmqstore.errors import DataLost, StoreChanging
+from rmqstore.snapshot.lookup.by_time import offset_at
+from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.split import Split
+from rmqstore.snapshot.stream.batches import (
+    NextBatch,
+    Queues,
+    Refusals,
+    ranges_to_read,
+    refuse_begun_again,
+    refuse_other_brokers,
+)
+from rmqstore.snapshot.stream.ends import StreamEnds, without_missing_files
+from rmqstore.snapshot.stream.lag import LostRange
+from rmqstore.snapshot.stream.limits import TriggerLimits
+from rmqstore.snapshot.stream.offsets import FROM, MARKS, Offsets, note_in, offset_json, offsets_in
+from rmqstore.snapshot.stream.same_logs import SameLogs, marks_after, refuse_other_logs, tell_other_logs
+from rmqstore.snapshot.stream.subscription import StreamSelection
+from rmqstore.snapshot.stream.turned_back import Searches, TurnedBack
+
+# In a store that is being written, a look that failed a moment ago may succeed now.
+_LOOKS_MAX = 3
+
+Answer = TypeVar("Answer")
+
+
+class StreamStep(NamedTuple):
+    """The next batch from `start`, offset JSON, and what is `known` there and `seen` now of queues that were found
+    shorter.
+
+    `others` are queues that are of another log than was read, in which the stream goes on, with the reason; `marks`
+    those of `start`, and of these logs.
+    """
+
+    start: Mapping[str, Any]
+    batch: NextBatch
+    known: TurnedBack
+    seen: TurnedBack
+    others: Mapping[Place, str]
+    marks: Offsets
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to read, or to be written down."""
+        return self.batch.is_any or self.seen != self.known or bool(self.others)
+
+    def tell(self, log: Logger) -> None:
+        """Logs what is new of queues that are not as they were read, and where reading of them goes on."""
+        before = offsets_in(self.start)
+        tell_other_logs(log, self.others, before)
+        self.seen.tell(log, self.known, self.batch.queues, before, self.batch.begun)
+
+
+class SplitsOfBatch(NamedTuple):
+    """The work of a batch, and what of it is not there any more."""
+
+    splits: list[Split]
+    lost: list[tuple[Place, LostRange]]
+
+
+class StreamPlanner:
+    """The batches of one stream; not for several threads at once.  Nothing is asked of the stores before the first
+    question.
+
+    Messages that are gone, and logs that are others than those that were read, are errors if it `refuses` them.
+    """
+
+    def __init__(
+        self, ends: StreamEnds, selection: StreamSelection, limits: TriggerLimits, *,
+        refuses: Refusals, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.ends, self.refuses = ends, refuses
+        self._selection, self._limits, self._clock = selection, limits, clock
+        self._target: Offsets | None = None
+        self._turn = 0
+        self._taken_s: float | None = None
+        self._searches = Searches()
+        self._begun_again: Offsets = {}
+        self._same_logs = SameLogs()
+        self._compared: tuple[SnapshotReader, Mapping[str, Any], Mapping[Place, str]] | None = None
+
+    def queues(self, snapshot: SnapshotReader) -> Queues:
+        """Those of a look that the stream reads."""
+        return self._selection.queues(snapshot)
+
+    def covered(self, offsets: Offsets) -> Offsets:
+        """The part of offsets that is of queues which the stream reads, be they there or not."""
+        return {place: offset for place, offset in offsets.items() if self._selection.covers(place)}
+
+    def freeze_ends(self, until_ms: int | None = None) -> None:
+        """From now on nothing after the present ends is read, nor queues that come later, nor what comes after the
+        first message of a queue that was stored at `until_ms` or later.
+
+        Raises DataLost if a file vanishes meanwhile.
+        """
+        queues = self.queues(self.ends.look())
+        self._target = {
+            place: queue.max_offset if until_ms is None else offset_at(store, queue, until_ms, "lower")
+            for place, (store, queue) in queues.items()
+        }
+
+    def frozen_after(self, offsets: Offsets) -> int:
+        """How many messages lie between offsets and the frozen ends; those of new queues count from their beginning."""
+        return sum(max(end - offsets.get(place, 0), 0) for place, end in (self._target or {}).items())
+
+    def looked(self, ask: Callable[[SnapshotReader], Answer]) -> Answer:
+        """The answer to what is asked of the stores as they are now; a loss, and a store that keeps changing, count
+        when they are seen again and again.
+        """
+        for _ in range(_LOOKS_MAX - 1):
+            try:
+                return ask(self.ends.look())
+            except (DataLost, StoreChanging):
+                self.ends.forget()
+        return ask(self.ends.look())
+
+    def step(self, start: Mapping[str, Any], *, is_limited: bool, gone_since_ms: int | None = None) -> StreamStep:
+        """The batch that follows `start`, offset JSON.  `gone_since_ms`: since when no store was there, in vain looked
+        for, so that what is stored since then is new.
+
+        Raises DataLost for messages that are gone, and OtherLog, unless the stream goes on, and Rejected where no store
+        is of a broker that the stream knows.
+        """
+        now_ms = int(time.time() * 1000) if gone_since_ms is None else gone_since_ms
+
+        def planned(snapshot: SnapshotReader) -> StreamStep:
+            return self._batch_after(snapshot, start, now_ms, is_limited)
+
+        return self.looked(planned)
+
+    def end_of(self, step: StreamStep, initial: Offsets | None = None) -> dict[str, Any]:
+        """The offset JSON in which a batch ends; `initial` is where the stream began if that is where the batch does,
+        and then goes into it."""
+        if step.batch.is_any:
+            self._turn += 1
+            self._taken_s = self._clock()
+        before, batch = offsets_in(step.start), step.batch
+        marks = marks_after(batch.lows, batch.queues, batch.ends, step.marks)
+        notes = {FROM: (initial or {}) | batch.begun, MARKS: marks}
+        shorter = step.seen.among(before.keys() - batch.lows.keys())
+        return offset_json(batch.ends, notes | shorter.notes)
+
+    def next_batch(
+        self, snapshot: SnapshotReader, before: Offsets, *, is_limited: bool, turned: Offsets | None = None
+    ) -> NextBatch:
+        """The part that there is from `before` on, within the limits.  Raises as `step`."""
+        known = self.covered(before)
+        refuse_other_brokers(snapshot.stores, known)
+        batch = NextBatch.of(self.queues(snapshot), known, self._target, refuses=self.refuses, turned=turned)
+        if not is_limited:
+            return batch
+        waited_ms = None if self._taken_s is None else (self._clock() - self._taken_s) * 1000
+        # An end that is frozen is waited for in vain.
+        is_due = self._target is not None or waited_ms is None or waited_ms >= self._limits.delay_ms
+        return batch.limited(self._limits, self._turn, is_due=is_due)
+
+    def splits(
+        self, start: Mapping[str, Any], begun: Offsets, ends: Offsets, request: ScanRequest, budget: SplitBudget
+    ) -> SplitsOfBatch:
+        """The work between two offsets, the same rows whenever it is asked; `begun` and `ends` are of queues that the
+        stream reads.
+
+        Raises DataLost for messages that are gone, unless the stream goes on, Rejected as `step`, and Corrupt as
+        `Snapshot.plan`.
+        """
+
+        def planned(snapshot: SnapshotReader) -> SplitsOfBatch:
+            for known in (self.covered(offsets_in(start)), ends):
+                refuse_other_brokers(snapshot.stores, known)
+            self._other_logs(snapshot, start)
+            ranges, lost = ranges_to_read(self.queues(snapshot), begun, ends, refuses=self.refuses)
+            whole = snapshot if self.refuses.deleted else without_missing_files(snapshot, self.ends.access)
+            return SplitsOfBatch(whole.plan(ranges, request, budget), lost)
+
+        return self.looked(planned)
+
+    def _batch_after(
+        self, snapshot: SnapshotReader, start: Mapping[str, Any], looked_ms: int, is_limited: bool
+    ) -> StreamStep:
+        before = offsets_in(start)
+        queues, standing = self.queues(snapshot), self.covered(before)
+        others, marks = self._other_logs(snapshot, start), note_in(start, MARKS)
+        known = TurnedBack.noted(start).among(standing)
+        if self.refuses.other_logs:
+            self._refuse_begun_again(snapshot, standing)
+            batch = self.next_batch(snapshot, before, is_limited=is_limited)
+            return StreamStep(start, batch, known, known, others, marks)
+        seen = known.seen(queues, {store.broker_name for store in snapshot.stores}, standing, looked_ms)
+        turned = seen.begins(queues, standing, self._searches)
+        batch = self.next_batch(snapshot, before, is_limited=is_limited, turned=turned)
+        topics = {place[:2] for place in others}
+        marks = marks_after([place for place in before if place[:2] in topics], queues, before, marks)
+        return StreamStep(start, batch, known, seen, others, marks)
+
+    def _refuse_begun_again(self, snapshot: SnapshotReader, before: Offsets) -> None:
+        """Raises DataLost where a queue that was read began again at 0: the stream would go on in the middle of the new
+        messages."""
+        again = self.ends.begun_again
+        new = {place for place, count in again.items() if count > self._begun_again.get(place, 0)}
+        refuse_begun_again(self.queues(snapshot), {place: before[place] for place in new if before.get(place)})
+        self._begun_again = again
+
+    def _other_logs(self, snapshot: SnapshotReader, start: Mapping[str, Any]) -> Mapping[Place, str]:
+        """The queues that are not of the logs that were read up to `start`, with the reason.  Raises OtherLog for them,
+        unless the stream goes on."""
+        if self._compared is None or self._compared[:2] != (snapshot, start):
+            queues, standing = self.queues(snapshot), offsets_in(start)
+            others = self._same_logs.others(queues, standing, note_in(start, MARKS))
+            if self.refuses.other_logs:
+                refuse_other_logs(others, queues, standing)
+            self._compared = snapshot, start, others
+        return self._compared[2]

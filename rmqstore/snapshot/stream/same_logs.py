@@ -1,0 +1,141 @@
+"""Whether stores are still those that a stream has read: a mark of one message of each topic goes with its offsets.
+
+Offsets alone would be taken for those of another store in the same place, of one that lost its newest messages and
+got others, or of a topic that was deleted and made again, if that has more messages by then.  The mark of a queue is
+that of the last message before where the stream stands.  One a topic is enough, of the queue whose last message lies
+furthest in the log.  A log loses its end, so that this message is lost with any other that was read; and the other
+queues of a topic that was made again end before, or came to more messages after its marked one was told.  Retention
+deletes the oldest messages of a log: the marked one of a topic goes after all others that were read of it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from logging import Logger
+
+from rmqstore.directory.queue_files import SIMPLE, QueueFiles
+from rmqstore.errors import OtherLog
+from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.stream.batches import ADVICE, Queues
+from rmqstore.snapshot.stream.offsets import Offsets
+from rmqstore.snapshot.stream.read_marks import ReadMark, mark_in_log, mark_of, position_of
+
+_REASON = (
+    "another message stands there than the stream has read: the store was cut or made again, or is another one, or its "
+    "topic was deleted and made again"
+)
+_OLDER_REASON = (
+    "the newest message that the stream has read of the topic is gone, and older ones are there: the store was made "
+    "again, or is another one, or its topic was deleted and made again"
+)
+# Queues a batch whose files do not lead to the newest message yet, so that it is looked for in the log.
+_WALKED_MAX = 32
+
+
+def marks_after(moved: Collection[Place], queues: Queues, ends: Offsets, known: Offsets) -> Offsets:
+    """One mark a topic and broker for where a stream stands at `ends`, after the queues that `moved`; `known` are those
+    of before.  It changes with the queue that it is about alone."""
+    marks = {place: mark for place, mark in known.items() if place in ends and place not in moved}
+    of_topics: dict[tuple[str, str], list[Place]] = {}
+    for place in sorted(place for place in moved if place in queues):
+        of_topics.setdefault(place[:2], []).append(place)
+    walks_left = _WALKED_MAX
+    for topic, places in of_topics.items():
+        held = [place for place in marks if place[:2] == topic and place in queues]
+        found, walked = _newest([*places, *held], queues, ends, {place: marks[place] for place in held}, walks_left)
+        walks_left -= walked
+        if found is not None:
+            place, mark = found
+            marks = {other: sum_ for other, sum_ in marks.items() if other[:2] != topic} | {place: mark.checksum}
+    return marks
+
+
+def _newest(
+    places: Iterable[Place], queues: Queues, ends: Offsets, held: Offsets, walks_left: int
+) -> tuple[tuple[Place, ReadMark] | None, int]:
+    """The queue whose last message lies furthest in the log, with its mark, and how many messages were walked for.
+
+    A mark that is `held` stays as it is: read once more it would be that of a store that came in between.
+    """
+    by_position = sorted(((position_of(*queues[place], ends[place] - 1), place) for place in places), reverse=True)
+    newest: tuple[Place, ReadMark] | None = None
+    walked = 0
+    for position, place in by_position:
+        if newest is not None and position <= newest[1].position:
+            break
+        store, queue = queues[place]
+        mark = None
+        if position < store.log_end:
+            mark = mark_of(store, queue, ends[place] - 1)
+        elif walked < walks_left:
+            walked += 1
+            mark = mark_in_log(store, queue, ends[place] - 1)
+        if mark is not None and place in held:
+            mark = ReadMark(mark.position, held[place])
+        if mark is not None and (newest is None or mark.position > newest[1].position):
+            newest = place, mark
+    return newest, walked
+
+
+class SameLogs:
+    """Looks at marks, and at none again while its queue only grew."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Place, tuple[QueueFiles, int, int]] = {}
+
+    def others(self, queues: Queues, standing: Offsets, marks: Offsets) -> dict[Place, str]:
+        """The marked queues of topics that are not those that were read, with the reason.  A queue that ends before
+        where the stream stands is told elsewhere."""
+        found = dict[Place, str]()
+        unmarked = []
+        for place, known in marks.items():
+            offset = standing.get(place, 0)
+            if offset < 1:
+                continue
+            if place not in queues or offset <= queues[place][1].min_offset:
+                unmarked.append(place)
+            elif not self._is_same(place, queues, offset, known):
+                found[place] = _REASON
+        if unmarked:
+            held = _topics_held(queues, standing)
+            found |= {place: _OLDER_REASON for place in unmarked if place[:2] in held}
+        return found
+
+    def _is_same(self, place: Place, queues: Queues, offset: int, known: int) -> bool:
+        store, queue = queues[place]
+        seen = self._seen.get(place)
+        if seen is not None and seen[0] is queue.files and seen[1:] == (offset, known):
+            return True
+        found = mark_of(store, queue, offset - 1) or mark_in_log(store, queue, offset - 1)
+        if found is not None and found.checksum == known:
+            self._seen[place] = queue.files, offset, known
+        return found is None or found.checksum == known
+
+
+def refuse_other_logs(others: Mapping[Place, str], queues: Queues, standing: Offsets) -> None:
+    """Raises OtherLog for the first of the queues that `SameLogs.others` found."""
+    for place, reason in others.items():
+        held, path = None, f"broker {place[0]}"
+        if place in queues:
+            queue = queues[place][1]
+            held, path = (queue.min_offset, queue.max_offset), queue.files.directory
+        offset = standing[place]
+        raise OtherLog(f"{place[1]}/{place[2]}", (offset - 1, offset), held, path, f"{reason}; {ADVICE}")
+
+
+def tell_other_logs(log: Logger, others: Mapping[Place, str], standing: Offsets) -> None:
+    """Logs a line for each of the queues that `SameLogs.others` found, where the stream goes on all the same."""
+    for place, reason in others.items():
+        broker, topic, queue_id = place
+        log.warning(
+            "%s of %s is another log than was read up to offset %d of queue %d (%s); its messages before the offsets "
+            "where the stream stands are passed over, and not counted; a new checkpointLocation reads all",
+            topic, broker, standing[place], queue_id, reason,
+        )  # fmt: skip
+
+
+def _topics_held(queues: Queues, standing: Offsets) -> set[tuple[str, str]]:
+    """Brokers with topics of which messages are there that the stream has read, or stands after."""
+    return {
+        place[:2]
+        for place, (_, queue) in queues.items()
+        if queue.files.kind == SIMPLE and queue.min_offset < min(standing.get(place, 0), queue.max_offset)
+    }

@@ -1,0 +1,161 @@
+"""`rmqstore tail`: the newest messages, and those that come, each once."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqstore import Message, Store, open_store
+from tests.cli.conftest import Run
+
+RMQSTORE = [sys.executable, "-c", "from rmqstore.cli import main; main(prog_name='rmqstore')"]
+
+
+def put(store: Store, topic: str, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        message = Message(
+            topic, b"%d" % number, queue_id=number % 3, tags="ab"[number % 2], properties={"at": f"p{number}"}
+        )
+        assert store.put(message).is_stored
+    store.flush()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as one:
+        put(one, "orders", 0, 20)
+        put(one, "payments", 20, 10)
+        yield one
+
+
+def bodies(output: str) -> list[int]:
+    return [int(json.loads(line)["body"]) for line in output.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ([], range(20, 30)),
+        (["-n", "12"], range(18, 30)),
+        (["-n", "1000"], range(30)),
+        (["-n", "0"], []),
+        (["--topic", "orders", "-n", "2"], [18, 19]),
+        (["--topic", "orders", "--topic", "payments", "-n", "11"], range(19, 30)),
+        (["--pattern", "ord.*", "-n", "1"], [19]),
+        (["--topic", "ord*", "-n", "1"], [19]),
+        (["--topic", "o?ders", "--topic", "pay*", "-n", "11"], range(19, 30)),
+        (["--tags", "a", "-n", "3"], [24, 26, 28]),
+    ],
+)
+def test_the_newest_come_oldest_first(store: Store, run: Run, arguments: list[str], wanted: list[int]) -> None:
+    assert bodies(run("tail", store.path, *arguments, "-o", "json-lines").stdout) == list(wanted)
+
+
+def test_what_is_shown_is_chosen(store: Store, run: Run) -> None:
+    one = ("tail", store.path, "--topic", "orders", "-n", "1")
+    assert run(*one, "-o", "bodies").stdout == "19\n"
+    assert run(*one, "--format", r"{topic}\t{queueOffset} {property.at}{property.none} {keys}{{}}\n").stdout == (
+        "orders\t6 p19 {}\n"
+    )
+    (row,) = csv.DictReader(io.StringIO(run(*one, "-o", "csv").stdout))
+    assert (row["queueId"], row["body"], row["tags"]) == ("1", "19", "b")
+    assert run(*one).stdout.splitlines()[1].split()[:2] == ["1", "6"]
+    assert run("tail", store.path, "-n", "1").stdout.split()[0] == "topic"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--format", "{nothing}"], "no field {nothing}; there are topic"),
+        (["--format", "{body!r}"], "no field {body}"),
+        (["--format", "{"], "Single '{'"),
+        (["--format", "{body}", "-o", "csv"], "give one of them"),
+        (["--topic", "order"], "did you mean orders?"),
+        (["--topic", "orders", "--pattern", "x"], "give one of them"),
+        (["--pattern", "("], "regular expression"),
+        (["--pattern", "["], "it is a regular expression for the whole name"),
+        (["--topic", ""], "is empty"),
+        (["--key", ""], "is empty; leave it out for all messages"),
+        (["--tags", " "], "is empty; leave it out for all messages"),
+    ],
+)
+def test_mistakes_are_one_line(store: Store, run: Run, arguments: list[str], words: str) -> None:
+    failed = run("tail", store.path, *arguments)
+    assert failed.exit_code == (1 if "mean" in words else 2)
+    assert words in failed.stderr.splitlines()[-1]
+
+
+def test_a_message_cannot_steer_a_terminal(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path / "store") as one:
+        one.put(Message("T", b"\x1b[2J\x9b", tags="\x1b]0;x\x07"))
+    monkeypatch.setattr("rmqstore.cli.message_output.is_terminal", lambda: True)
+    for form in (["-o", "table"], ["-o", "json-lines"], ["-o", "csv"], ["-o", "bodies"], ["--format", "{tags} {body}"]):
+        shown = run("tail", tmp_path / "store", *form).stdout
+        assert len(shown) > 5
+        assert not set("\x1b\x9b\x07") & set(shown), form
+
+
+@contextmanager
+def following(root: str | Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    tail = subprocess.Popen(
+        [*RMQSTORE, "tail", str(root), "-f", "-o", "json-lines", *arguments], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        yield tail
+    finally:
+        tail.kill()  # one that a test gave up
+        tail.communicate()
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_what_comes_is_printed_once_until_it_is_told_to_end(store: Store, ended_by: int) -> None:
+    with following(store.path, "-n", "3") as tail:
+        assert tail.stdout is not None
+        found = [int(json.loads(tail.stdout.readline())["body"]) for _ in range(3)]
+        put(store, "orders", 30, 10)
+        put(store, "refunds", 40, 5)  # a topic that was not there
+        found += [int(json.loads(tail.stdout.readline())["body"]) for _ in range(15)]
+        tail.send_signal(ended_by)
+        rest, said = tail.communicate()
+        assert (rest, said, tail.returncode) == ("", "", 0)
+    assert sorted(found) == list(range(27, 45))
+
+
+def test_a_store_that_is_made_again_is_followed(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root) as one:
+        put(one, "orders", 0, 6)
+    with following(root, "-n", "1") as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert json.loads(tail.stdout.readline())["body"] == "5"
+        root.rename(tmp_path / "before")
+        assert tail.stderr.readline().startswith("waiting: ")
+        with open_store(root) as one:
+            put(one, "orders", 100, 3)
+        found = [int(json.loads(tail.stdout.readline())["body"]) for _ in range(3)]
+        tail.send_signal(signal.SIGINT)
+        rest, _ = tail.communicate()
+        assert (rest, tail.returncode) == ("", 0)
+    assert sorted(found) == [100, 101, 102]
+
+
+def test_a_reader_that_has_enough_ends_it(store: Store) -> None:
+    with following(store.path, "-n", "1") as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        tail.stdout.readline()
+        tail.stdout.close()
+        put(store, "orders", 30, 3)
+        assert tail.stderr.read() == ""
+        assert tail.wait() == 1
+        tail.stdout = None

@@ -1,0 +1,143 @@
+"""Two stores whose roots differ and whose logs do not: the second is refused, whoever opens it."""
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore import LedgerConfig, Message, StoreConfig, open_store
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.errors import StoreInUse
+from rmqstore.files.directory_locks import RealDirectoryLock
+from rmqstore.files.filesystem import RealFileSystem
+
+SMALL = StoreConfig(log_file_size=4096, queue_file_size=400, statistics=False)
+OPENS = """
+import sys
+from rmqstore import LedgerConfig, StoreConfig, open_store
+from rmqstore.errors import StoreInUse
+root, log, kind = sys.argv[1:]
+paths = {"log_paths": (log,)} if kind == "plain" else {"dledger": LedgerConfig(data_paths=(log,))}
+try:
+    open_store(root, StoreConfig(log_file_size=4096, queue_file_size=400, **paths)).close()
+except StoreInUse as error:
+    print(error)
+"""
+
+
+def plain(log: Path) -> StoreConfig:
+    return replace(SMALL, log_paths=(str(log),))
+
+
+def ledger(log: Path) -> StoreConfig:
+    return replace(SMALL, dledger=LedgerConfig(index_file_size=640, data_paths=(str(log),)))
+
+
+def in_another_process(root: Path, log: Path, kind: str) -> str:
+    """The path that a second writer is refused for; empty where it got in."""
+    done = subprocess.run([sys.executable, "-c", OPENS, root, log, kind], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(("kind", "config_of"), [("plain", plain), ("ledger", ledger)])
+def test_one_log_has_one_writer(tmp_path: Path, kind: str, config_of: Callable[[Path], StoreConfig]) -> None:
+    log = tmp_path / "log"
+    with open_store(tmp_path / "a", config_of(log)) as store:
+        store.put(Message("t", b"first"))
+        for other in (tmp_path / "b", tmp_path / "c"):
+            with pytest.raises(StoreInUse, match="another open store has this directory for its log"):
+                open_store(other, config_of(log))
+        assert in_another_process(tmp_path / "b", log, kind).startswith(f"{log}: another open store has")
+        assert store.put(Message("t", b"second")).is_stored
+    with open_store(tmp_path / "a", config_of(log)) as store:  # close gave it back
+        assert [message.body for message in store.get("t", 0, 0).messages] == [b"first", b"second"]
+        store.abandon()
+    open_store(tmp_path / "a", config_of(log)).close()  # so did a death
+
+
+def test_a_log_that_does_not_exist_yet_has_one_writer(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", plain(tmp_path / "new")):
+        assert in_another_process(tmp_path / "b", tmp_path / "new", "plain").startswith(
+            f"{tmp_path / 'new'}: another open store has"
+        )
+
+
+def test_a_log_that_is_only_read_has_no_other_writer(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    with open_store(tmp_path / "a", plain(old)) as store:
+        store.put(Message("t", b"first"))
+    with open_store(tmp_path / "a", replace(plain(new), read_only_log_paths=(str(old),))):
+        assert in_another_process(tmp_path / "b", old, "plain").startswith(f"{old}: another open store has")
+
+
+def test_a_link_to_the_log_is_the_log(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with open_store(tmp_path / "a", plain(tmp_path / "log")):
+        assert in_another_process(tmp_path / "b", tmp_path / "link", "plain").startswith(
+            f"{tmp_path / 'log'}: another open store has"
+        )
+
+
+def test_an_ordinary_stores_log_is_nobody_elses(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", SMALL):
+        answer = in_another_process(tmp_path / "b", tmp_path / "a" / "commitlog", "plain")
+    assert answer.startswith(f"{tmp_path}/a/commitlog: another open store")
+
+
+def test_the_files_of_entries_have_one_writer(tmp_path: Path) -> None:
+    small = EntryStoreConfig(data_file_size=4096, index_file_size=640, data_paths=(str(tmp_path / "data"),))
+    with EntryStore(tmp_path / "dledger-n0", small), pytest.raises(StoreInUse):
+        EntryStore(tmp_path / "dledger-n1", small)
+    EntryStore(tmp_path / "dledger-n0", small).close()
+
+
+def test_a_refused_opening_leaves_nothing_behind(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with open_store(tmp_path / "a", plain(log)):
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(StoreInUse):
+                open_store(tmp_path / "b", plain(log))
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert [path.name for path in (tmp_path / "b").iterdir()] == ["lock"]
+    open_store(tmp_path / "b", plain(tmp_path / "other")).close()
+
+
+def test_a_child_made_by_fork_does_not_keep_it(tmp_path: Path) -> None:
+    """A worker that outlives its parent's store must not lock the next opening out."""
+    log = tmp_path / "log"
+    store = open_store(tmp_path / "a", plain(log))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)  # until the parent has opened the store again
+        os._exit(0)
+    try:
+        os.close(reading)
+        store.close()
+        with open_store(tmp_path / "a", plain(log)):
+            assert in_another_process(tmp_path / "b", log, "plain").startswith(f"{log}: another open store has")
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
+def test_a_directory_that_cannot_be_locked_is_no_obstacle(tmp_path: Path) -> None:
+    assert RealFileSystem().lock_directory(str(tmp_path / "none")) is None
+    (tmp_path / "file").touch()
+    assert RealFileSystem().lock_directory(str(tmp_path / "file")) is None
+    held = RealDirectoryLock.take(str(tmp_path))
+    assert held is not None
+    assert held.is_held
+    assert held.is_in_place()
+    held.release()
+    held.release()
+    assert not held.is_held
