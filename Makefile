@@ -4,18 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
-UNIT_TESTS := tests --ignore=tests/conformance --ignore=tests/bench --ignore=tests/tables --ignore=tests/sail
-STORE_TESTS := tests/golden tests/mutation tests/crash tests/dledger tests/regressions tests/broker tests/store \
-    tests/log/retention/test_rounds.py tests/log/recovery/test_crash.py tests/log/derived/test_batch_queue.py tests/cli \
-    tests/snapshot/tables/test_tables.py tests/snapshot/plan/test_tag_and_key_pruning.py tests/snapshot/survey/test_live_store.py \
-    tests/snapshot/test_damaged_topics.py tests/snapshot/test_layouts.py tests/snapshot/lookup/test_damaged_index.py \
-    tests/snapshot/test_arrow_consumers.py tests/log/recovery/test_clocks.py tests/log/recovery/test_claims.py \
-    tests/files/test_file_sequence.py tests/jobs tests/test_wheel.py \
-    tests/docs tests/snapshot/survey/test_topic_search.py tests/snapshot/survey/test_cut_stores.py \
-    tests/snapshot/scan/test_queues_built_anew.py tests/snapshot/plan/test_splitting.py tests/replication \
-    tests/remoting/test_hostile_answers.py tests/snapshot/survey/test_unnoted_deletions.py tests/snapshot/test_any_disk.py \
-    tests/spark_source/stream/test_turned_back.py tests/snapshot/survey/test_ledger_stores.py tests/export \
-    tests/search/test_golden_rows.py
+LADDER := $(PY) -m tests.ladder
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYTHON_VERSIONS := 3.11 3.12 3.13 3.14
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
@@ -32,7 +21,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-needs test-unit test-stores test-browser test-spark test-matrix lint format options docs conformance test-tables test-sail bench bench-kafka bench-sail figures mutation flips crash sim teeth soak wheel test-pythons release clean
+.PHONY: help setup demo test deep test-unit test-stores test-spark test-java test-matrix lint format options docs conformance test-tables test-sail bench bench-kafka bench-sail figures mutation flips crash sim teeth soak wheel test-pythons release clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -52,25 +41,22 @@ demo: $(READY)  ## the main job on a real broker's store: counts, SQL, backlog, 
 	$(call need,java)
 	@$(PY) -m jobs.demo $(DEMO_ARGS)
 
-test: test-needs test-unit test-stores test-browser test-spark  ## all tests but the conformance tests
-
-test-needs:
+test: $(READY)  ## what is quick and certain: eight minutes; ARGS goes to pytest, here and below
 	$(call need,java)
-	$(call need,chromium)
+	@$(LADDER) quick -- $(ARGS)
 
-test-unit: $(READY)  ## the parts one by one, within a minute
-	@$(PYTEST) -q -n 2 -m "not spark and not slow and not browser" $(UNIT_TESTS) $(STORE_TESTS:%=--ignore=%) $(ARGS)
+test-unit: $(READY)  ## of it the parts one by one, within a minute
+	@$(LADDER) unit -- $(ARGS)
 
-test-stores: $(READY)  ## whole stores: RocketMQ's own, damaged ones, broker features, crashes and failing disks, kills
-	@$(PYTEST) -q -n 2 -m "not spark and not slow and not teeth" $(STORE_TESTS) $(ARGS)
+test-stores: $(READY)  ## of it whole stores: RocketMQ's own, damaged ones, crashes and failing disks
+	@$(LADDER) stores -- $(ARGS)
 
-test-browser: $(READY)  ## the page of `rmqstore report` in a headless Chromium, half a minute (needs Chromium)
-	$(call need,chromium)
-	@$(PYTEST) -q -m browser tests/report $(ARGS)
-
-test-spark: $(READY)  ## the tests that start Spark, and the slow ones, two files at a time
+test-spark: $(READY)  ## of it the tests that start Spark, two files at a time
 	$(call need,java)
-	@$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder -m "spark or slow" $(UNIT_TESTS) $(ARGS)
+	@$(LADDER) spark -- $(ARGS)
+
+deep: $(READY)  ## everything, hours; PART="conformance host" takes some, `make deep PART=?` lists them
+	@set -f; $(LADDER) --keep build/deep.json $(or $(PART),deep) -- $(ARGS)
 
 test-matrix: $(READY)  ## the Spark tests on PySpark 4.0, 4.1, 4.2 and 4.3, each in its own environment (half an hour)
 	$(call need,java)
@@ -89,10 +75,11 @@ test-tables: $(READY) tests/tables/target/jars.txt  ## the job that appends to D
 test-sail: $(READY)  ## batch reads in Sail, a Spark Connect server without a JVM: the rows of all golden stores
 	@scripts/test_sail.sh $(ARGS)
 
-lint: $(READY)  ## format, lint and types, changing nothing
+lint: $(READY)  ## format, lint, types, import map, budgets and words, changing nothing
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+	@$(PYTEST) -q -n 2 -m source tests/test_architecture.py
 
 format: $(READY)  ## put the code into the format that lint wants
 	@$(PY) -m ruff check -q --fix-only .
@@ -118,6 +105,11 @@ tests/oracle/target/broker-%/classpath.txt: tests/oracle/broker/pom-%.xml $(wild
 	@echo "building the client of a whole broker of RocketMQ $*"
 	@tests/oracle/broker/build_client.sh $* $(@D)
 
+test-java: $(READY) $(ORACLES)  ## the same stores by RocketMQ's own store code, without a broker, two minutes (needs Maven)
+	$(call need,java)
+	$(call need,mvn)
+	@$(PYTEST) -q -n 2 --dist loadfile -m java tests/conformance $(ARGS)
+
 conformance: $(READY) $(ORACLES) $(BROKERS)  ## compare with RocketMQ's own Java code, 5.3.3 and 4.9.8, and real brokers (needs Maven)
 	$(call need,java)
 	$(call need,mvn)
@@ -125,35 +117,35 @@ conformance: $(READY) $(ORACLES) $(BROKERS)  ## compare with RocketMQ's own Java
 
 bench: $(READY)  ## figures of this machine, as ratios within one run (minutes, a few GiB of disk)
 	$(call need,java)
-	@$(PY) -m tests.bench $(ARGS)
+	@$(PY) -m bench $(ARGS)
 
 bench-kafka: $(READY)  ## long: Spark's Kafka source beside ours, same messages, one node here (Maven, 10 minutes, 4 GiB)
 	$(call need,java)
 	$(call need,mvn)
-	@$(PY) -m tests.bench.bench_kafka $(ARGS)
+	@$(PY) -m bench.bench_kafka $(ARGS)
 
 bench-sail: $(READY)  ## CPU a row in Sail beside Spark, for some column sets of 2.5 M messages (5 minutes)
 	$(call need,java)
-	@sail=$$(scripts/sail_environment.sh) && $(PY) -m tests.bench.bench_sail $$sail/bin/python $(ARGS)
+	@sail=$$(scripts/sail_environment.sh) && $(PY) -m bench.bench_sail $$sail/bin/python $(ARGS)
 
 figures: $(READY)  ## keep the figures of the last `make bench` and `make bench-kafka`, and write docs/figures.md from them
-	@$(PY) -m tests.bench.figures_page --keep
+	@$(PY) -m bench.figures_page --keep
 
 mutation: $(READY)  ## damage store files at random for long; EXAMPLES=20000 says how often a test
-	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation $(UNIT_TESTS) $(ARGS)
+	@RMQSTORE_MUTATION_EXAMPLES=$(or $(EXAMPLES),20000) $(PYTEST) -q -n 2 -m mutation tests $(ARGS)
 
 flips: $(READY)  ## turn every bit of a small store over, one at a time: what is noticed, with and without CRC property (minutes)
 	@$(PY) -m tests.mutation.flipped_bits
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
-	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_interrupts.py tests/store/test_small_disk.py tests/store/test_slips_machine.py \
+	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_SWEEPS=whole RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_interrupts.py tests/store/test_small_disk.py tests/store/test_slips_machine.py \
 	    tests/dledger/test_entry_store.py tests/replication/following/test_topics_made_again.py $(ARGS)
 
 sim: $(READY)  ## a master and a slave over a network and disks that fail; N=10000 says how many seeds
 	@RMQSTORE_SIM_SEEDS=$(or $(N),10000) $(PYTEST) -q -n 2 tests/replication/test_simulation.py $(ARGS)
 
 teeth: $(READY)  ## do the tests notice faults?  Plants each of a list into a copy; ONLY='regex' takes some (minutes)
-	@$(PYTEST) -q -n 2 -m teeth tests/crash
+	@RMQSTORE_SWEEPS=whole $(PYTEST) -q -n 2 -m teeth tests/crash
 	@$(PY) -m tests.teeth --only '$(ONLY)' $(ARGS)
 
 soak: $(READY)  ## streams with random kills and restarts for long; N=200 says how many restarts
@@ -172,5 +164,5 @@ release:  ## what would be published, into dist/: sdist and wheel built twice an
 	@scripts/build_release.sh
 
 clean:  ## remove what was built, except .venv
-	@rm -rf build dist tests/oracle/target tests/tables/target tests/bench/kafka/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist tests/oracle/target tests/tables/target bench/kafka/target examples/make/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

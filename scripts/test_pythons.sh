@@ -34,7 +34,7 @@ for version in "$@"; do
     fi
     make --no-print-directory test-unit PY="$environment/bin/python" READY= ARGS="${ARGS:-}" 2>&1 | tee "build/pythons/$version.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
-    results+=("Python $("$python" -c 'import platform; print(platform.python_version())'): $(tail -1 "build/pythons/$version.txt")")
+    results+=("Python $("$python" -c 'import platform; print(platform.python_version())'): $(grep -E " (passed|failed)" "build/pythons/$version.txt" | tail -1)")
 done
 printf '%s\n' "${results[@]}"
 [ "$tried" = 1 ] || failed=1

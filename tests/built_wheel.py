@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BUILD_SECONDS_MAX = 300
+BUILD_SECONDS_MAX = 600
 LEFT_OUT = shutil.ignore_patterns(".*", "build", "tests", "examples", "notebooks", "__pycache__")
 
 

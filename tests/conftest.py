@@ -1,4 +1,7 @@
-"""For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones.  Long files first."""
+"""For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones.  Long files first.
+
+A golden store of one release beside another's of the same making is for `make deep`.
+"""
 
 import os
 from pathlib import Path
@@ -9,12 +12,19 @@ from hypothesis import settings
 # What helpers of the tests assert is shown with its values, as in the tests themselves.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
 
+from tests.golden.cases import TWINS  # noqa: E402  after what it is to be rewritten for
+from tests.ladder.parts import left_out  # noqa: E402
+from tests.ladder.times import Keeper  # noqa: E402
+
 # How long an example takes says more of the machine, and of what else runs there, than of the code.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("patient")
 if os.environ.get("CI"):
     settings.load_profile("repeatable")
+
+# These have commands of their own: `make conformance`, `make test-tables`, `make test-sail`, `make soak`.
+collect_ignore = ["conformance", "tables", "sail", "soak"]
 
 # Files that take a minute or two: begun last, they would keep one core waiting for the other.
 _LONG_FILES = (
@@ -25,8 +35,33 @@ _LONG_FILES = (
 )
 
 
-@pytest.hookimpl(trylast=True)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--times FILE`: what each test took, as tests/ladder/times.py reads it."""
+    parser.addoption("--times", type=Path, help="keep the seconds and outcomes of all tests in this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the times where that is asked for, once for all workers of xdist."""
+    if config.option.times and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Keeper(config.option.times))
+
+
+def _is_twin(item: pytest.Item) -> bool:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(isinstance(value, str) and value in TWINS for value in values)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what only `make deep` has, before pytest looks at its -m."""
+    for item in filter(_is_twin, items):
+        item.add_marker("deep")
+    for item in left_out(item for item in items if not item.get_closest_marker("deep")):
+        item.add_marker("deep")
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def long_files_first(items: list[pytest.Item]) -> None:
     """Puts the long files in front of all others, which stay as they are."""
     rank = {name: number for number, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: rank.get(f"{item.path.parent.name}/{item.path.name}", len(rank)))

@@ -31,6 +31,8 @@ from rmqstore.store import Store
 from tests.snapshot.small_store import small_store
 from tests.store.opened import opened
 
+pytestmark = pytest.mark.stores
+
 LONG = "x" * 40_000
 # Made anew for each call, as an iterator is wrong only once.
 WRONG: list[Callable[[], Any]] = [

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.source
+
 PROJECT = Path(__file__).parents[1]
 
 # Room, or wing of one -> the rooms that it may import, lowest first.  A module belongs to the longest name here that
@@ -1128,8 +1130,8 @@ def _is_self(node: ast.expr) -> bool:
 
 @cache
 def modules_of_tests() -> tuple[Module, ...]:
-    """Every Python file of the tests."""
-    files = sorted((PROJECT / "tests").rglob("*.py"))
+    """Every Python file of the tests and benches."""
+    files = [*sorted((PROJECT / "tests").rglob("*.py")), *sorted((PROJECT / "bench").rglob("*.py"))]
     return tuple(module_of(f"tests.{path.stem}", path.read_text(encoding="utf-8")) for path in files)
 
 
@@ -1381,7 +1383,7 @@ A_PAGE = re.compile(r"(?<![\w/.*-])([\w./-]*\w\.md)\b")
 
 def written_files() -> Iterator[tuple[str, str]]:
     """Source, tests and pages of the project with their text: what a reader meets."""
-    tops = ("rmqstore", "spark_source", "jobs", "examples", "docs", "tests")
+    tops = ("rmqstore", "spark_source", "jobs", "examples", "docs", "tests", "bench")
     paths = [path for top in tops for path in (PROJECT / top).rglob("*") if path.suffix in (".py", ".md")]
     for path in [*paths, *PROJECT.glob("*.md"), *PROJECT.glob("*.py")]:
         name = str(path.relative_to(PROJECT))
@@ -1393,7 +1395,7 @@ def word_offences(name: str, text: str) -> list[str]:
     """Lines that a native reader stumbles over, and lines that name a page which the project does not have."""
     offences = [f"{name}:{number} says 'for who': whoever, or name the caller: {line.strip()}"
              for number, line in enumerate(text.splitlines(), start=1) if FOR_WHO.search(line)]  # fmt: skip
-    if not name.startswith(("tests/", "CONTRIBUTING")):
+    if not name.startswith(("tests/", "bench/", "CONTRIBUTING")):
         offences += [
             f"{name}:{number} {hit.group()!r}: after, again, or name the thing: {line.strip()}"
             for number, line in enumerate(text.splitlines(), start=1)
@@ -1627,3 +1629,65 @@ def test_a_banned_file_name_is_found(name: str) -> None:
 def test_a_module_of_no_room_is_found(name: str) -> None:
     with pytest.raises(KeyError, match="in no room"):
         room_of(name)
+
+
+# --- tests and the clock
+
+
+_CLOCKS = {"monotonic", "perf_counter", "process_time", "sleep", "thread_time", "getrusage"}
+# Functions that read the clock and that tests of `make test` call: they give a hang an end, or make figures that only
+# tests with the mark `host` judge.
+_ENDS_OF_HANGS = {
+    "crash.broker_killed_writer:monotonic_s",
+    "crash.killed_child:told_until_killed",
+    "replication.following.test_group:run_until",
+    "replication.following.test_group:is_stopping",
+    "replication.serving.pairs:pair",
+    "store.children:in_child",
+}
+_FIGURES = {
+    "replication.serving.test_hostile_peers:work",  # of a test with the mark
+    "report.chromium:_next",
+    "report.chromium:call",
+    "report.chromium:wait_for",
+    "export.test_cost:seconds",
+    "remoting.test_hostile_answers:peak_kib",
+    "replication.following.test_hostile_masters:peak_kib",
+    "replication.serving.pairs:peak_kib",
+    "replication.serving.pairs:slowest_put_s",
+}
+# Programs, and parts of `make deep` by their folder.
+_NOT_QUICK_FOLDERS = {"conformance", "ladder", "oracle", "sail", "soak", "tables", "teeth"}
+
+
+def marks_of(nodes: Sequence[ast.expr]) -> set[str]:
+    """The names of the pytest marks in decorators, or in the value of `pytestmark`."""
+    return {node.attr for one in nodes for node in ast.walk(one) if isinstance(node, ast.Attribute)}
+
+
+def clock_readers(name: str, tree: ast.Module) -> Iterator[str]:
+    """The functions of a test file that read a clock, or the memory that was used, and are in `make test`."""
+    slow = {"host", "deep", "browser", "mutation", "teeth"}
+    of_module = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    if marks_of(of_module) & slow:
+        return
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        calls = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Call)]
+        reads = {call.partition("(")[0].rpartition(".")[2] for call in calls if call != "asyncio.sleep(0)"}
+        if reads & _CLOCKS and not marks_of(function.decorator_list) & slow:
+            yield f"{name}:{function.name}"
+
+
+def test_quick_tests_do_not_look_at_the_clock() -> None:
+    """What a busy machine changes is asserted under the mark `host` alone."""
+    found = set()
+    for path in sorted((PROJECT / "tests").rglob("*.py")):
+        parts = path.relative_to(PROJECT / "tests").with_suffix("").parts
+        if parts[0] not in _NOT_QUICK_FOLDERS:
+            found |= {*clock_readers(".".join(parts), ast.parse(path.read_text(encoding="utf-8")))}
+    assert sorted(found - _ENDS_OF_HANGS - _FIGURES) == []
+    assert sorted((_ENDS_OF_HANGS | _FIGURES) - found) == [], "take out what is gone"

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.cpu import tree_seconds
-from tests.bench.figures import Cost, Figure, Step, best_costs, page, write_json
-from tests.bench.quiet import only_ours
+from bench.cpu import tree_seconds
+from bench.figures import Cost, Figure, Step, best_costs, page, write_json
+from bench.quiet import only_ours
+
+pytestmark = pytest.mark.stores
 
 NOISY = "import sys; print('noise'); print('more noise', file=sys.stderr)"
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True); input()"
@@ -38,6 +40,7 @@ def test_outputs_are_what_they_were_after_an_error(tmp_path: Path, capfd: pytest
     assert capfd.readouterr() == ("noise\n", "more noise\n")
 
 
+@pytest.mark.host
 def test_cpu_seconds_are_those_of_all_processes_below() -> None:
     before = tree_seconds()
     with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bench import figures_page
 from rmqstore import Snapshot
 from spark_source import tables
 from spark_source.options import reads as options
 from spark_source.options import writes as sink_options
 from spark_source.options.texts import READ, WRITE
-from tests.bench import figures_page
 from tests.conformance.odd_differences import ACCEPTED, row
 from tests.option_page import PAGE, page
 
@@ -30,7 +30,7 @@ def test_the_stories_of_recovery_have_a_test_each_and_each_test_its_story() -> N
     page = (PROJECT / "docs/recovery.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\d, ()]+) \| ", page, re.MULTILINE)
     told = {number for row in rows for number in re.findall(r"\d+", re.sub(r"\(.*?\)", "", row))}
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests/regressions").glob("*.py"))
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob("test_*issues.py"))
     assert told == set(re.findall(r"^def test_rocketmq_(\d+)_", tests, re.MULTILINE))
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import rmqstore
 
+pytestmark = pytest.mark.stores
+
 _TESTS = Path(__file__).parent
 _OURS = ("rmqstore", "spark_source")
 _NO_READER_S = {"rmqstore.store", "rmqstore.log", "rmqstore.broker", "rmqstore.replication", "rmqstore.cli"}
@@ -70,6 +72,7 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("process", _PROCESSES)
 def test_a_process_of_spark_s_imports_what_it_needs_and_no_more(process: str, small_store: Path) -> None:
     asked, not_ours, not_others, count_max = _PROCESSES[process]
@@ -107,9 +110,10 @@ def test_a_look_at_a_store_and_its_walk_import_no_pandas(tmp_path: Path) -> None
 
 def test_programs_that_no_test_runs_can_be_imported() -> None:
     """Those behind make targets of their own, which would fall behind unseen."""
-    rooms = [_TESTS / room for room in ("bench", "conformance", "mutation", "soak", "teeth")]
-    modules = [f"tests.{path.parent.name}.{path.stem}" for room in rooms for path in sorted(room.glob("*.py"))]
-    assert "tests.bench.bench_replica_stream" in modules
+    rooms = ["bench", *(f"tests/{room}" for room in ("conformance", "ladder", "mutation", "soak", "teeth"))]
+    files = [path for room in rooms for path in sorted((_TESTS.parent / room).glob("*.py"))]
+    modules = [".".join(path.relative_to(_TESTS.parent).with_suffix("").parts) for path in files]
+    assert "bench.bench_replica_stream" in modules
     imports = "".join(f"import {module}\n" for module in modules if not module.endswith("__"))
     done = subprocess.run(
         [sys.executable, "-c", imports], capture_output=True, text=True, cwd=_TESTS.parent, check=False

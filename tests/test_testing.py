@@ -12,6 +12,8 @@ from rmqstore.message import Message
 from rmqstore.testing import ManualStore
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 pytest_plugins = ["pytester", "rmqstore.testing"]
 
 # Nothing of this project's own settings, and no other plugin.

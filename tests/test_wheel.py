@@ -11,6 +11,8 @@ import pytest
 
 from tests.snapshot.small_store import small_store
 
+pytestmark = pytest.mark.stores
+
 PROJECT = Path(__file__).parents[1]
 # Spark looks for pyspark_rmqstore, and that for spark_source.
 TOP_LEVEL = {"rmqstore", "spark_source", "pyspark_rmqstore.py"}
@@ -90,6 +92,7 @@ def test_without_a_users_own_there_is_no_module_jobs(site: Path, tmp_path: Path)
     assert shown.split() == ["None"]
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", sorted(path.stem for path in (PROJECT / "jobs").glob("*.py")))
 def test_every_job_imports_under_its_installed_name(name: str, site: Path, tmp_path: Path) -> None:
     module = "rmqstore.jobs" if name == "__init__" else f"rmqstore.jobs.{name}"

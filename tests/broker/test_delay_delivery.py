@@ -27,6 +27,8 @@ from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
 from tests.engine_of import engine_of
 from tests.golden.conftest import store_of
 
+pytestmark = pytest.mark.stores
+
 __all__ = ["store_of"]
 
 SMALL = StoreConfig(log_file_size=16384, queue_file_size=2000, index_enabled=False, busy_timeout_ms=10_000_000)

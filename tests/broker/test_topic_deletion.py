@@ -26,6 +26,8 @@ from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 ROOT = "/store"
 CONFIG = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9)
 
@@ -352,6 +354,7 @@ def test_a_crash_at_each_operation_leaves_the_topic_whole_or_gone(flushed: bool)
     assert seen == {False, True}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mode", ["queue", "commitlog", "auto"])
 @pytest.mark.parametrize("flushed", [True, False])
 def test_readers_see_at_each_operation_what_the_next_opening_does(tmp_path: Path, flushed: bool, mode: str):
@@ -386,6 +389,7 @@ def test_a_stream_does_not_see_a_deleted_topic_again(tmp_path: Path):
     store.close()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("forever", [True, False])
 def test_a_disk_that_fails_leaves_the_topic_there_or_gone(error: int, forever: bool):

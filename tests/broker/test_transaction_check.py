@@ -27,6 +27,8 @@ from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
 
+pytestmark = pytest.mark.stores
+
 LIMITS = CheckLimits(check_max=3)
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 

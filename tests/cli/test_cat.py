@@ -23,6 +23,8 @@ from rmqstore.clock import ManualClock
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 TOPIC = "%RETRY%ZvScxdxQmOx"
 MAIN = "from rmqstore.cli import main; main(prog_name='rmqstore')"
@@ -108,6 +110,7 @@ def on_a_terminal(columns: int, *arguments: object, **variables: str) -> list[st
     return shown.decode().splitlines()
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     ("columns", "variables", "expected"),
     [

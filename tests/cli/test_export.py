@@ -19,6 +19,8 @@ from tests.export.reading import files_of, require_each_once
 from tests.export.stores import CONFIG, filled, put
 from tests.snapshot.small_store import SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 PLAIN = ("--partition-by", "none", "--columns", "topic,queueId,queueOffset,body")
 
 
@@ -203,7 +205,7 @@ def test_ctrl_c_leaves_an_export_that_goes_on(store: Path, tmp_path: Path, run: 
     assert process.stdout is not None
     assert process.stdout.readline() == "syncing\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=600)
     assert (process.returncode, said.strip()) == (1, "Aborted!")
     exported(run, store, "--to", place, *PLAIN)
     require_each_once(place, "parquet", store)

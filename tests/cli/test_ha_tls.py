@@ -13,6 +13,8 @@ from rmqstore import Message, StoreConfig, open_snapshot
 from tests.cli.conftest import Run, last_line
 from tests.replication.pem import PEM, files
 
+pytestmark = pytest.mark.stores
+
 PROGRAM = 'from rmqstore.cli import main; main(prog_name="rmqstore")'
 FILE_SIZE = 65_536
 USAGE = 2
@@ -43,6 +45,7 @@ def serving(backup: Path) -> Iterator[str]:
             child.terminate()
 
 
+@pytest.mark.deep
 def test_a_replica_is_made_inside_tls(backup: Path, tmp_path: Path, run: Run) -> None:
     target = tmp_path / "r"
     with serving(backup) as address:
@@ -116,7 +119,7 @@ def test_a_key_with_a_passphrase_is_not_asked_for_on_a_terminal(backup: Path) ->
     command = [sys.executable, "-c", PROGRAM, "serve", str(backup), *options("slave")]
     command[command.index("--ha-key") + 1] = str(PEM / "locked.key")
     in_terminal = [sys.executable, "-c", f"import pty, sys; sys.exit(pty.spawn({command!r}) >> 8)"]
-    ended = subprocess.run(in_terminal, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(in_terminal, stdin=subprocess.DEVNULL, capture_output=True, timeout=600, check=False)
     assert ended.returncode == 1
     assert b"has a passphrase" in ended.stdout
 

@@ -15,6 +15,8 @@ from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import BROKER_CASES
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 OF_SOURCE = ("files", "queues", "topics", "groups", "transactions", "delayed")
 
@@ -44,6 +46,7 @@ def expected(store: Path, table: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("table", OF_SOURCE)
 @pytest.mark.parametrize("case", [*BROKER_CASES, "basic", "killed-lagcq", "batchcq", "basic-nocq", "lmq"])
 def test_a_table_has_the_rows_of_the_source(case: str, table: str, run: Run, store_of: StoreOf) -> None:

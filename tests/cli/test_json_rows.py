@@ -15,6 +15,8 @@ from rmqstore.cli.message_output import COLUMNS
 from rmqstore.cli.output import escaped, iso
 from rmqstore.snapshot.columns import schema_of
 
+pytestmark = pytest.mark.stores
+
 SCHEMA = schema_of(COLUMNS)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(['"', "\\", "\x00\x1f", "a\n"])
 TIMES = st.datetimes(timezones=st.just(datetime.UTC)).filter(lambda moment: moment.year >= 1000)  # as %Y fills up

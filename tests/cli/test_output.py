@@ -33,6 +33,8 @@ from rmqstore.cli.output import (
 from spark_source.options.texts import READ, WRITE
 from tests.cli.conftest import Run, last_line
 
+pytestmark = pytest.mark.stores
+
 
 @given(st.text())
 def test_nothing_steers_the_terminal(text: str) -> None:
@@ -59,6 +61,7 @@ PROGRAM = "from rmqstore.cli import main; main(prog_name='rmqstore')"
 REACHES_NOBODY = "Error: standard output cannot be written: {}; send it to a place that takes it, > FILE or | less\n"
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize(("to", "why"), [(">&-", "it is closed"), ("> /dev/full", os.strerror(errno.ENOSPC))])
 @pytest.mark.parametrize("command", ["cat {} --topic orders", "verify {}", "--version", "cat --help"])
 def test_output_that_cannot_be_written_is_no_matter_of_the_store(

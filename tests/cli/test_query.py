@@ -20,6 +20,8 @@ from tests.cli.conftest import Run
 from tests.golden.cases import BROKER_CASES
 from tests.snapshot.small_store import FIRST_MS, SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 MAIN = "from rmqstore.cli import main; main(prog_name='rmqstore')"
 CONFIG = StoreConfig(preallocate=False)
@@ -289,6 +291,7 @@ def test_a_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
 # --- what waits, and transactions
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("case", BROKER_CASES)
 def test_what_waits_is_the_table_s(case: str, run: Run, store_of: StoreOf) -> None:
     snapshot = open_snapshot(store_of(case))
@@ -307,6 +310,7 @@ def test_what_waits_is_the_table_s(case: str, run: Run, store_of: StoreOf) -> No
         assert table[0].startswith("deliverAt")
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("case", BROKER_CASES)
 def test_a_transaction_is_shown_from_half_to_end(case: str, run: Run, store_of: StoreOf) -> None:
     table = open_snapshot(store_of(case)).table("transactions").to_pylist()

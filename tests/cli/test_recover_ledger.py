@@ -10,6 +10,8 @@ from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from tests.cli.conftest import Run
 from tests.dledger.ledgers import LEDGER, converted, image, put
 
+pytestmark = pytest.mark.stores
+
 
 def test_a_store_after_a_crash_is_recovered_from_the_command_line(tmp_path: Path, run: Run) -> None:
     store = open_store(tmp_path, LEDGER)

@@ -25,8 +25,10 @@ from rmqstore.config import HaConfig
 from tests.cli.conftest import Run
 from tests.remoting.peers import peer, saying
 
+pytestmark = pytest.mark.deep
+
 FILE_SIZE = 1 << 16
-DEADLINE_S = 60.0
+DEADLINE_S = 600
 PROGRAM = [sys.executable, "-c", 'from rmqstore.cli import main; main(prog_name="rmqstore")', "replicate"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(rmqstore.__file__).parents[1])}
 

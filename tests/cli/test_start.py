@@ -13,6 +13,8 @@ import pytest
 
 from rmqstore import Message, open_store
 
+pytestmark = pytest.mark.stores
+
 PROGRAM = [sys.executable, "-c", "from rmqstore.command import main; main()"]
 ENDS = (1, -signal.SIGINT)
 
@@ -39,6 +41,7 @@ def waited(process: "subprocess.Popen[bytes]", seconds: float) -> None:
     select.select([process.stderr], [], [], seconds)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("after_ms", [0, 50, 150, 300, 450, 700])
 @pytest.mark.parametrize("arguments", [["tail", "-f"], ["verify"]])
 def test_ctrl_c_at_any_moment_is_quiet(arguments: list[str], after_ms: int, store: Path) -> None:
@@ -54,20 +57,21 @@ def test_ctrl_c_at_any_moment_is_quiet(arguments: list[str], after_ms: int, stor
         seen = seen or caught
     waited(process, after_ms / 1000)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert b"Traceback" not in said
     assert b"Exception ignored" not in said
     assert said.strip() in (b"", b"Aborted!")
     assert process.returncode in (*ENDS, 0)
 
 
+@pytest.mark.host
 def test_one_that_was_started_to_ignore_it_goes_on(store: Path) -> None:
     script = f'trap "" INT; exec "$0" -c "from rmqstore.command import main; main()" inspect {store}'
     process = subprocess.Popen(["sh", "-c", script, sys.executable], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for _ in range(10):
         waited(process, 0.05)
         process.send_signal(signal.SIGINT)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=600)
     assert (process.returncode, said) == (0, b"")
     assert b"orders" in shown
 
@@ -78,6 +82,7 @@ def test_the_program_says_its_version_before_it_imports_anything_that_takes_time
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shells_get_what_completes_it(shell: str, tmp_path: Path) -> None:
     (tmp_path / "rmqstore").symlink_to(Path(sys.executable).with_name("rmqstore"))
@@ -87,6 +92,7 @@ def test_the_shells_get_what_completes_it(shell: str, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.deep
 def test_commands_and_options_are_completed() -> None:
     program = shutil.which("rmqstore", path=str(Path(sys.executable).parent))
     assert program is not None

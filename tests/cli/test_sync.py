@@ -14,6 +14,8 @@ from tests.cli.conftest import Run, run
 from tests.lake.conftest import lake, put_into, store, stored
 from tests.lake.tables import Lake
 
+pytestmark = pytest.mark.stores
+
 __all__ = ["lake", "run", "store"]
 RMQSTORE = [sys.executable, "-c", "from rmqstore.cli import main; main(prog_name='rmqstore')"]
 
@@ -121,6 +123,7 @@ def test_neither_library_is_imported_before_a_table_is_asked_for() -> None:
     assert "sync" in main.commands
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_after_what_it_holds_is_committed(lake: Lake, store: Path, number: signal.Signals) -> None:
     lake.sync(topics=["payments"])
@@ -132,7 +135,7 @@ def test_a_signal_ends_it_after_what_it_holds_is_committed(lake: Lake, store: Pa
         assert child.stdout is not None
         assert json.loads(child.stdout.readline())["rows"] == 30
         child.send_signal(number)
-        said, told = child.communicate(timeout=60)
+        said, told = child.communicate(timeout=600)
     finally:
         child.kill()
     assert (child.returncode, told) == (0, "")

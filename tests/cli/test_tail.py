@@ -16,6 +16,8 @@ import pytest
 from rmqstore import Message, Store, open_store
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.stores
+
 RMQSTORE = [sys.executable, "-c", "from rmqstore.cli import main; main(prog_name='rmqstore')"]
 
 
@@ -116,6 +118,7 @@ def following(root: str | Path, *arguments: str) -> Iterator["subprocess.Popen[s
         tail.communicate()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_what_comes_is_printed_once_until_it_is_told_to_end(store: Store, ended_by: int) -> None:
     with following(store.path, "-n", "3") as tail:

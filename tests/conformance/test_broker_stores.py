@@ -16,6 +16,8 @@ from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, SUBSCRIPTIONS,
 from tests.conformance.workload import Json
 from tests.golden.cases import FOLDERS, OPENED_CASES, load_expected, read_json
 
+pytestmark = pytest.mark.java
+
 CASES = [case for case in OPENED_CASES if "live" not in case]
 KILLED = [case for case in CASES if "killed" in case]
 FAR_LEVELS = (6, 7)

@@ -36,6 +36,8 @@ from tests.conformance.scripts import PART_COUNT, SCRIPTS
 from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.java
+
 VERSIONS = ("5.3.3", "4.9.8")
 LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.items() if version in feature.versions]
 

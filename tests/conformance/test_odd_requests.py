@@ -14,6 +14,8 @@ from tests.conformance.odd_requests import EVERY
 from tests.conformance.odd_stores import JavaStore, OurStore
 from tests.conformance.workload import Json
 
+pytestmark = pytest.mark.java
+
 STORES = ("main", "light", "old")
 # Nothing that a request says brings these about: they need a disk, a lock or a peer that is slow or gone, files of a
 # queue that go while they are read, the timer wheel; a read of no queue makes it, in RocketMQ.

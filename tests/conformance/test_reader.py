@@ -17,7 +17,12 @@ ORACLE = PROJECT / "tests" / "oracle"
 CASES = [
     pytest.param("5.3.3", ("killed", "batchcq_mixed"), id="5.3.3"),
     pytest.param("4.9.8", ("killed",), id="4.9.8"),
-    pytest.param("5.3.3", ("sysflags", "batchcq", "batchflags", "crcprop", "deleted_head"), id="5.3.3-others"),
+    pytest.param(
+        "5.3.3",
+        ("sysflags", "batchcq", "batchflags", "crcprop", "deleted_head"),
+        id="5.3.3-others",
+        marks=pytest.mark.java,
+    ),
     pytest.param("4.9.8", ("sysflags", "batchflags"), id="4.9.8-others"),
 ]
 

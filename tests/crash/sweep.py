@@ -1,6 +1,5 @@
 """A crash, or a failure, at every operation of a life of a store."""
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost
 from rmqstore.message import Message
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
+from tests.crash.strides import IS_WHOLE, ROUNDS, every
 from tests.crash.workload import (
     Action,
     Moments,
@@ -17,10 +17,6 @@ from tests.crash.workload import (
     check_disk,
     run,
 )
-
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
-# A sweep that is one of several alike takes one moment of three in a single round: of each kind of crash a third.
-ONE_OF_THREE = 3 if ROUNDS == 1 else 1
 
 
 def choices(rounds: int = ROUNDS) -> list[Choice]:
@@ -36,10 +32,10 @@ Script = Callable[[], Sequence[Action]]
 
 
 def moments_of(
-    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, script: Script = actions
+    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, quick: int = 1, script: Script = actions
 ) -> Moments:
-    """What crashes at every operation of the workload leave."""
-    moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger)
+    """What crashes at every operation of the workload leave, or at every `quick`-th moment."""
+    moments = Moments(MemoryDisk(), choices(rounds), lambda: load.ledger, quick)
     load = Workload(moments, config, clock_step_ms)
     run(load, script())
     assert not load.errors
@@ -48,30 +44,31 @@ def moments_of(
 
 
 def sweep_crashes(
-    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, stride: int = 1, script: Script = actions
+    config: StoreConfig, clock_step_ms: int = 1900, rounds: int = ROUNDS, quick: int = 1, script: Script = actions
 ) -> int:
-    """Checks what a crash at any operation of the workload leaves, or of every `stride`-th, every third of them
-    thoroughly.  Raises what is wrong; returns how many crashes that were."""
-    taken = moments_of(config, clock_step_ms, rounds, script).taken[::stride]
-    for number, (operation, choice, disk, ledger) in enumerate(taken):
+    """Checks what a crash at any operation of the workload leaves, every third of them thoroughly; of every `quick`-th
+    where the run does not take all (strides.py).  Raises what is wrong; returns how many moments there are."""
+    moments = moments_of(config, clock_step_ms, rounds, quick, script)
+    for number, (operation, choice, disk, ledger) in enumerate(moments.taken):
         try:
-            thorough = number % 3 == 0 or ROUNDS > 1
+            thorough = number % 3 == 0 or IS_WHOLE
             check_disk(disk, config, ledger, is_power_cut=not taken_all(config, choice), thorough=thorough)
         except Exception as error:
             error.add_note(f"crash before {operation}, {choice}")
             raise
-    return len(taken)
+    return moments.count
 
 
 def sweep_failures(
-    config: StoreConfig, error: int | str, forever: bool, stride: int = 1, script: Script = actions
+    config: StoreConfig, error: int | str, forever: bool, quick: int = 1, script: Script = actions
 ) -> int:
-    """Lets every `stride`-th operation of the workload fail.  Raises what is wrong; returns how many failed."""
+    """Lets any operation of the workload fail, or every `quick`-th (strides.py).  Raises what is wrong; returns how
+    many operations there are."""
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     run(Workload(watched, config), script())
     assert watched.trace is not None
     places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
-    for at in (failed := places[::stride]):
+    for at in every(quick, places):
         disk = MemoryDisk()
         failing = FailingDisk(disk, at, error, forever)
         load = Workload(failing, config)
@@ -85,7 +82,7 @@ def sweep_failures(
         except Exception as problem:
             problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
             raise
-    return len(failed)
+    return len(places)
 
 
 def check_still_readable(load: Workload) -> None:

@@ -3,7 +3,6 @@
 `make crash N=20` tries twenty times as many random crash images.
 """
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,17 +19,17 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.strides import ROUNDS, every
 from tests.crash.unaware import unaware
 from tests.crash.workload import ROOT, SYNC, Ledger, Moments, check_rebuild
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.stores, pytest.mark.crash]
 
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 PLAIN = replace(SYNC, preallocate=False)
 CONFIGS = {"plain": PLAIN, "crc": replace(PLAIN, append_property_crc=True, index_enabled=False)}
 WRITER = "query-1"
-# Of the images of one sweep every n-th is looked at; n shares no factor with the number of choices.
-STRIDE = 7 if ROUNDS == 1 else 1
+# A run that does not take all images of a sweep takes every n-th; n shares no factor with the number of choices.
+STRIDE = 31
 Commit = Callable[..., bool]
 
 
@@ -132,10 +131,10 @@ def test_a_crash_before_any_operation_of_a_commit(name: str, is_new: bool):
     disk = MemoryDisk() if is_new else with_messages(config)
     before = [] if is_new else OLD
     batch = staged(disk, 7, COUNTS, config)
-    moments = Moments(disk, choices(1), Ledger)
+    moments = Moments(disk, choices(1), Ledger, STRIDE)
     assert append_once(ROOT, batch, config, clock=later(), filesystem=moments)
     were_in = set()
-    for operation, choice, image, _ in moments.taken[::STRIDE]:
+    for operation, choice, image, _ in moments.taken:
         try:
             were_in.add(check_settled(image, config, before, all_bodies(7, COUNTS)))
         except Exception as error:
@@ -151,7 +150,7 @@ def test_a_crash_in_the_middle_of_settling():
     batch = staged(disk, 7, COUNTS, PLAIN)
     counter = CrashAt(disk.crash("killed"))
     append_once(ROOT, batch, PLAIN, clock=later(), filesystem=counter)
-    for at in range(20, counter.operations - 20, 2 * STRIDE):
+    for at in every(2 * STRIDE, range(20, counter.operations - 20)):
         cut = CrashAt(disk.crash("killed"), at)
         with pytest.raises(PowerCut):
             append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
@@ -160,9 +159,9 @@ def test_a_crash_in_the_middle_of_settling():
             if dispatched:
                 with unaware(image):
                     open_store(ROOT, PLAIN, clock=later(), filesystem=image, workers=False).close()
-            moments = Moments(image.crash("killed"), ["lost", "killed", random.Random(at)], Ledger)
+            moments = Moments(image.crash("killed"), ["lost", "killed", random.Random(at)], Ledger, STRIDE)
             settle_store(ROOT, PLAIN, clock=later(), filesystem=moments)
-            for operation, choice, again, _ in moments.taken[::STRIDE]:
+            for operation, choice, again, _ in moments.taken:
                 try:
                     check_settled(again, PLAIN, OLD, all_bodies(7, COUNTS))
                 except Exception as error:
@@ -177,7 +176,7 @@ def test_a_disk_that_fails_during_a_commit(error: int | str):
     batch = staged(disk, 7, COUNTS, PLAIN)
     counter = CrashAt(disk.crash("killed"))
     append_once(ROOT, batch, PLAIN, clock=later(), filesystem=counter)
-    for at in range(1, counter.operations + 1, STRIDE):
+    for at in every(STRIDE, range(1, counter.operations + 1)):
         for forever in (False, True):
             image = disk.crash("killed")
             failing = FailingDisk(image, at, error, forever)
@@ -194,11 +193,11 @@ def test_a_crash_before_any_operation_of_an_overwrite():
     """There is the old store or the new one, never neither."""
     disk = with_messages(PLAIN)
     batch = staged(disk, 7, COUNTS, PLAIN)
-    moments = Moments(disk, ["lost", "kept", "killed", random.Random(3)], Ledger)
+    moments = Moments(disk, ["lost", "kept", "killed", random.Random(3)], Ledger, STRIDE)
     assert overwrite_once(ROOT, batch, PLAIN, clock=later(), filesystem=moments)
     new = all_bodies(7, COUNTS)
     seen = set()
-    for operation, choice, image, _ in moments.taken[::STRIDE]:
+    for operation, choice, image, _ in moments.taken:
         try:
             with reopened(image, PLAIN) as store:
                 bodies = stored(store)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.deep, pytest.mark.crash]
 
 ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 PROJECT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ def test_no_promise_is_broken_when_its_program_is_killed(tmp_path: Path):
     cycles = 40 * ROUNDS
     seed = int.from_bytes(os.urandom(4)) if ROUNDS > 1 else 1
     command = [sys.executable, "-m", "tests.crash.broker_killed_writer", str(tmp_path), str(cycles), str(seed)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120 * ROUNDS, check=False)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=600 * ROUNDS, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["failure"] is None, f"seed {seed}: {answer['failure']}"

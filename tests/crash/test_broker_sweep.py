@@ -4,7 +4,6 @@ As `test_sweep.py` for the log.  `make crash N=20` tries twenty times as many ra
 """
 
 import errno
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,11 +29,11 @@ from tests.crash.broker_workload import (
     run,
 )
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, Operation, WatchedDisk
+from tests.crash.strides import IS_WHOLE, ROUNDS, every, first, stride
 from tests.crash.workload import Moments
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.stores, pytest.mark.crash]
 
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 CONFIGS = {"sync": SYNC, "async": ASYNC, "ledger": LEDGER}
 
 
@@ -44,17 +43,18 @@ def choices() -> list[Choice]:
 
 class BrokerMoments(Moments):
     """Takes one image with the same promises only once.  A single round takes turns between what is kept and what is
-    torn; a `stride` leaves moments out."""
+    torn; a run that does not take all (strides.py) has
+    every `quick`-th."""
 
-    def __init__(self, inner: MemoryDisk, choices: list[Choice], promises: Callable, stride: int = 1) -> None:
+    def __init__(self, inner: MemoryDisk, choices: list[Choice], promises: Callable, quick: int = 1) -> None:
         super().__init__(inner, choices, promises)
         self._all = choices
-        self._stride = stride
+        self._distance = stride(quick)
         self._seen: set[tuple[int, str]] = set()
 
     def before(self, operation: Operation) -> None:
-        is_turn = operation.number % self._stride == 0
-        kept = operation.number // self._stride % 2 == 0
+        is_turn = operation.number % self._distance == first(self._distance)
+        kept = operation.number // self._distance % 2 == 0
         self._choices = [each for each in self._all
                          if is_turn and (each == "lost" or ROUNDS > 1 or kept == (each == "kept"))]  # fmt: skip
         count = len(self.taken)
@@ -67,30 +67,30 @@ class BrokerMoments(Moments):
                 self.taken.append(moment)
 
 
-def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, stride: int = 1) -> int:
-    """Checks what a crash before any operation of the workload leaves, at times thoroughly; how many images there were.
-    Raises what is wrong."""
-    moments = BrokerMoments(MemoryDisk(), choices(), lambda: load.promises, stride)
+def sweep_crashes(config: StoreConfig, clock_step_ms: int = 1900, quick: int = 1) -> int:
+    """Checks what a crash before any operation of the workload leaves, or before every `quick`-th, at times thoroughly.
+    Raises what is wrong; returns how many operations there are."""
+    moments = BrokerMoments(MemoryDisk(), choices(), lambda: load.promises, quick)
     load = BrokerWorkload(moments, config, clock_step_ms)
     run(load, actions())
     assert not load.errors
     for number, (operation, choice, disk, promises) in enumerate(moments.taken):
         try:
-            check_disk(disk, config, promises, thorough=number % 29 == 0 or ROUNDS > 1)
+            check_disk(disk, config, promises, thorough=number % 29 == 0 or IS_WHOLE)
         except Exception as error:
             error.add_note(f"crash before {operation}, {choice}")
             raise
-    return len(moments.taken)
+    return moments.operations
 
 
-def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride: int = 1, first: int = 0) -> int:
-    """Lets every `stride`-th operation of the workload fail, and crashes afterwards.  Raises what is wrong; returns how
-    many failed."""
+def sweep_failures(config: StoreConfig, error: int | str, forever: bool, quick: int = 1) -> int:
+    """Lets any operation of the workload fail, or every `quick`-th, and crashes afterwards.  Raises what is wrong;
+    returns how many operations there are."""
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     run(BrokerWorkload(watched, config), actions())
     assert watched.trace is not None
     places = [each.number for each in watched.trace if error != "short" or each.verb == "write"]
-    for at in (failed := places[first::stride]):
+    for at in every(quick, places):
         disk = MemoryDisk()
         failing = FailingDisk(disk, at, error, forever)
         load = BrokerWorkload(failing, config)
@@ -102,18 +102,18 @@ def sweep_failures(config: StoreConfig, error: int | str, forever: bool, stride:
         except Exception as problem:
             problem.add_note(f"operation {at} failed: {failing.failed}, {load.errors}")
             raise
-    return len(failed)
+    return len(places)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_crash_before_any_operation(name: str):
-    assert sweep_crashes(CONFIGS[name]) > 400
+    assert sweep_crashes(CONFIGS[name], quick=17) > 400
 
 
 @pytest.mark.parametrize(("name", "clock_step_ms"), [("sync", 700), ("async", 0)])
 def test_a_crash_while_time_hardly_passes(name: str, clock_step_ms: int):
     """Delays and checks then come due in other places of the workload, or not before the crash."""
-    assert sweep_crashes(CONFIGS[name], clock_step_ms, stride=6 if ROUNDS == 1 else 1) > 50
+    assert sweep_crashes(CONFIGS[name], clock_step_ms, quick=41) > 200
 
 
 FAILURES_MIN = 8
@@ -123,12 +123,8 @@ FAILURES = [(error, forever) for error in (errno.EIO, errno.ENOSPC, "short") for
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize(("error", "forever"), FAILURES, ids=str)
 def test_any_operation_fails(name: str, error: int | str, forever: bool):
-    """No promise without the disk; and a crash afterwards is survived as any.  Each case fails other operations, so
-    that all together hit every fourth."""
-    first = FAILURES.index((error, forever)) * len(CONFIGS) + list(CONFIGS).index(name)
-    stride = 48 if error != "short" else 16
-    stride = max(stride // ROUNDS, 1)
-    assert sweep_failures(CONFIGS[name], error, forever, stride, first % stride) >= FAILURES_MIN
+    """No promise without the disk; and a crash afterwards is survived as any."""
+    assert sweep_failures(CONFIGS[name], error, forever, quick=97) >= FAILURES_MIN
 
 
 # The sweeps find bugs: each of these is planted, and a sweep has to catch it.

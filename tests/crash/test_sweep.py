@@ -10,7 +10,8 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
-from tests.crash.sweep import ONE_OF_THREE, ROUNDS, moments_of, sweep_crashes, sweep_failures
+from tests.crash.strides import ROUNDS, every
+from tests.crash.sweep import moments_of, sweep_crashes, sweep_failures
 from tests.crash.workload import (
     ALONE,
     ASYNC,
@@ -29,10 +30,11 @@ from tests.crash.workload import (
     stored_bodies,
 )
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.stores, pytest.mark.crash]
 
 # At least so many crashes and failures belong to a sweep: one that finds nothing to do proves nothing.
 CRASHES_MIN, FAILURES_MIN = 200, 8
+CRASHES_STRIDE, FAILURES_STRIDE = 23, 31
 CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE, "ledger": LEDGER}
 # What the clock does between two puts: a checkpoint answers for what is older than 3 s; clocks stand, and step back.
 CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("async", -1500)]
@@ -40,7 +42,7 @@ CLOCKS = [(name, 1900) for name in CONFIGS] + [("async", 7), ("sync", 0), ("asyn
 
 @pytest.mark.parametrize(("name", "clock_step_ms"), CLOCKS, ids=str)
 def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
-    assert sweep_crashes(CONFIGS[name], clock_step_ms, stride=ONE_OF_THREE) > CRASHES_MIN
+    assert sweep_crashes(CONFIGS[name], clock_step_ms, quick=CRASHES_STRIDE) > CRASHES_MIN
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -48,34 +50,24 @@ def test_a_crash_before_any_operation(name: str, clock_step_ms: int):
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
 def test_any_operation_fails(name: str, error: int | str, forever: bool):
     """No acknowledgement without the disk, no bare OSError, reads go on; and a crash afterwards is survived as any."""
-    ledgers = 6 if error == "short" else 12  # writes alone can be short: they are fewer
-    assert (
-        sweep_failures(
-            CONFIGS[name],
-            error,
-            forever,
-            {"sync": 1 if error == "short" else ONE_OF_THREE, "ledger": ledgers}.get(name, 4),
-        )
-        > FAILURES_MIN
-    )
+    assert sweep_failures(CONFIGS[name], error, forever, quick=FAILURES_STRIDE) > FAILURES_MIN
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_crash_in_many_puts(name: str):
-    assert sweep_crashes(CONFIGS[name], stride=13 if ROUNDS == 1 else 1, script=actions_of_many) > 30
+    assert sweep_crashes(CONFIGS[name], quick=41, script=actions_of_many) > CRASHES_MIN
 
 
 @pytest.mark.parametrize("name", ["sync", "ledger"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"], ids=["EIO", "ENOSPC", "short"])
 def test_any_operation_of_many_puts_fails(name: str, error: int | str):
-    stride = 1 if ROUNDS > 1 else 4 if error == "short" else 13
-    assert sweep_failures(CONFIGS[name], error, forever=False, stride=stride, script=actions_of_many) >= FAILURES_MIN
+    assert sweep_failures(CONFIGS[name], error, forever=False, quick=41, script=actions_of_many) >= FAILURES_MIN
 
 
 def busy_images(config: StoreConfig, count: int) -> list[tuple[MemoryDisk, Ledger]]:
     """What power cuts leave that gives a recovery most to do; nothing of it is in memory only."""
     rated = []
-    for _, choice, disk, ledger in moments_of(config, rounds=1).taken:
+    for _, choice, disk, ledger in moments_of(config, rounds=1, quick=7).taken:
         if choice != "killed" and ledger.sent:
             counter = WatchedDisk(disk.crash("killed"))
             open_again(counter, config)
@@ -92,9 +84,9 @@ def test_a_crash_in_the_middle_of_a_recovery(name: str):
     for number, (disk, ledger) in enumerate(busy_images(config, 2 * ROUNDS)):
         twin = disk.crash("killed")
         wanted = stored_bodies(open_again(twin, config), ledger)
-        moments = Moments(disk, ["lost", "killed", random.Random(number)], lambda: ledger)  # noqa: B023
+        moments = Moments(disk, ["lost", "killed", random.Random(number)], lambda: ledger, 11)  # noqa: B023
         open_again(moments, config)
-        for operation, choice, again, _ in moments.taken[number % 2 :: 1 if ROUNDS > 1 else 2]:
+        for operation, choice, again, _ in moments.taken:
             try:
                 assert check_disk(again, config, ledger, thorough=operation.number % 5 == 0) == wanted
             except Exception as error:
@@ -109,8 +101,8 @@ def test_a_disk_that_fails_in_the_middle_of_a_recovery(name: str):
     for number, (disk, ledger) in enumerate(busy_images(config, 2 * ROUNDS)):
         counter = WatchedDisk(disk.crash("killed"))
         wanted = stored_bodies(open_again(counter, config), ledger)
-        for at in range(1, counter.operations + 1):
-            for error in (errno.EIO, "short")[at % 2 :: 1 if ROUNDS > 1 else 2]:
+        for at in every(17, range(1, counter.operations + 1)):
+            for error in every(2, (errno.EIO, "short")):
                 base = disk.crash("killed")
                 failing = FailingDisk(base, at, error, forever=bool(at % 2))
                 try:

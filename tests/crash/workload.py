@@ -21,6 +21,7 @@ from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
+from tests.crash.strides import first, stride
 from tests.snapshot.read_disk import found_by_verify
 
 ROOT = "/store"
@@ -301,24 +302,39 @@ def run(load: Workload, script: Sequence[Action]) -> None:
 
 
 class Moments(WatchedDisk):
-    """In front of a MemoryDisk: takes what a crash just before each operation would leave, and the ledger's state."""
+    """In front of a MemoryDisk: takes what a crash just before each operation would leave, and the ledger's state.
 
-    def __init__(self, inner: MemoryDisk, choices: Sequence[Choice], ledger: Callable[[], Ledger]) -> None:
+    A moment is an operation and a choice of what the crash keeps; `count` is how many there were.  Where a run does not
+    take all (strides.py), every `quick`-th is taken.
+    """
+
+    def __init__(
+        self, inner: MemoryDisk, choices: Sequence[Choice], ledger: Callable[[], Ledger], quick: int = 1
+    ) -> None:
         super().__init__(inner)
         self.taken: list[tuple[Operation, Choice, MemoryDisk, Ledger]] = []
+        self.count = 0
+        self._stride = stride(quick)
         self._choices = choices
         self._ledger = ledger
 
+    def _is_taken(self) -> bool:
+        self.count += 1
+        return (self.count - 1) % self._stride == first(self._stride)
+
     def before(self, operation: Operation) -> None:
         assert isinstance(self.inner, MemoryDisk)
-        ledger = self._ledger().copy()
-        self.taken += [(operation, choice, self.inner.crash(choice), ledger) for choice in self._choices]
+        for choice in self._choices:
+            if self._is_taken():
+                self.taken.append((operation, choice, self.inner.crash(choice), self._ledger().copy()))
 
     def create(self, path: str, size: int) -> DiskFile:
         """It may also stop half-way, with the name and a part of the room."""
         assert isinstance(self.inner, MemoryDisk)
-        partial = self.inner.crash("killed")
         for part in dict.fromkeys((0, size // 2)):
+            if not self._is_taken():
+                continue
+            partial = self.inner.crash("killed")
             with suppress(FileExistsError):
                 partial.create(path, 0)
             partial.open(path).truncate(part)

@@ -4,12 +4,15 @@ import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.directory import coverage as coverage_room
 from rmqstore.directory.coverage import Coverage
 from rmqstore.files.disk import StoredFile
+
+pytestmark = pytest.mark.stores
 
 MIB = 1024 * 1024
 FILE_SIZE = 4 * MIB

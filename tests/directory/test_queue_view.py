@@ -10,6 +10,8 @@ from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
 from tests.crash.disks import MemoryDisk
 from tests.directory.one_queue import FILE_SIZE, SLOTS, view_of
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.mark.parametrize("start", [0, FILE_SIZE])
 @given(

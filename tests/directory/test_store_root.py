@@ -31,6 +31,8 @@ from tests.golden.rows import fingerprint
 from tests.snapshot.small_store import small_store
 from tests.store.children import in_child
 
+pytestmark = pytest.mark.stores
+
 SIZES = {"log_file_size": 65536, "queue_file_size": 2000, "index_slot_count": 10, "index_item_count": 40}
 CONFIG = StoreConfig(preallocate=False, **SIZES)
 NO_BATCH = Batch("job", 1, ())
@@ -238,6 +240,7 @@ def test_what_is_no_store_is_refused_by_all_who_write_and_nothing_is_touched(tmp
         assert whole(tmp_path) == before, name
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("command", [["recover"], ["recover", "--dry-run"], ["recover", "--cut"], ["clean"],
                                      ["clean", "--dry-run"], ["clean", "--force"]], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("what", [*NO_STORES, "nothing", "an empty directory", "a new disk"])

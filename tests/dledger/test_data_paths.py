@@ -12,6 +12,8 @@ from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import PLAIN, image, put
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 
 def config_of(tmp_path: Path, *names: str, read_only: tuple[str, ...] = (), converts: bool = False) -> StoreConfig:
     settings = LedgerConfig(

@@ -1,6 +1,7 @@
 """CRCs of bodies side by side."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.formats.dledger import ENTRY_HEAD, Entry, read_entry
 from rmqstore.formats.record_crc import masked_crc32
 from tests.crash.disks import MemoryDisk
+
+pytestmark = pytest.mark.stores
 
 SMALL = EntryStoreConfig(data_file_size=4096, index_file_size=640)
 

@@ -19,6 +19,8 @@ from tests.crash.disks import MemoryDisk
 from tests.crash.workload import Moments
 from tests.store.interrupting import Interrupt
 
+pytestmark = pytest.mark.stores
+
 SMALL = EntryStoreConfig(data_file_size=256, index_file_size=128)
 NODE = "/node/dledger-n0"
 
@@ -404,6 +406,7 @@ def test_two_at_once_are_refused() -> None:
 CRASHING = EntryStoreConfig(data_file_size=1024, index_file_size=1024)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_any_operation_leaves_a_beginning(seed: int) -> None:
     """What was flushed is there, nothing is made up, and what was cut off does not come back."""

@@ -23,6 +23,8 @@ from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import image
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 NODE = "/node/dledger-n0"
 HEAD, BLANK = 48, 8
 

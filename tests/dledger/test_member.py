@@ -24,6 +24,8 @@ from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, image, put
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 
 def rows(root: Path, mode: str = "queue") -> list[tuple[int, int, bytes]]:
     table = open_snapshot(root).scan(["t"], scan_mode=mode).read_all()  # type: ignore[arg-type]

@@ -10,6 +10,8 @@ from rmqstore import StoreConfig, open_snapshot, open_store
 from rmqstore.errors import NotAStore, StoreDamaged, UnsupportedLayout
 from tests.dledger.ledgers import LEDGER, PLAIN, converted, image, member, put
 
+pytestmark = pytest.mark.stores
+
 
 def count(*paths: Path) -> int:
     return open_snapshot([list(paths)]).scan().read_all().num_rows

@@ -11,6 +11,8 @@ from tests.crash.disks import MemoryDisk
 from tests.crash.workload import Moments
 from tests.dledger.ledgers import LEDGER, put
 
+pytestmark = pytest.mark.stores
+
 ROOT = "/store"
 
 

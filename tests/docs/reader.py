@@ -72,7 +72,7 @@ class Reader:
             "COLUMNS": "120", "PYTHONPATH": str(PROJECT),
         }  # fmt: skip
         done = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=self._work, timeout=120,
+            ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=self._work, timeout=600,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{block.where}: {command}\n{done.stdout}{done.stderr}"

@@ -24,6 +24,8 @@ from tests.docs.blocks import PROJECT
 from tests.snapshot.small_store import small_store
 from tests.snapshot.starved_reader import starved
 
+pytestmark = pytest.mark.stores
+
 PAGE = (PROJECT / "docs" / "errors.md").read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| (.+?) \| .+ \| .*\|$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
@@ -285,7 +287,14 @@ def test_an_error_reads_as_its_row(words: str, example_store: Path, tmp_path: Pa
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("words", sorted(OF_SPARK))
+@pytest.mark.parametrize(
+    "words",
+    # A session of its own, without the source.
+    [
+        pytest.param(words, marks=pytest.mark.deep) if words == "DATA_SOURCE_NOT_FOUND" else words
+        for words in sorted(OF_SPARK)
+    ],
+)
 def test_an_error_of_spark_reads_as_its_row(
     words: str, example_store: Path, tmp_path: Path, spark: SparkSession
 ) -> None:

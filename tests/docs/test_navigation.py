@@ -7,6 +7,8 @@ import pytest
 
 from tests.docs.blocks import PAGES, PROJECT
 
+pytestmark = pytest.mark.stores
+
 INDEX = (PROJECT / "docs" / "index.md").read_text(encoding="utf-8")
 
 

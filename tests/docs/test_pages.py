@@ -1,5 +1,6 @@
 """Every command and every program on README and the pages, as a reader would run them: see blocks.py."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,16 @@ def needs_spark(page: str) -> bool:
     return any(word in text for text in texts for word in _SPARK_WORDS)
 
 
+def of_pages(pages: Sequence[str]) -> list[object]:
+    """Parameters of a test; of the pages README alone is quick."""
+    return [page if page == "README.md" else pytest.param(page, marks=pytest.mark.deep) for page in pages]
+
+
 PLAIN = [page for page in PAGES if run_here(page) and not needs_spark(page)]
 WITH_SPARK = [page for page in PAGES if run_here(page) and needs_spark(page)]
 
 
-@pytest.mark.parametrize("page", PLAIN)
+@pytest.mark.parametrize("page", of_pages(PLAIN))
 def test_a_page_does_what_it_says(page: str, data: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = Reader(data, work, capsys)
     for block in run_here(page):
@@ -50,7 +56,7 @@ def test_a_page_does_what_it_says(page: str, data: Path, work: Path, capsys: pyt
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", WITH_SPARK)
+@pytest.mark.parametrize("page", of_pages(WITH_SPARK))
 def test_a_page_with_spark_does_what_it_says(
     page: str, spark: object, data: Path, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from tests.export.reading import require_each_once
 from tests.export.stores import CONFIG, filled, put, rows
 from tests.golden.rows import fingerprint
 
+pytestmark = pytest.mark.stores
+
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 WISHES = {
     skips: ExportWish(columns=COLUMNS, partition_by=(), skip_lost=skips == "skip lost") for skips in ("", "skip lost")
@@ -48,6 +50,7 @@ def test_a_store_that_was_made_again_is_refused(count: int, wish: ExportWish, tm
     assert line.startswith(("orders/", "pay/", "mail/"))
 
 
+@pytest.mark.some(3)
 @every_wish
 @pytest.mark.parametrize("count", [4, 12, 40])
 @pytest.mark.parametrize("looks", ["at once", "while it is gone"])

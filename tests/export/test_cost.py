@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from rmqstore import open_snapshot, open_store
 from rmqstore.export import ExportWish, export_messages
 from tests.export.stores import CONFIG
+
+pytestmark = pytest.mark.stores
 
 COUNT, ROUNDS = 60_000, 3
 # Measured: 1.3 with half a million messages; where there are few, beginning and ending weigh more.
@@ -27,6 +30,7 @@ def seconds(action: Callable[[int], object]) -> float:
     return min(taken)
 
 
+@pytest.mark.host
 def test_it_costs_about_what_reading_and_writing_cost(tmp_path: Path) -> None:
     store, text = tmp_path / "store", b'{"order": 1, "state": "paid", "sum": 7, "note": "%0130d"}'
     with open_store(store, CONFIG, workers=False) as one:

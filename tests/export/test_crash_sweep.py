@@ -4,7 +4,6 @@ and each message is there once."""
 import errno
 import io
 import json
-import os
 import random
 from collections import Counter
 from contextlib import suppress
@@ -17,11 +16,11 @@ from rmqstore import open_snapshot
 from rmqstore.errors import StoreError
 from rmqstore.export import ExportWish, export_messages
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
+from tests.crash.strides import ROUNDS, every
 from tests.export.stores import filled
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.stores, pytest.mark.crash]
 
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 PLACE = "/data/out"
 Row = tuple[str, int, int]
 
@@ -76,13 +75,14 @@ def go_on(disk: MemoryDisk, form: str, store: Path) -> None:
     assert {path: after.get(path) for path in before} == before
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("choice", ["lost", "kept", "killed", *(f"torn {number}" for number in range(ROUNDS))])
 @pytest.mark.parametrize("form", ["parquet", "json-lines"])
 def test_the_power_goes_before_any_operation(form: str, choice: str, store: Path, wanted: Counter[Row]) -> None:
     whole = CrashAt(MemoryDisk())
     run(whole, form, store)
     assert exported(whole.inner, form) == wanted
-    for at in range(1, whole.operations + 1):
+    for at in every(7, range(1, whole.operations + 1)):
         disk = CrashAt(MemoryDisk(), at)
         with pytest.raises(PowerCut):
             run(disk, form, store)
@@ -98,7 +98,7 @@ def test_the_power_goes_before_any_operation(form: str, choice: str, store: Path
 def test_the_disk_fails_at_any_operation(error, store: Path, wanted: Counter[Row]) -> None:
     whole = WatchedDisk(MemoryDisk())
     run(whole, "parquet", store)
-    for at in range(1, whole.operations + 1):
+    for at in every(7, range(1, whole.operations + 1)):
         inner = MemoryDisk()
         disk = FailingDisk(inner, at, error)
         with suppress(OSError, StoreError):
@@ -122,7 +122,7 @@ class Interrupting(WatchedDisk):
 def test_ctrl_c_comes_before_any_operation(store: Path, wanted: Counter[Row]) -> None:
     whole = WatchedDisk(MemoryDisk())
     run(whole, "parquet", store)
-    for at in range(1, whole.operations + 1):
+    for at in every(7, range(1, whole.operations + 1)):
         inner = MemoryDisk()
         with pytest.raises(KeyboardInterrupt):
             run(Interrupting(inner, at), "parquet", store)

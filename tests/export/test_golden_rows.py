@@ -10,8 +10,10 @@ import pytest
 from rmqstore import open_snapshot
 from rmqstore.export import ExportWish, export_messages
 from tests.export.reading import table_of
-from tests.golden.cases import BROKER_CASES, READ_CASES
+from tests.golden.cases import BROKER_CASES, READ_CASES, layouts
 from tests.golden.conftest import store_of
+
+pytestmark = pytest.mark.stores
 
 __all__ = ["store_of"]
 
@@ -25,7 +27,8 @@ def ordered(table: pa.Table) -> list[dict]:
     return keyed.sort_by([*ORDER, ("reason", "ascending")]).to_pylist()
 
 
-@pytest.mark.parametrize("case", [*READ_CASES, *BROKER_CASES])
+@pytest.mark.some(7)
+@pytest.mark.parametrize("case", layouts([*READ_CASES, *BROKER_CASES]))
 def test_rows_are_those_of_a_scan(case: str, store_of: Callable[[str], Path], tmp_path: Path) -> None:
     store = store_of(case)
     scanned = (

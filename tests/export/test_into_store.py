@@ -11,9 +11,12 @@ from tests.export.reading import require_each_once, rows_of
 from tests.export.stores import filled
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 WISH = ExportWish(format="store", batch_rows=20, target_bytes=2000)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_run_that_ends_before_or_after_its_batch_goes_on(

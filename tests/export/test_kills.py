@@ -23,7 +23,7 @@ from tests.export.killed_exports import wish_of
 from tests.export.reading import require_each_once
 from tests.export.stores import CONFIG, put
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.deep, pytest.mark.crash]
 
 KILLS = 20 * int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 PROJECT = Path(__file__).parents[2]

@@ -23,6 +23,8 @@ from tests.export.reading import files_of, rows_of
 from tests.export.stores import CONFIG, filled, put
 from tests.golden.conftest import store_of
 
+pytestmark = pytest.mark.stores
+
 __all__ = ["store_of"]
 
 DAY_US = 86_400_000_000

@@ -16,6 +16,8 @@ from tests.export.reading import files_of, require_each_once, rows_of
 from tests.export.stores import CONFIG, filled, put
 from tests.golden.rows import fingerprint
 
+pytestmark = pytest.mark.stores
+
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 WISH = ExportWish(columns=COLUMNS, partition_by=())
 INTO_STORE = ExportWish(format="store")
@@ -72,6 +74,7 @@ def test_what_every_disk_has_does_not_stand_in_the_way(store: Path, tmp_path: Pa
     assert export_messages(store, tmp_path / "out", WISH).added_count == 60
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     "place", ["store", "store/out", "store/commitlog", ".", "link", "link/out", "other/consumequeue"]
 )
@@ -199,6 +202,7 @@ def test_a_window_in_which_no_time_lies_is_refused() -> None:
         Window(1_700_000_001_000, 1_700_000_000_000)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("partition_by", [(), ("topic",), ("topic", "day")], ids=str)
 @pytest.mark.parametrize("form", ["parquet", "json-lines"])
 def test_files_that_were_taken_away_by_hand_are_told_and_do_not_come_again(

@@ -16,6 +16,8 @@ from rmqstore.errors import StoreInUse
 from rmqstore.files.directory_locks import RealDirectoryLock
 from rmqstore.files.filesystem import RealFileSystem
 
+pytestmark = pytest.mark.stores
+
 SMALL = StoreConfig(log_file_size=4096, queue_file_size=400, statistics=False)
 OPENS = """
 import sys

@@ -204,6 +204,7 @@ def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None
         parse(text)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "text",
     [

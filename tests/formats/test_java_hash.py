@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from rmqstore.formats.java_hash import index_hash, string_hash, string_hashes
 from rmqstore.formats.java_text import java_text
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.mark.parametrize(
     ("text", "value"),

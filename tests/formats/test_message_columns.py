@@ -18,6 +18,8 @@ from rmqstore.formats.message_columns import (
 )
 from tests.formats.records import encoded, records
 
+pytestmark = pytest.mark.stores
+
 NOISE = st.one_of(st.binary(max_size=60), st.integers(0, 60).map(bytes))
 BLANK = message.BLANK.struct.pack(8, message.MAGIC_BLANK)
 FIELDS = ("body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_timestamp",

@@ -12,6 +12,8 @@ from rmqstore.formats.java_text import java_text
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.property_columns import AlikePieces, Pieces, split_pieces
 
+pytestmark = pytest.mark.stores
+
 NAMES = [b"TAGS", b"KEYS", b"a", b"aa", "ключ".encode(), b"TAGT"]
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([b"", b"v", b"v1", b"x\x01y", b"\0", b"v\0"])))
 LETTERS = st.sampled_from([b"\x01", b"\x02", b"\0", b"a", b"b", b"TAGS", b"TAGS\x01x\x02"])

@@ -14,9 +14,11 @@ import ipaddress
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(os.environ.get("RMQSTORE_GOLDEN") or Path(__file__).parent)
 
@@ -42,6 +44,30 @@ STORE_CASES: list[str] = [name for name in FOLDERS if name not in BROKER_CASES]
 def base_name(case: str) -> str:
     """The case without the release that wrote it: `basic-nocq-4.9.8` -> `basic-nocq`."""
     return case.removesuffix("-4.9.8").removesuffix("-5.3.3")
+
+
+# Stores of 4.9.8 that stand beside a store of 5.3.3 with the same layout and damage.  These few are in the quick tests,
+# too: what differs between the two lines is in each of them.
+_BOTH_LINES = {"basic-4.9.8", "killed-4.9.8", "batch-4.9.8", "broker-killed-4.9.8"}
+TWINS = {
+    name
+    for name in FOLDERS
+    if name.endswith("-4.9.8")
+    and FOLDERS.keys() & {base_name(name), f"{base_name(name)}-5.3.3"}
+    and name not in _BOTH_LINES
+}
+
+# One store of each layout, and some damaged ones: enough for a test that is not about layouts and damage themselves.
+_LAYOUTS = {
+    "basic", "batch", "batchcq_mixed", "batchflags", "broker-killed-5.3.3", "cqext", "crcprop", "delay", "ipv6",
+    "killed-midflip", "killed-nocq-noindex", "killed-torn", "lmq", "longtopic", "multipath", "sysflags",
+    "broker-dledger-5.3.3", "crcprop-force",
+}  # fmt: skip
+
+
+def layouts(cases: Iterable[str]) -> list[Any]:
+    """Parameters of a test: these cases, one of each layout for `make test` and all for `make deep`."""
+    return [case if case in _LAYOUTS else pytest.param(case, marks=pytest.mark.deep) for case in cases]
 
 
 # Stores that nothing can be read of, each with what the error says: their messages are not there.

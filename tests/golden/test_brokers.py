@@ -21,11 +21,14 @@ from tests.golden.broker_answers import (
 from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
+pytestmark = pytest.mark.stores
+
 LIVE = [case for case in BROKER_CASES if case not in ANSWERED]
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)
 @pytest.mark.parametrize("case", ANSWERED)
 def test_rows_are_what_a_client_pulled(case: str, scan_mode: str, store_of: Callable[[str], Path]) -> None:

@@ -18,6 +18,8 @@ from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, read_json
 from tests.golden.nodes import CASES, unpacked
 
+pytestmark = pytest.mark.stores
+
 LEDGER_CASES = [name for name in BROKER_CASES if "dledger" in name]
 ROW = ["topic", "queueId", "queueOffset", "physicalOffset", "body"]
 

@@ -11,6 +11,8 @@ import rmqstore
 from tests.golden.cases import INNER_BATCH, READ_CASES, ROLLBACK, TRANSACTION_MASK, Row, base_name, load_expected
 from tests.golden.departures import KEYS, TIMES, has_shifted_queue, rows_in_full
 
+pytestmark = pytest.mark.stores
+
 TIME_CASES = [case for case in READ_CASES if base_name(case) not in TIMES]
 # The index knows times in whole seconds after its file's first message, rounded down.
 INDEX_PRECISION_MS = 999
@@ -26,6 +28,7 @@ def _short(question: dict[str, Any]) -> str:
     return f"{question['topic']} {question['key'][:40]} {question['begin']}-{question['end']} max {question['max']}"
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("case", READ_CASES)
 def test_key_queries(case: str, store_of: Callable[[str], Path]) -> None:
     """Java's answers in Java's order, doublets included, where its index is the one in the store; else what the log
@@ -101,6 +104,7 @@ def _keyed(rows: list[Row], question: dict[str, Any]) -> tuple[set[int], set[int
     return surely, perhaps
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("case", TIME_CASES)
 def test_time_look_ups_are_java_s(case: str, store_of: Callable[[str], Path]) -> None:
     """5.x: lower and upper; 4.9: nearest, where the answer does not depend on the moment of Java's opening."""
@@ -120,6 +124,7 @@ def _answers(question: dict[str, Any]) -> dict[str, int]:
     return {name: answer for name, answer in found.items() if isinstance(answer, int)}
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("case", [case for case in READ_CASES if base_name(case) in TIMES])
 def test_time_look_ups_follow_the_rows(case: str, store_of: Callable[[str], Path]) -> None:
     """The first message stored at or after the time, and the last one stored at or before it."""

@@ -11,6 +11,8 @@ import rmqstore
 from tests.golden.cases import READ_CASES, base_name, load_expected
 from tests.golden.departures import DAMAGED_QUEUES, QUEUES, SOMETIMES, has_shifted_queue, rows_in_full
 
+pytestmark = pytest.mark.stores
+
 Entry = tuple[int, int, int, int]  # queueOffset, physicalOffset, storeSize, tagsCode
 ENTRY_COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode")
 

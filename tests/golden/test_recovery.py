@@ -33,6 +33,8 @@ from tests.golden.cases import FOLDERS, OPENED_CASES, STORE_CASES, base_name, lo
 from tests.golden.departures import has_shifted_queue
 from tests.golden.rows import scanned
 
+pytestmark = pytest.mark.stores
+
 # Opening refuses these, where Java throws sound messages away without a word.
 REFUSED = {
     "basic-midflip": "the CRC of the body is wrong; the next sound record is at",
@@ -287,7 +289,7 @@ def test_what_is_refused_is_refused_for_a_reason() -> None:
     assert all(any(base_name(case) == name for case in FOLDERS) for name in REFUSED)
 
 
-@pytest.mark.slow  # together
+@pytest.mark.deep  # together
 @pytest.mark.parametrize("store", OPENED_CASES, indirect=True)
 def test_stores_of_whole_brokers(store: Path) -> None:
     """No field of any message changes, and nothing is left to find fault with."""

@@ -20,6 +20,8 @@ from tests.golden.cases import (
 )
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
+pytestmark = pytest.mark.stores
+
 DAMAGED = [case for case in READ_CASES if (known := departures.ROWS.get(base_name(case))) and known.damaged_at]
 
 

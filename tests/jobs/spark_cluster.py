@@ -13,8 +13,8 @@ from queue import Queue
 from threading import Thread
 from typing import Self
 
-START_SECONDS_MAX = 120
-RUN_SECONDS_MAX = 300
+START_SECONDS_MAX = 600
+RUN_SECONDS_MAX = 600
 HOST = "127.0.0.1"
 # As README says: what has to be on the executors, and Spark itself with the library that it needs.
 INSTALLED = ("numpy", "pyarrow", "zlib-ng", "pyspark", "py4j")

@@ -40,6 +40,7 @@ def read(spark, store, columns=None, **options) -> DataFrame:
     return spark.read.format("rmqstore").options(**chosen, **options).load(str(store))
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize(("arguments", "status", "said"), [("none", 2, "required: --store"), ("help", 0, "--store"),
                                                          ("all", 1, "pip install 'rmqstore[spark]'")])  # fmt: skip
@@ -155,6 +156,7 @@ def test_transactions_are_audited(spark, broker):
     assert "changed" in {row.verdict for row in transaction_audit.transform(transactions, halves, other).collect()}
 
 
+@pytest.mark.deep
 def test_a_pending_transaction_is_late_after_a_while(spark, broker):
     functions = importlib.import_module("pyspark.sql.functions")
     pending = read(spark, broker, table="transactions").withColumn("state", functions.lit("pending"))
@@ -206,6 +208,7 @@ def small(tmp_path) -> Path:
     return tmp_path / "small"
 
 
+@pytest.mark.deep
 def test_another_replay_of_the_same_store_is_put_as_well(same_session, small, tmp_path, capsys):
     both = ["--store", str(small), "--to", str(tmp_path / "to")]
     for topic, added in (("t", "5 messages were"), ("u", "5 messages were"), ("t", "0 messages were")):
@@ -273,6 +276,7 @@ def test_minutes_are_no_negative_number(small, capsys) -> None:
     assert "0 or more" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_a_replay_goes_into_its_own_store_under_another_name(same_session, small):
     assert replay.main(["--store", str(small), "--to", str(small), "--topic", "t", "--rename", "t=again"]) == 0
     assert bodies(small, "again") == bodies(small, "t")
@@ -320,7 +324,7 @@ def test_a_store_without_any_of_them_has_none(spark, tmp_path):
     assert dead_letters.transform(letters, letters, origins).count() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_mistake_is_one_line(store, environment):
     command = [sys.executable, duplicates.__file__, "--store", store, "--topic", "nope"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=environment)
@@ -328,7 +332,7 @@ def test_a_mistake_is_one_line(store, environment):
     assert done.stderr.splitlines()[-1].startswith("duplicates.py: no topic 'nope' in ")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_job_runs_as_a_script(spark, store, tmp_path, environment):
     output = tmp_path / "out"
     command = [

@@ -56,6 +56,7 @@ def test_those_far_behind_come_first_and_brokers_are_kept_apart(spark):
     assert [(row.group, row.waiting_by_queue) for row in rows] == [("far", "10 + 19"), ("near", "1 + 0")]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_the_example_store_has_the_backlog_that_it_is_said_to_have(spark, store):
     snapshot = rmqstore.open_snapshot(store)
@@ -154,7 +155,7 @@ def run(tmp_path_factory, environment) -> tuple[subprocess.CompletedProcess[str]
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_person_sees_only_the_demo_at_80_columns(run):
     done, _ = run
     assert (done.returncode, done.stderr) == (0, "")
@@ -162,7 +163,7 @@ def test_a_person_sees_only_the_demo_at_80_columns(run):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "line",
     [
@@ -186,7 +187,7 @@ def test_every_part_is_shown(run, line):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_files_are_where_the_demo_says(run):
     _, directory = run
     assert [path.name for path in sorted((directory / "build" / "demo").iterdir())] == [

@@ -7,6 +7,8 @@ import rmqstore
 from jobs import engine_demo, engine_writer
 from jobs.engine_demo import Acknowledgement, arrivals, read_answers, recover, remove, write_and_kill
 
+pytestmark = pytest.mark.stores
+
 MESSAGES = "topic string, physicalOffset long"
 ARRIVALS = "topic string, acknowledged long, found long, unanswered long"
 
@@ -47,6 +49,7 @@ def killed(store, tmp_path, environment, monkeypatch):
     return path, write_and_kill(path, store, 60)
 
 
+@pytest.mark.deep
 def test_a_killed_writer_leaves_what_it_acknowledged(killed):
     path, answers = killed
     assert len(answers) >= 60

@@ -13,7 +13,7 @@ from tests.golden.conftest import store_of
 
 __all__ = ["store_of"]
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.deep, pytest.mark.spark]
 
 CASES = ("broker-clean-5.3.3", "basic-4.9.8", "killed")
 

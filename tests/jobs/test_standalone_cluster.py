@@ -12,7 +12,7 @@ from jobs import topic_to_parquet, traffic
 from tests.built_wheel import built_archive
 from tests.jobs.spark_cluster import Cluster, bare_python, environment, standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 PROJECT = Path(__file__).parents[2]
 WORKERS = 2

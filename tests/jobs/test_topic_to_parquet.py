@@ -122,6 +122,7 @@ def small(tmp_path) -> Path:
     return tmp_path / "small"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_files_are_of_about_the_size_that_was_asked_for(same_session, spark, tmp_path, capsys, is_stream):
     more = ("--checkpoint", tmp_path / "c") if is_stream else ()
@@ -178,6 +179,7 @@ def test_a_batch_that_was_cut_off_comes_again_and_is_there_once(same_session, sp
     assert len(found) == len(set(found)) == 47
 
 
+@pytest.mark.deep
 def test_two_checkpoints_do_not_replace_each_others_batches(same_session, spark, small, tmp_path, capsys):
     for name in "ab":
         run(capsys, small, tmp_path / "out", "--checkpoint", tmp_path / name)
@@ -206,7 +208,7 @@ def test_a_mistake_is_told_before_spark_starts(more: list[str], words: str, caps
     assert words in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_job_runs_as_a_command(spark, store, tmp_path, environment):
     output = tmp_path / "orders.parquet"
     command = [sys.executable, topic_to_parquet.__file__, "--store", store, "--topic", "orders", "--output", output]

@@ -20,7 +20,7 @@ from tests.lake.tables import Lake
 _OURS = str(Path(rmqstore.lake.__file__).parent)
 _THEIRS = tuple(str(Path(str(library.__file__)).parent) for library in (pyiceberg, deltalake))
 # In a generator of a library's that is thrown away Python swallows an interrupt, and says so.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.stores, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 PLACES = 24 * int(os.environ.get("RMQSTORE_LAKE_ROUNDS", "1"))
 
 
@@ -61,6 +61,7 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("part", range(2))
 def test_an_interrupt_anywhere_doubles_and_loses_nothing(lake: Lake, store: Path, part: int) -> None:
     lake.sync()

@@ -19,6 +19,8 @@ import pytest
 from tests.lake.conftest import stored
 from tests.lake.tables import Lake
 
+pytestmark = pytest.mark.deep
+
 KILLS = int(os.environ.get("RMQSTORE_LAKE_KILLS", "2"))
 SEED = int(os.environ.get("RMQSTORE_LAKE_SEED", "1"))
 PROJECT = Path(__file__).parents[2]

@@ -11,6 +11,8 @@ from rmqstore.errors import Rejected
 from rmqstore.lake.delta import open_delta
 from rmqstore.lake.places import directory_of_table
 
+pytestmark = pytest.mark.stores
+
 KEYS = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
 
 

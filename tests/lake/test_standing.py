@@ -18,6 +18,8 @@ from rmqstore.lake.sink import Overtaken
 from tests.lake.conftest import put_into, stored
 from tests.lake.tables import Lake
 
+pytestmark = pytest.mark.stores
+
 
 class Between:
     """A table with something done just before its n-th commit."""
@@ -384,7 +386,7 @@ def test_a_sync_that_waits_sees_a_roll_back(lake: Lake, store: Path, monkeypatch
     thread.start()
     try:
         lake.roll_back(2)
-        assert all(came.acquire(timeout=30) for _ in range(3))
+        assert all(came.acquire(timeout=600) for _ in range(3))
     finally:
         run.stop()
         thread.join(60)

@@ -25,6 +25,8 @@ from rmqstore.lake import (
 from tests.lake.conftest import CONFIG, put, put_into, stored
 from tests.lake.tables import Lake, places_of
 
+pytestmark = pytest.mark.stores
+
 
 def test_a_table_has_the_rows_of_the_store(lake: Lake, store: Path) -> None:
     assert lake.sync(columns="*").rows == 42
@@ -44,6 +46,7 @@ def test_what_is_new_is_added_and_no_more(lake: Lake, store: Path) -> None:
     assert lake.places() == stored(store)
 
 
+@pytest.mark.deep
 def test_it_goes_in_steps(lake: Lake, store: Path) -> None:
     put_into(store, "many", 0, 20_000)
     counts: list[int] = []
@@ -140,7 +143,7 @@ def test_it_follows_until_it_is_stopped(lake: Lake, store: Path) -> None:
                 came.release()
 
     def have_come(count: int) -> bool:
-        return all(came.acquire(timeout=30) for _ in range(count))
+        return all(came.acquire(timeout=600) for _ in range(count))
 
     with open_store(store, CONFIG) as one:
         run = lake.started(listener=Counting(), steps=Steps(seconds=0))
@@ -197,6 +200,7 @@ def test_another_store_of_the_same_name_is_noticed(lake: Lake, store: Path, tmp_
     assert lake.places() == stored(store)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("counts", [(3, 12), (30, 12), (90, 90)], ids=["shorter", "as long", "longer"])
 def test_another_log_is_refused_whatever_is_said_of_losses(

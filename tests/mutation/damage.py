@@ -23,7 +23,7 @@ THOROUGH = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 LENGTHS = (1, 2, 4, 8, 20, 46, 100, 1000)
-SECONDS_MAX = 30
+SECONDS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def damaged_copy(
 
 @contextmanager
 def no_hang() -> Iterator[None]:
-    """Fails with TimeoutError after half a minute."""
+    """Fails with TimeoutError after ten minutes: a hang, not a busy machine."""
 
     def ring(signum: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"still reading after {SECONDS_MAX} s")

@@ -18,7 +18,7 @@ from tests.golden.cases import row_order
 from tests.golden.rows import SCAN_MODES, differences, scanned
 from tests.mutation.damage import THOROUGH, damaged_copy, damages, no_hang
 
-pytestmark = [pytest.mark.mutation, pytest.mark.slow]
+pytestmark = pytest.mark.mutation
 
 COUNT, QUEUES = 60, 3
 DERIVED = ("dledger-n0/index", "dledger-n0/checkpoint", "dledger-n0/currterm", "checkpoint", "consumequeue", "index")

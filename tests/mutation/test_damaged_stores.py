@@ -17,7 +17,7 @@ from tests.golden.rows import SCAN_MODES, scanned
 from tests.mutation.damage import THOROUGH, Damage, damaged_copy, damages, no_hang
 from tests.mutation.uncovered import UNCOVERED
 
-pytestmark = [pytest.mark.mutation, pytest.mark.slow]
+pytestmark = pytest.mark.mutation
 
 # Between them: both releases, clean and killed, IPv6, inner batches, LMQ, extensions, compression, transactions,
 # property CRCs; the last is of a broker in DLedger mode.

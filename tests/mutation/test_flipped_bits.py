@@ -9,7 +9,7 @@ import pytest
 from tests.mutation.flipped_bits import DETECTED, MISSING, WRONG, Figures, build, flipped
 from tests.mutation.uncovered import UNCOVERED
 
-pytestmark = [pytest.mark.mutation, pytest.mark.slow]
+pytestmark = pytest.mark.mutation
 EVERY = int(os.environ.get("RMQSTORE_FLIPS_EVERY", "131"))  # no multiple of it is the size of a field
 
 

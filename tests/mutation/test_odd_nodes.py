@@ -15,6 +15,8 @@ from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.snapshot.verify import verify
 from tests.mutation.damage import no_hang
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(flush="SYNC", log_file_size=65536, queue_file_size=2000, index_slot_count=50, index_item_count=200,
                      preallocate=False)  # fmt: skip
 PLACES = (
@@ -90,6 +92,7 @@ def plan(root: Path) -> None:
 LOOKS = {"read": read_all, "write": write, "plan": plan}
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_ordinary_file_is_named_or_passed_over_at_once(

@@ -13,6 +13,8 @@ from rmqstore.records import batch as record_batch
 from rmqstore.records import gather
 from tests.records.logs import laid, walked
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 4096
 VALUES = st.sampled_from(["a", "b c", " ", "x  y z ", "ключ", "k" * 40, "é 1"])
 PROPERTIES = st.lists(

@@ -1,10 +1,13 @@
 """Distinct queues by a table and by sorting: the same answer."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.records.queue_numbers import distinct_queues
+
+pytestmark = pytest.mark.stores
 
 IDS = st.sampled_from([0, 1, 2, 3, 900, 2**31 - 1, -1, -(2**31)]) | st.integers(-(2**31), 2**31 - 1)
 

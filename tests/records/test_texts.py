@@ -3,10 +3,13 @@
 import itertools
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.records.gather import are_texts
+
+pytestmark = pytest.mark.stores
 
 # Of each kind of byte that UTF-8 knows one at least, and those next to the bounds of second bytes.
 KINDS = bytes.fromhex("00 41 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ed ef f0 f1 f4 f5 ff")

@@ -14,6 +14,8 @@ from rmqstore.replication.link.wire import Block, BlockReader, ReportReader
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
 from tests.replication.simulation import Violation, replay
 
+pytestmark = pytest.mark.stores
+
 # `make sim N=…` asks for more.
 SEEDS = int(os.environ.get("RMQSTORE_SIM_SEEDS", "200"))
 _FAULT_SEEDS = 40
@@ -21,6 +23,7 @@ _FAULT_SEEDS = 40
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_slave_comes_to_have_the_masters_log_and_no_promise_is_broken(seed: int) -> None:
     pair = replay(seed)

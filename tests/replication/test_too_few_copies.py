@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig
 from rmqstore.message import PutStatus
+
+pytestmark = pytest.mark.stores
 
 
 def test_every_way_in_refuses_with_words(tmp_path: Path) -> None:

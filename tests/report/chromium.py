@@ -19,7 +19,7 @@ _FLAGS = (
     "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1",
     "--remote-debugging-pipe",
 )  # fmt: skip
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600
 # The browser reads from descriptor 3 and writes to 4; ours have other numbers, which may be these.
 _AS_3_AND_4 = """
 import fcntl, os, sys

@@ -12,6 +12,8 @@ from rmqstore.report.html_table import ROWS_MAX, Column, table_html
 from tests.report.conftest import figures_of, hostile_figures
 from tests.report.stores import HARMS, LIES
 
+pytestmark = pytest.mark.stores
+
 OURS = {
     "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "ul", "li", "b", "span",
     "noscript", "nav", "a", "main", "section", "div", "details", "summary", "table", "caption", "thead", "tbody",

@@ -13,6 +13,8 @@ from tests.report.conftest import figures_of
 from tests.report.stores import wide_store
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
+pytestmark = pytest.mark.stores
+
 TIMES = st.integers(0, 4_000_000_000_000)
 
 

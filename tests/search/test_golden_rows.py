@@ -12,8 +12,10 @@ from rmqstore.search.body_text import BodyText
 from rmqstore.search.meant_topics import MeantTopics
 from rmqstore.search.search import Search, SearchRun
 from rmqstore.search.window import Window
-from tests.golden.cases import BROKER_CASES, READ_CASES
+from tests.golden.cases import BROKER_CASES, READ_CASES, layouts
 from tests.golden.conftest import store_of
+
+pytestmark = pytest.mark.stores
 
 __all__ = ["store_of"]
 
@@ -73,7 +75,8 @@ def found(snapshot: Snapshot, search: Search) -> list[Row]:
     return [row for batch in SearchRun(snapshot, search, COLUMNS) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("case", [*READ_CASES, *BROKER_CASES])
+@pytest.mark.some(6)
+@pytest.mark.parametrize("case", layouts([*READ_CASES, *BROKER_CASES]))
 def test_rows_are_those_of_a_scan(case: str, store_of: Callable[[str], Path]) -> None:
     snapshot = open_snapshot(store_of(case))
     rows = snapshot.scan(

@@ -13,6 +13,8 @@ from rmqstore.directory.index_files import index_files
 from rmqstore.files import reading
 from rmqstore.formats import index
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,8 @@ from tests.log.recovering import ROOT
 from tests.snapshot.read_disk import DOORS, ReadDisk, copied, found_by_verify, scanned, small_disk
 from tests.snapshot.small_store import FIRST_MS
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.fixture(scope="module", params=["closed", "killed"])
 def memory(request: pytest.FixtureRequest) -> MemoryDisk:
@@ -84,6 +86,7 @@ def test_the_hosts_disk_is_pickled_by_its_name() -> None:
         assert len(data) < 60
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("case", BROKER_CASES)
 def test_a_brokers_own_store_is_the_same_on_every_disk(case: str, store_of: Callable[[str], Path]) -> None:
     host = store_of(case)

@@ -13,6 +13,8 @@ import pytest
 
 import rmqstore
 
+pytestmark = pytest.mark.stores
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 TAGS = {"created": 1700, "paid": 1502, "shipped": 1374, "cancelled": 198}

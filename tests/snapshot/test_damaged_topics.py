@@ -11,6 +11,8 @@ from rmqstore.directory.queue_files import QueueFiles
 from tests.golden.cases import FOLDERS
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 LOG, PLACE = "commitlog/00000000000000000000", 28007
 
 

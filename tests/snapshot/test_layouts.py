@@ -16,6 +16,8 @@ from tests.golden.cases import FOLDERS
 from tests.golden.rows import EVERYTHING, fingerprint, make_read_only, make_writable
 from tests.snapshot.small_store import SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 COUNT = 100
 BODIES = [b"body %d" % number for number in range(COUNT)]

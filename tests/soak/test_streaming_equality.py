@@ -16,7 +16,7 @@ import rmqstore
 from spark_source.stream.reader import HAS_LIMITS
 from tests.soak.processes import Child, kill
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 ROUNDS = int(os.environ.get("RMQSTORE_SOAK_ROUNDS", "12"))
 SEED = int(os.environ.get("RMQSTORE_SOAK_SEED", "1"))

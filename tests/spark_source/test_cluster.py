@@ -15,9 +15,9 @@ import pytest
 import rmqstore
 from tests.built_wheel import built_archive
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
-RUN_SECONDS_MAX = 300
+RUN_SECONDS_MAX = 600
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import rmqstore
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.deep, pytest.mark.spark]
 
-RUN_SECONDS_MAX = 240
+RUN_SECONDS_MAX = 600
 
 
 def test_connect_reads_the_same_rows_and_tells_the_same_mistakes(store, topic, worker_environment, tmp_path):

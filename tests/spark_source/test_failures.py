@@ -12,6 +12,7 @@ pytestmark = pytest.mark.spark
 TOPIC = "G101Normal"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
@@ -40,6 +41,7 @@ def test_what_only_a_stream_can_do_is_refused_when_rows_are_asked_for(load, opti
     assert advice in advice_of(load(**options).count)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("options", "path"),
     [
@@ -97,6 +99,7 @@ def test_offsets_out_of_range(load, topic):
     assert load(endingOffsets=json.dumps({topic: {"0": 10**9}}), failOnDataLoss="false").count() == load().count()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("offsets", "advice"),
     [

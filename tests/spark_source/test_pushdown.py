@@ -93,6 +93,7 @@ def in_order(frame):
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("kind", FILTERS)
 def test_rows_are_those_of_the_unfiltered_read_and_less_is_planned(loaded, unfiltered, pushing, known, kind):
     condition = written(FILTERS[kind], known)
@@ -102,6 +103,7 @@ def test_rows_are_those_of_the_unfiltered_read_and_less_is_planned(loaded, unfil
     assert pushed.rdd.getNumPartitions() < partitions
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("kind", NOT_IN_PARTITIONS)
 def test_rows_are_those_of_the_unfiltered_read(loaded, unfiltered, pushing, known, kind):
     condition = written(NOT_IN_PARTITIONS[kind], known)

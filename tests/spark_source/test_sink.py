@@ -137,6 +137,7 @@ def test_mistakes_are_told_before_anything_is_written(spark, tmp_path, columns, 
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.deep
 def test_a_row_that_makes_no_message_fails_the_job_and_nothing_is_added(spark, tmp_path):
     store = tmp_path / "store"
     write(numbers(spark, 2, 1), store, topic="orders")
@@ -153,6 +154,7 @@ def test_a_row_that_makes_no_message_fails_the_job_and_nothing_is_added(spark, t
     assert bodies(store) == ["0", "1", "0", "1"]
 
 
+@pytest.mark.deep
 def test_a_store_that_somebody_writes_to_is_refused_at_once(spark, tmp_path):
     with rmqstore.open_store(str(tmp_path / "store")):
         line = advice_of(lambda: write(numbers(spark, 2), tmp_path / "store", topic="orders"))
@@ -249,6 +251,7 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     assert [path.name for path in writer.iterdir()] == ["committed.json"]
 
 
+@pytest.mark.deep
 def test_a_stream_whose_every_commit_is_killed(spark, tmp_path):
     """The process that commits dies at one step after the other; the query starts again from its checkpoint."""
     for number, (verb, part) in enumerate(STEPS):
@@ -261,6 +264,7 @@ def test_a_stream_whose_every_commit_is_killed(spark, tmp_path):
     check_stream(tmp_path, len(STEPS))
 
 
+@pytest.mark.deep
 def test_a_stream_whose_driver_is_killed(tmp_path, worker_environment, project):
     """All processes of a driver die between the records and the record of the batch; the next driver adds it once."""
     for number in range(3):

@@ -20,7 +20,7 @@ from tests.spark_source.advice import advice_in
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 60
+PATIENCE_S = 600
 # The broker that wrote the golden stores; the other's, of 4.9.8, tells no name.
 TELLS_ITS_NAME = "golden-a"
 

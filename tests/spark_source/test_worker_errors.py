@@ -10,6 +10,8 @@ from rmqstore.errors import Rejected
 from spark_source.source import RmqStoreDataSource
 from spark_source.worker_errors import RefusedStream, errors_in_one_line
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.mark.parametrize("error", [Rejected("no"), ValueError("ours")])
 def test_outside_of_a_worker_an_error_passes_as_it_is(error):

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-PATIENCE_S = 60.0
+PATIENCE_S = 600
 
 
 def in_child(work: Callable[[Callable[[str], None]], object]) -> list[str]:

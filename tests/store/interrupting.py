@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import rmqstore
+from tests.crash.strides import first
 
 _PACKAGE = rmqstore.__file__.removesuffix("__init__.py")
 
@@ -60,11 +61,12 @@ def _is_unreal(frame: FrameType, line_before: int) -> bool:
 
 
 def sweep(check: Callable[[Interrupt], object], step: int = 1, *, is_real: bool = False) -> int:
-    """Has `check` use an interrupt at every `step`-th line, until one comes no more; how many came.
+    """Has `check` use an interrupt at every `step`-th line, until one comes no more; how many came.  Where the
+    first one comes is the run's residue (strides.py).
 
     `check` raises AssertionError for what is wrong; the place of the interrupt is added to it.
     """
-    at, count = 1, 0
+    at, count = 1 + first(step), 0
     while True:
         interrupt = Interrupt(at, is_real=is_real)
         try:

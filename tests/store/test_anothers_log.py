@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from rmqstore import Corrupt, Message, NotAStore, StoreConfig, open_snapshot, open_store
 from rmqstore.cli import main
 
+pytestmark = pytest.mark.stores
+
 SIZES = {"log_file_size": 65536, "queue_file_size": 2000, "preallocate": False, "index_slot_count": 50,
          "index_item_count": 200}  # fmt: skip
 

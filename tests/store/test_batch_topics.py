@@ -25,6 +25,8 @@ from tests.engine_of import engine_of
 from tests.snapshot.starved_reader import starved
 from tests.store.aging import Opened
 
+pytestmark = pytest.mark.stores
+
 SMALL = StoreConfig(flush="SYNC", log_file_size=16384, queue_file_size=400, index_slot_count=50, index_item_count=90,
                     batch_queue_file_size=46 * 4)  # fmt: skip
 BATCH = TopicConfig("batch", 2, 2, attributes={"queue.type": "BatchCQ"})

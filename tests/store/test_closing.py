@@ -20,7 +20,9 @@ from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
 
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.stores
+
+PATIENCE_S = 600
 
 
 @pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])

@@ -1,5 +1,7 @@
 """Ctrl-C before every line of a topic's deletion, and of a consumer's calls: it goes on and passes over nothing."""
 
+import pytest
+
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer
@@ -7,6 +9,8 @@ from rmqstore.message import Message
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.store.interrupting import Interrupt, sweep
+
+pytestmark = pytest.mark.stores
 
 CONFIG = StoreConfig(log_file_size=16384, queue_file_size=400, index_slot_count=5, index_item_count=20,
                      preallocate=False, statistics=False)  # fmt: skip

@@ -14,9 +14,11 @@ from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
-from tests.crash.sweep import ROUNDS
+from tests.crash.strides import stride
 from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
+
+pytestmark = [pytest.mark.crash, pytest.mark.stores]
 
 SMALL = StoreConfig(
     flush="ASYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=20,
@@ -31,7 +33,7 @@ CONFIGS = {
 }
 PATIENCE_S = 20
 MANY = 130
-STEPS = {"many": 11, "so many": 19}  # those that take longer are interrupted at fewer lines
+STEPS = {"many": 101, "so many": 211}  # those that take longer are interrupted at fewer lines
 Put = Callable[[Store, bytes], PutResult]
 
 
@@ -121,6 +123,7 @@ class Writer:
         return engine_of(self.store).log.next_offsets["alpha", 0] - 1
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("way", sorted(PUTS))
 @pytest.mark.parametrize("rolls", [False, True], ids=["one file", "next file"])
 @pytest.mark.parametrize("name", sorted(CONFIGS))
@@ -144,10 +147,10 @@ def test_a_put_that_is_interrupted_anywhere_harms_no_other(name: str, rolls: boo
         store.close()
         check_acknowledged(disk, config, writer.acked)
 
-    is_whole = way == "put" and name in ("sync", "ledger")
-    assert sweep(check, step=1 if is_whole or ROUNDS > 1 else STEPS.get(way, 5)) > 20
+    assert sweep(check, step=stride(STEPS.get(way, 29))) > 3
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("again", [1, 2, 5])
 def test_two_interrupts_in_one_put_lose_nothing_either(again: int) -> None:
     """The store may end with it, but says so."""
@@ -170,6 +173,7 @@ def test_two_interrupts_in_one_put_lose_nothing_either(again: int) -> None:
     sweep(check)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("call", ["flush", "step", "close", "delete_topic"])
 @pytest.mark.parametrize("name", ["async", "pool"])
 def test_what_else_is_interrupted_anywhere_loses_nothing(name: str, call: str) -> None:

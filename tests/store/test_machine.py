@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -9,7 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus
 from tests.crash.disks import MemoryDisk
+from tests.crash.strides import IS_WHOLE
 from tests.crash.workload import ALONE, ASYNC, MANY, POOL, ROOT, SYNC, Fate, Workload, check, check_rebuild
+
+pytestmark = [pytest.mark.crash, pytest.mark.stores]
 
 CONFIGS = {"sync": SYNC, "async": ASYNC, "pool": POOL, "alone": ALONE}
 TOPICS = st.sampled_from(["orders", "refunds"])
@@ -147,5 +151,5 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=250, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=250 if IS_WHOLE else 60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -21,6 +21,8 @@ from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
 from tests.store.odd_messages import FLAGS, FORGED, LIGHT, PROPERTIES, PUTS, ROOT, SMALL, WHOLE, Caller
 
+pytestmark = pytest.mark.stores
+
 
 def records_of(store: Store) -> Iterator[RecordBatch]:
     log = engine_of(store).parts.log
@@ -63,6 +65,7 @@ def require_everything(store: Store, caller: Caller) -> None:
         assert store.bounds(*key)[1] == rows[-1][0] + 1
 
 
+@pytest.mark.deep
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(PUTS, min_size=1, max_size=8),

@@ -13,6 +13,8 @@ from rmqstore import DataLost, Message, StoreConfig, WrongType
 from tests.crash.disks import MemoryDisk
 from tests.snapshot.read_disk import ReadDisk
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(log_file_size=8192, queue_file_size=2000, preallocate=False, index_enabled=False)
 
 _QUEUE_OFFSET_AT = 20  # in a record: after its size, magic, CRC, queue id and flag

@@ -18,6 +18,8 @@ from tests.crash.disks import MemoryDisk
 from tests.store.children import in_child
 from tests.store.real_store import SYNC, bodies
 
+pytestmark = pytest.mark.stores
+
 TABLE = pa.table({"topic": ["alpha"], "body": pa.array([b"row"], pa.binary())})
 
 

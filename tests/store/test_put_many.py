@@ -26,6 +26,8 @@ from tests.engine_of import engine_of
 from tests.store.odd_messages import BATCH, LIGHT, MESSAGES, WHOLE
 from tests.store.opened import opened
 
+pytestmark = pytest.mark.stores
+
 MANY = 300  # more than are made into records one by one
 SMALL = StoreConfig(log_file_size=65536, queue_file_size=2000, index_slot_count=64, index_item_count=4000,
                     batch_queue_file_size=46 * 40, preallocate=False)  # fmt: skip
@@ -72,6 +74,7 @@ def require_same(config: StoreConfig, messages: list[Message], hooks: list[Any])
     return list(found[0])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("hooks", [[], [changing]], ids=["no hook", "a hook"])
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_messages_of_all_kinds_are_stored_as_single_puts_store_them(name: str, hooks: list[Any]) -> None:

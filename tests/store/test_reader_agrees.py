@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from rmqstore.store import Store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
 from tests.store.odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
+
+pytestmark = pytest.mark.stores
 
 DELAYED = Message(names.SCHEDULE_TOPIC, b"later", queue_id=2, properties={"DELAY": "+3"})
 LISTED = Message("plain", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,plain,%LMQ%b,x"})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -17,11 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rmqstore.errors import StoreClosed, StoreError, StoreInUse
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from tests.crash.strides import IS_WHOLE, ROUNDS
 from tests.crash.workload import ALONE, POOL
 from tests.engine_of import engine_of
 from tests.store.children import in_child
 from tests.store.interrupting import Interrupt
 from tests.store.real_store import SYNC
+
+pytestmark = [pytest.mark.crash, pytest.mark.stores]
 
 CONFIGS = {"sync": SYNC, "pool": replace(POOL, flush="SYNC"), "alone": ALONE}
 QUEUES = st.integers(0, 1)
@@ -196,7 +200,7 @@ class SlipsMachine(RuleBasedStateMachine):
 
 TestSlipsMachine = SlipsMachine.TestCase
 TestSlipsMachine.settings = settings(
-    max_examples=int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1")) * 30,
+    max_examples=ROUNDS * (30 if IS_WHOLE else 10),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

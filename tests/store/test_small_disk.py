@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.stores
+
 DISK_SIZE = "48m"
 MOUNT = f'mount -t tmpfs -o size={DISK_SIZE} rmqstore "$1"'
 
@@ -34,7 +36,7 @@ def run_on_small_disk(tmp_path):
         command = f'{MOUNT} && mkdir "$1/store" && exec "$2" -m tests.store.small_disk "$1/store" "$3"'
         done = subprocess.run(
             ["unshare", "-r", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, scenario],
-            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=120,
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=600,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

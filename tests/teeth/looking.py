@@ -93,7 +93,7 @@ PLANTS: tuple[Plant, ...] = (
         "rmqstore/directory/batch_units.py",
         "    doubt[-1:] = True\n",
         "    doubt[:] = False\n",
-        "tests/regressions/test_damaged_batch_units.py::test_no_message_is_left_out_or_has_the_number_of_another[base_queue_offset-0]",
+        "tests/mutation/test_damaged_batch_units.py::test_no_message_is_left_out_or_has_the_number_of_another[base_queue_offset-0]",
         finding="are missing|has another body",
     ),
     plant(

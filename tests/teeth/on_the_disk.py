@@ -146,8 +146,8 @@ PLANTS: tuple[Plant, ...] = (
         "            confirmed = self._confirm()\n",
         "            confirmed = self._confirm()\n"
         "            self._append([each for each in own.group if each.outcome is None])\n",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_10666_what_a_recovery_cut_off_never_comes_back",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_10666_what_a_recovery_cut_off_never_comes_back",
         finding="was acknowledged and is lost",
     ),
     plant(
@@ -163,7 +163,7 @@ PLANTS: tuple[Plant, ...] = (
         _LOG,
         "                self._sync_failed(low)\n            raise\n",
         "                self._sync_failed(low)\n",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_a_failed_sync_is_no_acknowledgement_and_is_not_tried_again",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_9713_a_failed_sync_is_no_acknowledgement_and_is_not_tried_again",
         finding="DID NOT RAISE DurabilityLost",
     ),
     plant(
@@ -171,7 +171,7 @@ PLANTS: tuple[Plant, ...] = (
         _LOG,
         "                self._sync_failed(low)\n            raise\n",
         "                self._sync_failed(low)\n            self.files.sync(low, high)\n",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_a_failed_sync_is_no_acknowledgement_and_is_not_tried_again",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_9713_a_failed_sync_is_no_acknowledgement_and_is_not_tried_again",
         finding="DID NOT RAISE DurabilityLost",
     ),
     plant(
@@ -212,7 +212,7 @@ PLANTS: tuple[Plant, ...] = (
         _OPENING,
         "    known = _unsynced_from(fs, root)\n    with",
         "    return\n    known = _unsynced_from(fs, root)\n    with",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
         finding="StoreDamaged: .* no data; the next sound record is at",
     ),
     plant(
@@ -220,7 +220,7 @@ PLANTS: tuple[Plant, ...] = (
         _OPENING,
         "        parts.log.write(position, data)\n",
         "",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_opening",
         finding="StoreDamaged: .* no data; the next sound record is at",
     ),
     plant(

@@ -222,7 +222,7 @@ PLANTS: tuple[Plant, ...] = (
         "rmqstore/log/encode/record_frame.py",
         " and names.is_topic_name(topic)\n\n\ndef _topic_bytes",
         "\n\n\ndef _topic_bytes",
-        "tests/regressions/test_rocketmq_issues.py::test_rocketmq_1637_no_topic_leads_out_of_the_store",
+        "tests/store/test_rocketmq_issues.py::test_rocketmq_1637_no_topic_leads_out_of_the_store",
         finding="PUT_OK'> is <PutStatus.MESSAGE_ILLEGAL",
     ),
     plant(

@@ -4,7 +4,6 @@ import io
 import json
 import struct
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,11 +77,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("which", HOSTILE)
 def test_what_is_no_json_is_shown_with_the_reason(which: str) -> None:
-    began_s = time.monotonic()
     found = field_of(decoder_of("json", None, None, is_framed=False), HOSTILE[which])
     assert set(found) == {"bodyBase64", "decodeError"}
     assert 5 < len(found["decodeError"]) <= 200
-    assert time.monotonic() - began_s < 20
 
 
 def test_a_body_that_is_too_large_is_not_decoded() -> None:

@@ -13,6 +13,8 @@ from rmqstore import Message, StoreConfig, open_store
 from rmqstore.cli.doctor import machine, mounts, pyspark_zip, spark, trial
 from tests.cli.conftest import Run, last_line
 
+pytestmark = pytest.mark.stores
+
 Facts = dict[tuple[str, str], dict[str, Any]]
 
 

@@ -15,6 +15,8 @@ import pytest
 from rmqstore.cli.doctor import compiled_home, pyspark_zip
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.stores
+
 RUNNER = "pyspark/sql/streaming/python_streaming_source_runner.py"
 MODULES = {
     "pyspark/__init__.py": b"",
@@ -292,6 +294,7 @@ spark.stop()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_spark_starts_from_it_and_its_workers_import_compiled_modules(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,8 +17,10 @@ from rmqstore.cli.replication.replica_metrics import metrics_text
 from rmqstore.errors import Rejected
 from rmqstore.replication.following.state import ReplicaState, Traffic
 
+pytestmark = pytest.mark.stores
+
 # A deadline of the tests', far beyond what it takes.
-DEADLINE_S = 60.0
+DEADLINE_S = 600
 STATE = ReplicaState(
     "following", 10, 20, 1, 30, 1_500, 1.25, 4, Traffic(7, 3, 2), 0.5, "", "", "an error", 1_000,
 )  # fmt: skip
@@ -124,6 +126,7 @@ def answers(threads_max: int, place: tuple[str, int]) -> None:
     assert threading.active_count() <= threads_max
 
 
+@pytest.mark.host
 def test_silent_peers_by_the_hundred_keep_nobody_away(place: tuple[str, int]) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with ExitStack() as peers:
@@ -138,6 +141,7 @@ def test_silent_peers_by_the_hundred_keep_nobody_away(place: tuple[str, int]) ->
         assert time.monotonic() < end_s
 
 
+@pytest.mark.host
 def test_one_that_sends_a_byte_now_and_then_is_let_go(place: tuple[str, int]) -> None:
     began_s = time.monotonic()
     with socket.create_connection(place) as slow:
@@ -155,6 +159,7 @@ def test_one_that_sends_a_byte_now_and_then_is_let_go(place: tuple[str, int]) ->
     assert scraped(place)[0] == 200
 
 
+@pytest.mark.host
 def test_one_that_does_not_read_is_let_go() -> None:
     began_s, threads = time.monotonic(), threading.active_count()
     with (
@@ -169,6 +174,7 @@ def test_one_that_does_not_read_is_let_go() -> None:
     assert time.monotonic() - began_s > 4
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "sent",
     [b"GET /" + b"x" * 10_000_000, b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 2_000_000, bytes(1_000_000),

@@ -18,6 +18,8 @@ from rmqstore.cli.metrics.watch import Looks, Watched
 from rmqstore.errors import NotAStore
 from tests.cli.conftest import Run, last_line
 
+pytestmark = pytest.mark.stores
+
 EVIL = 'a"b\\c\nd\ud800\u202e\x1b[2J'
 Samples = dict[tuple[str, ...], float]
 
@@ -185,10 +187,11 @@ def served(*arguments: object) -> Iterator[tuple["subprocess.Popen[str]", tuple[
         process.communicate()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_it_answers_until_it_is_told_to_end(store: Store, ended_by: int) -> None:
     with served(store.path) as (process, place):
-        connection = HTTPConnection(*place, timeout=60)
+        connection = HTTPConnection(*place, timeout=600)
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")

@@ -6,11 +6,14 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.cli.putting.chunks import up_to_a_mistake
 from rmqstore.cli.putting.message_columns import MessageWishes, of_json
+
+pytestmark = pytest.mark.stores
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 I32 = st.integers(-(2**31), 2**31 - 1)

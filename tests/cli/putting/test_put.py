@@ -18,6 +18,8 @@ from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.files.filesystem import RealFileSystem
 from tests.cli.conftest import Run, document_of, last_line, store_of
 
+pytestmark = pytest.mark.stores
+
 __all__ = ["store_of"]
 
 RMQSTORE = [sys.executable, "-c", "from rmqstore.cli import main; main(prog_name='rmqstore')"]
@@ -160,6 +162,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("which", WRONG)
 def test_a_wrong_line_ends_it_and_from_line_goes_on(which: str, run: Run, tmp_path: Path) -> None:
     wrong, words = WRONG[which]
@@ -310,6 +313,7 @@ def piped(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     process.communicate()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_pipe_is_put_as_it_comes_and_a_signal_says_how_much(
     piped: "subprocess.Popen[bytes]", ended_by: int, tmp_path: Path
@@ -333,6 +337,7 @@ def test_a_pipe_is_put_as_it_comes_and_a_signal_says_how_much(
     assert sorted(found) == [b"one", b"two"]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("size", [300_000, 3_000_000, 9_000_000])
 def test_what_a_kill_leaves_is_the_beginning_each_once(size: int, tmp_path: Path) -> None:
     write(tmp_path / "in", *[b"%08d" % number + b"x" * 40 for number in range(600_000)])
@@ -357,6 +362,7 @@ echo $? > "$1/status"
 """
 
 
+@pytest.mark.deep
 def test_a_full_disk_counts_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=1048576\nmaxIndexNum=1000\nmaxHashSlotNum=100\n"
@@ -452,6 +458,7 @@ rmqstore.command.main()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_when_all_is_told_changes_no_status(number: signal.Signals, tmp_path: Path) -> None:
     file = write(tmp_path / "in", line("1"))

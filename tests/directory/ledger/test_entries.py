@@ -1,12 +1,15 @@
 """Entries of DLedger's log, many at once as one by one, and any bytes at all."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, named_places
 from rmqstore.formats.dledger import ENTRY_HEAD, Entry, EntryBlank, NoEntry, encode_entry, read_entry
 from tests.formats.dledger_vectors import FIRST_FILE, PLACES, SECOND_FILE
+
+pytestmark = pytest.mark.stores
 
 
 def test_many_at_once_are_those_one_by_one() -> None:

@@ -21,6 +21,8 @@ from tests.golden.cases import STORE_CASES, load_expected
 from tests.log.queue_kinds_golden import put_again, rebuilt_golden
 from tests.log.queue_kinds_store import KINDS, ROOT, KindsStore, derived, rebuilt, write_some
 
+pytestmark = pytest.mark.stores
+
 GOLDEN = QueueKinds(batch_file_size=920, is_batch_topic=lambda topic: topic.startswith("%RETRY%"))
 BOTH = 0xC0
 

@@ -21,6 +21,8 @@ from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 ROOT = "/store"
 CONFIG = StoreConfig(
     log_file_size=16 * 1024,

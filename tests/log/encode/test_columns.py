@@ -22,6 +22,8 @@ from rmqstore.message import Message, PutStatus
 from tests.log.encode.framing import MESSAGES
 from tests.log.encode.one_block import record_columns
 
+pytestmark = pytest.mark.stores
+
 FORM = RecordForm(encode_host("127.0.0.1:10911"))
 FORMS = [
     FORM,

@@ -21,6 +21,8 @@ from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
 from tests.store.interrupting import Interrupt, sweep
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 4096
 CLOSED_MS = 9_000_000_000_000  # index files are called by when they are made
 

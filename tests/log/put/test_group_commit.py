@@ -11,7 +11,9 @@ from rmqstore.log.put.group_commit import GroupPut
 from rmqstore.log.put.turn import Placed, WaitingFrame
 from rmqstore.message import PutStatus
 
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.stores
+
+PATIENCE_S = 600
 
 
 class Log:

@@ -10,6 +10,8 @@ from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.store import Store
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(
     log_file_size=65536, queue_file_size=2000, index_slot_count=7, index_item_count=50, preallocate=False
 )

@@ -15,6 +15,8 @@ from rmqstore.message import Message
 from rmqstore.store import open_store
 from tests.crash.disks import Choice, MemoryDisk
 
+pytestmark = pytest.mark.stores
+
 YEAR_MS = 365 * 86_400_000
 CONFIG = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=40)
 JUMPS_MS = st.sampled_from([0, 3, 1000, -3_600_000, 86_400_000, -25 * YEAR_MS, 25 * YEAR_MS, -60 * YEAR_MS])

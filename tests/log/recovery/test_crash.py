@@ -34,6 +34,8 @@ from tests.log.recovering import (
 )
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
+pytestmark = pytest.mark.stores
+
 LOG = join(ROOT, "commitlog")
 # Damage and lag of every kind: queues, index and checkpoint are behind, the log ends torn, the next file is made.
 COUNT, BEHIND = 110, 70
@@ -71,6 +73,7 @@ def test_there_is_something_to_interrupt() -> None:
     assert mended() != image(broken())
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("how", ["lost", "kept", "killed", "torn"])
 def test_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> None:
     for at in range(1, operation_count() + 1):

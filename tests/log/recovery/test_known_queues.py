@@ -30,6 +30,8 @@ from rmqstore.store import open_store
 from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.store.odd_messages import LIGHT, ROOT, SMALL, WHOLE, Caller
 
+pytestmark = pytest.mark.stores
+
 CONFIG = replace(SMALL, multi_dispatch=True, on_middle_damage="cut")
 EXTENDED = replace(CONFIG, queue_extension=True, extension_file_size=200)
 TOPICS = ("plain", "other", "batch", "%LMQ%a", "%LMQ%b", "new", names.SCHEDULE_TOPIC)
@@ -194,6 +196,7 @@ def test_a_store_opened_the_quick_way_has_the_queues_of_one_whose_files_were_loo
     assert not differences(disk, config)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("what", KINDS_OF_HARM)
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 def test_whatever_became_of_a_single_file(what: str, is_closed: bool) -> None:

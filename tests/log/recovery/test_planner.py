@@ -1,6 +1,6 @@
 """Recovery of small stores, by what the plan says and by what comes out.
 
-The ways in which RocketMQ's stores came to harm are in tests/regressions, by the numbers of its issues.
+The ways in which RocketMQ's stores came to harm are told by the numbers of its issues in docs/recovery.md.
 """
 
 import json
@@ -39,6 +39,8 @@ from tests.log.recovering import (
     settled,
 )
 from tests.snapshot.small_store import FIRST_MS, QUEUE_FILE_ENTRIES, SmallStore, small_store
+
+pytestmark = pytest.mark.stores
 
 DAY_MS = 86_400_000
 

@@ -1,6 +1,7 @@
 """Records held against small queues in memory, all at once: as one queue after the other."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.log.recovery.queue_tracks import QueueScan
 from tests.crash.disks import MemoryDisk
 from tests.directory.one_queue import FILE_SIZE, view_of
+
+pytestmark = pytest.mark.stores
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 

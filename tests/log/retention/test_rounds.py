@@ -37,6 +37,8 @@ from tests.log.retaining import (
     retention_of,
 )
 
+pytestmark = pytest.mark.stores
+
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 SIZE = 100
@@ -397,6 +399,7 @@ def _first_of(topic: str, queue_id: int, store) -> int:
 SWEPT = replace(CONFIG, index_item_count=12)
 
 
+@pytest.mark.some(4)
 @pytest.mark.crash
 @pytest.mark.parametrize("choice", ["lost", "kept", "killed", 1, 2])
 def test_a_crash_at_any_point_of_a_round(choice) -> None:

@@ -23,18 +23,18 @@ def test_one_sync_at_a_time_and_the_next_when_it_is_done() -> None:
     def sync() -> None:
         calls.append(threading.current_thread())
         began.release()
-        assert may_end.acquire(timeout=30)
+        assert may_end.acquire(timeout=600)
 
     behind = WriteBehind(sync, step_size=100)
     behind.wrote(100)
-    assert began.acquire(timeout=30)
+    assert began.acquire(timeout=600)
     behind.wrote(100)
     behind.wrote(100)
     assert len(calls) == 1
     may_end.release()
     behind.end()
     behind.wrote(1)  # what came meanwhile is due
-    assert began.acquire(timeout=30)
+    assert began.acquire(timeout=600)
     may_end.release()
     behind.settle()
     assert len(calls) == 2

@@ -23,6 +23,8 @@ from rmqstore.replication.following.note import Origin, write_origin
 from rmqstore.replication.following.preparation import From
 from tests.replication.pem import files
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 1 << 16
 SOME = Runtime(0, 3 * FILE_SIZE + 5, "V5_3_3")
 

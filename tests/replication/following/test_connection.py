@@ -27,6 +27,8 @@ from rmqstore.replication.tls import master_side
 from tests.engine_of import engine_of
 from tests.replication.pem import PEM, files
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 1 << 18
 SLAVE = LinkTls(files("slave"))
 
@@ -85,6 +87,7 @@ def test_a_donor_gives_its_log_away_inside_tls(tmp_path: Path) -> None:
         assert found == log_of(tmp_path / "m", donor.log_end)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     ("master", "slave", "words"),
     [

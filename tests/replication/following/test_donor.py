@@ -20,6 +20,8 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from tests.remoting.peers import peer
 
+pytestmark = pytest.mark.stores
+
 SERVING = HaConfig(listen="127.0.0.1:0", whole_history=True)
 
 
@@ -52,6 +54,7 @@ def test_what_has_nothing_to_give_is_refused(tmp_path: Path) -> None:
         Donor(tmp_path / "empty", SERVING)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_says_where_and_ends_cleanly(backup: Path, how: signal.Signals) -> None:
     program = 'from rmqstore.cli import main; main(prog_name="rmqstore")'

@@ -15,6 +15,8 @@ from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, 
 from tests.crash.disks import MemoryDisk
 from tests.store.interrupting import Interrupt
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(
     log_file_size=1 << 22, queue_file_size=400, preallocate=False, statistics=False, message_size_max=1 << 21,
 )  # fmt: skip
@@ -93,6 +95,7 @@ def test_a_record_that_never_ends_is_refused_before_it_fills_the_memory(counted:
     assert sum(counted) < 1 << 20
 
 
+@pytest.mark.deep
 def test_an_interrupt_at_any_line_neither_doubles_nor_loses_a_record() -> None:
     """What is tried again after it, on the same connection, goes on where the log ends."""
     log = log_of([100, 300, 20])

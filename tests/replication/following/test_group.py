@@ -20,8 +20,10 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 16_384
-PATIENCE_S = 60.0
+PATIENCE_S = 600
 
 
 class AwayMaster(BareMaster):
@@ -87,6 +89,7 @@ def has_all(places: dict[str, Place]) -> Callable[[dict[str, ReplicaState]], boo
     return lambda states: all(name in states and states[name].log_end >= place.end for name, place in places.items())
 
 
+@pytest.mark.deep
 def test_one_that_is_away_at_the_beginning_does_not_keep_the_others_away(places: list[Place]) -> None:
     first, second, _ = places
     first.master.is_here = True
@@ -162,6 +165,7 @@ def test_once_a_master_that_is_away_is_a_failure(places: list[Place]) -> None:
     assert bodies(first) == 10
 
 
+@pytest.mark.host
 def test_one_that_waits_is_stopped_at_once(places: list[Place]) -> None:
     first, *_ = places
     with ReplicaGroup({"a": first.opens}) as running:

@@ -36,6 +36,8 @@ from tests.replication.following.masters_at_will import (
     whole,
 )
 
+pytestmark = pytest.mark.stores
+
 MIB = 1 << 20
 GROWN_KIB_MAX = 256 * 1024
 WIRES: tuple[WireOfMaster, ...] = (Usual(), Controlled())
@@ -254,6 +256,7 @@ def attacked(port: Port, wire: WireOfMaster, root: Path, clock: ManualClock, goo
     return ends
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_hostile_master_changes_nothing_and_is_outlived(
@@ -303,6 +306,7 @@ HANDSHAKES = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("handshake", HANDSHAKES.values(), ids=HANDSHAKES)
 def test_a_handshake_that_no_controlled_master_sends_is_waited_out(
     handshake: bytes, logs: tuple[bytes, bytes], tmp_path: Path
@@ -336,6 +340,7 @@ def test_epochs_of_any_numbers_change_nothing(logs: tuple[bytes, bytes], tmp_pat
     assert log_of(tmp_path / "r")[: len(log)] == log
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_very_many_tiny_blocks_are_a_log_all_the_same(
@@ -381,6 +386,7 @@ def test_a_master_that_closes_again_and_again_is_followed_by_many_connections(
     assert max(waits) <= 0.5  # each connection has brought something
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 def test_a_flood_of_heartbeats_keeps_no_stop_waiting(
     wire: WireOfMaster, logs: tuple[bytes, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -406,6 +412,7 @@ def test_a_flood_of_heartbeats_keeps_no_stop_waiting(
         assert grown_kib < GROWN_KIB_MAX
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 def test_a_record_that_goes_on_for_ever_is_refused_in_time(
     wire: WireOfMaster, logs: tuple[bytes, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]

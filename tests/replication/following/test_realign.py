@@ -24,6 +24,8 @@ from rmqstore.replication.following.realign import Parting, cut_log, parting
 from rmqstore.replication.following.replica import realign
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 8192
 CONFIG = StoreConfig(log_file_size=FILE_SIZE, queue_file_size=400, preallocate=False, statistics=False)
 BROKER = BrokerSettings("broker-a", "here", "127.0.0.1:1", FILE_SIZE, False, {})
@@ -153,6 +155,7 @@ def parted_by_a_deletion(seed: int, *, is_replicas_own: bool) -> Parted:
     return pair
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("deletes", [False, True])
 def test_a_cut_that_is_interrupted_anywhere_is_gone_on_with(seed: int, *, deletes: bool) -> None:

@@ -21,6 +21,8 @@ from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 16_384
 
 
@@ -174,6 +176,7 @@ def test_a_replica_with_files_of_another_size_is_refused(tmp_path: Path) -> None
             replica_of(master, tmp_path / "r", file_size=2 * FILE_SIZE)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("count", "mark"), [(100, "other"), (5, "other"), (50, "a")])
 def test_a_master_that_was_set_up_again_is_told_by_its_bytes(tmp_path: Path, count: int, mark: str) -> None:
     with opened(tmp_path / "m") as master:

@@ -30,6 +30,8 @@ from rmqstore.replication.following.state import ReplicaState
 from tests.crash.disks import MemoryDisk
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 FILE_SIZE = 16_384
 PROJECT = Path(__file__).parents[3]
 
@@ -122,6 +124,7 @@ class JumpingClock:
         return SYSTEM_CLOCK.monotonic_s()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, seed: int) -> None:
     with opened(tmp_path / "m") as store:
@@ -146,6 +149,7 @@ class KnownPlace(BareMaster):
         return Runtime(gauges.log_min_offset, gauges.log_max_offset, "")
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("master_of", [KnownPlace, master_of], ids=["asked", "says so"])
 @pytest.mark.parametrize("deleted", [1, 2, 3])
 @pytest.mark.usefixtures("quickly")
@@ -204,6 +208,7 @@ def test_a_master_that_was_set_up_again_with_less_is_told(tmp_path: Path) -> Non
             replica.run()
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(("lost", "new"), [(30, 0), (30, 4), (400, 0), (400, 3), (30, 200)])
 def test_a_replica_of_a_master_that_cannot_be_asked_is_realigned(tmp_path: Path, lost: int, new: int) -> None:
     """That lost its newest messages, has others by now, fewer or more."""
@@ -246,6 +251,7 @@ def test_a_replica_that_was_made_while_its_master_was_away_begins_where_that_beg
     assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[:size]
 
 
+@pytest.mark.deep
 def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Path) -> None:
     chance, rounds = random.Random(11), 6 * int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
     with opened(tmp_path / "m") as store:

@@ -19,10 +19,12 @@ from rmqstore.replication.following.follower import Follower, ForeignRecord
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from tests.crash.disks import Choice, MemoryDisk
-from tests.crash.sweep import ONE_OF_THREE
+from tests.crash.strides import first, stride
 from tests.crash.workload import Ledger, Moments
 from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt
+
+pytestmark = pytest.mark.stores
 
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=400, preallocate=False, statistics=False)
 ROOT = "/s"
@@ -69,7 +71,7 @@ def in_other_queues(store: rmqstore.Store) -> None:
 
 
 # Of the lines of a portion every so many is interrupted, in each case others.
-LINES = 9 * ONE_OF_THREE
+LINES = stride(101, whole=9)
 CASES = [in_all_queues, again_and_again, in_more_queues, in_other_queues]
 
 
@@ -231,6 +233,8 @@ def test_a_single_record_that_says_0_is_no_new_beginning() -> None:
     assert held(engine) == old.held
 
 
+@pytest.mark.some(9)
+@pytest.mark.crash
 @pytest.mark.parametrize(
     ("steps", "choice"),
     [(again_and_again, "random"), *((steps, choice) for steps in (in_more_queues, in_other_queues)
@@ -239,19 +243,21 @@ def test_a_single_record_that_says_0_is_no_new_beginning() -> None:
 def test_a_crash_at_any_operation_leaves_what_can_be_gone_on_with(steps: Steps, choice: str) -> None:
     master = OfMaster(steps)
     choices: list[Choice] = [random.Random(5) if choice == "random" else choice]  # type: ignore[list-item]
-    moments = Moments(MemoryDisk(), choices, Ledger)
+    moments = Moments(MemoryDisk(), choices, Ledger, quick=7)
     fed(Follower(replica_on(moments), lambda: None), master.log, 1000)
-    assert len(moments.taken) > 50
-    for operation, _, disk, _ in moments.taken[::ONE_OF_THREE]:
+    assert moments.count > 50
+    for operation, _, disk, _ in moments.taken:
         engine = replica_on(disk)
         gone_on(engine, master.log)
         assert held(engine) == master.held, operation
         engine.close()
 
 
+@pytest.mark.some(3)
+@pytest.mark.crash
 @pytest.mark.parametrize("steps", [in_all_queues, in_more_queues, in_other_queues])
 def test_an_interrupt_at_any_line_leaves_what_can_be_gone_on_with(steps: Steps) -> None:
-    master, at = OfMaster(steps), CASES.index(steps)
+    master, at = OfMaster(steps), CASES.index(steps) + first(LINES)
     while True:
         at += LINES
         engine = replica_on(MemoryDisk())
@@ -307,6 +313,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_opening_completes_it() -> None:
         engine.close()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
 def test_readers_of_the_replica_see_what_those_of_the_master_see(tmp_path: Path, mode: str) -> None:
     """While it runs, after a clean end, and where the note of the deletion is lost."""

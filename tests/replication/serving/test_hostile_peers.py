@@ -30,6 +30,8 @@ from tests.engine_of import engine_of
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 from tests.store.children import in_child
 
+pytestmark = pytest.mark.stores
+
 
 def garbage(chance: random.Random) -> bytes:
     """What a stranger may send first."""
@@ -45,6 +47,7 @@ def garbage(chance: random.Random) -> bytes:
     )
 
 
+@pytest.mark.host
 def test_ten_thousand_connections_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pair(tmp_path) as (store, place):
         slowest_put_s(store)
@@ -70,6 +73,7 @@ def test_ten_thousand_connections_leave_nothing_behind(tmp_path: Path, capsys: p
         assert len(store.slaves()) <= SLAVES_MAX
 
 
+@pytest.mark.host
 def test_silent_peers_take_no_slaves_place(tmp_path: Path) -> None:
     with pair(tmp_path) as (store, place):
         before = descriptors()
@@ -87,6 +91,7 @@ def test_silent_peers_take_no_slaves_place(tmp_path: Path) -> None:
                 peer.close()
 
 
+@pytest.mark.host
 def test_a_slave_that_reads_nothing_holds_no_more_than_its_sockets_buffer(tmp_path: Path) -> None:
     with pair(tmp_path) as (store, place), socket.create_connection(place) as deaf:
         deaf.sendall(struct.pack(">q", 1))
@@ -144,7 +149,7 @@ def test_a_child_made_by_fork_keeps_neither_the_port_nor_a_slave(tmp_path: Path)
     assert store.ha_address is not None
     host, _, port = store.ha_address.rpartition(":")
     store.put(Message("t", b"x"))
-    with socket.create_connection((host, int(port)), timeout=20) as slave:
+    with socket.create_connection((host, int(port)), timeout=600) as slave:
         slave.sendall(struct.pack(">q", 1))
         assert slave.recv(1 << 16)
         with child_that_waits():
@@ -177,7 +182,7 @@ def test_a_child_that_outlives_a_killed_master_holds_neither_the_port_nor_a_slav
         assert parent.stdout is not None
         address = parent.stdout.readline().strip()
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as slave:
+        with socket.create_connection((host, int(port)), timeout=600) as slave:
             slave.sendall(struct.pack(">q", 1))
             assert slave.recv(1 << 16)
             parent.stdin.write("fork\n")
@@ -194,10 +199,11 @@ def test_a_child_that_outlives_a_killed_master_holds_neither_the_port_nor_a_slav
 def test_an_address_of_ipv6_is_one_that_slaves_take(tmp_path: Path) -> None:
     with rmqstore.open_store(tmp_path, StoreConfig(preallocate=False, ha=HaConfig(listen="[::1]:0"))) as store:
         assert store.ha_address is not None
-        with socket.create_connection(host_and_port(store.ha_address), timeout=20):
+        with socket.create_connection(host_and_port(store.ha_address), timeout=600):
             pass
 
 
+@pytest.mark.host
 def test_a_process_without_descriptors_does_not_spin_and_takes_slaves_in_later(tmp_path: Path) -> None:
     serving = HaConfig(listen="127.0.0.1:0")
 

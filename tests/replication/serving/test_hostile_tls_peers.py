@@ -26,6 +26,8 @@ from tests.engine_of import engine_of
 from tests.replication.pem import files
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 
+pytestmark = pytest.mark.host
+
 SLAVE = LinkTls(files("slave"))
 FIRST_REPORT_MS = 10_000
 FIRST_REPORT = struct.pack(">q", 1)

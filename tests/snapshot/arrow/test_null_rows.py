@@ -15,6 +15,8 @@ from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.snapshot.request import BODY_BYTES_MAX
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 ZLIB, LZ4, ZSTD = (sys_flag.COMPRESSED | kind for kind in (0, sys_flag.COMPRESSION_LZ4, sys_flag.COMPRESSION_ZSTD))
 VICTIM = 7

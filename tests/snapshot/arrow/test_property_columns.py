@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore.formats.properties import parse_properties
-from tests.golden.cases import READ_CASES
+from tests.golden.cases import READ_CASES, layouts
 from tests.golden.rows import SCAN_MODES
 from tests.snapshot.small_store import SmallStore
+
+pytestmark = pytest.mark.stores
 
 StoreOf = Callable[[str], Path]
 
@@ -48,8 +50,9 @@ def differences(rows: list[dict[str, Any]], names: list[str]) -> list[object]:
     return wrong
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("scan_mode", SCAN_MODES)
-@pytest.mark.parametrize("case", READ_CASES)
+@pytest.mark.parametrize("case", layouts(READ_CASES))
 def test_they_are_the_map_s_values_in_every_golden_store(case: str, scan_mode: Any, store_of: StoreOf) -> None:
     names = names_in(store_of(case))
     rows = rows_of(store_of(case), names, scan_mode=scan_mode)

@@ -15,6 +15,8 @@ from rmqstore.formats.sys_flag import COMPRESSED
 from tests.golden.rows import scanned
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 
 BATCH_BYTES = 64 * 1024

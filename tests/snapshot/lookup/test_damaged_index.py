@@ -20,6 +20,8 @@ from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.verify import verify
 from tests.formats.index_writer import written
 
+pytestmark = pytest.mark.stores
+
 SLOTS, ITEMS, COUNT = 40, 60, 150
 KEYS = [f"k{number}" for number in range(COUNT)]
 Damage = Callable[[bytearray], None]
@@ -106,6 +108,7 @@ def damaged(made: Path, tmp_path: Path, damage: Damage, numbers: tuple[int, ...]
     return rmqstore.open_snapshot(root)
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("numbers", [(0,), (1,), (2,), (1, 2)])
 @pytest.mark.parametrize("name", DAMAGE)
 def test_every_key_is_found_in_spite_of(name: str, numbers: tuple[int, ...], made: Path, tmp_path: Path) -> None:

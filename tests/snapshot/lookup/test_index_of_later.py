@@ -8,6 +8,8 @@ from rmqstore import Message, Snapshot, StoreConfig, open_snapshot, open_store
 from rmqstore.snapshot.lookup import by_key
 from rmqstore.store import Store
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(
     log_file_size=65536, queue_file_size=2000, message_size_max=3000, index_slot_count=100, index_item_count=200,
     preallocate=False,
@@ -24,6 +26,7 @@ def answers(snapshot: Snapshot, count: int) -> list[list[int]]:
     return [[one.queue_offset for one in snapshot.query("t", f"k{number}")] for number in range(count)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("before", [20, 50, 130])
 @pytest.mark.parametrize("later", [5, 30, 80, 300])
 def test_each_message_is_found_once_however_the_store_goes_on(tmp_path: Path, before: int, later: int) -> None:

@@ -21,6 +21,8 @@ from rmqstore.snapshot.split import Split
 from tests.golden.cases import FOLDERS
 from tests.snapshot.small_store import SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 ONE_STORE_FOR_ALL = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -58,6 +60,7 @@ def read_places(splits: list[Split], request: ScanRequest) -> Counter[Place]:
     return places
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("case", CASES)
 @ONE_STORE_FOR_ALL
 @given(

@@ -13,6 +13,8 @@ from rmqstore.snapshot.scan import entry_source
 from tests.golden.cases import FOLDERS, REFUSED, base_name
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "physicalOffset"]
 ORDER = [("topic", "ascending"), ("queueId", "ascending"), ("queueOffset", "ascending")]
 CASES = sorted(case for case in FOLDERS if base_name(case) not in REFUSED)
@@ -23,6 +25,7 @@ def everything(snapshot, **how):
     return snapshot.scan(pattern=".*", include_system_topics=True, columns=COLUMNS, **how).read_all().sort_by(ORDER)
 
 
+@pytest.mark.some(22)
 @pytest.mark.parametrize("case", CASES)
 def test_rows_are_those_of_the_unpruned_read(case, store_of):
     snapshot = rmqstore.open_snapshot(store_of(case))

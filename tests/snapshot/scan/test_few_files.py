@@ -12,6 +12,8 @@ from rmqstore.snapshot import ScanRequest, SplitBudget, open_snapshot, read_spli
 from rmqstore.snapshot.request import ScanMode
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 _PACKAGE = str(Path(rmqstore.__file__).parent)
 
 

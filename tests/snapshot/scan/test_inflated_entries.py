@@ -9,6 +9,8 @@ from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from tests.snapshot.small_store import QUEUE_FILE_ENTRIES, SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 KIB = 1024
 
@@ -49,6 +51,7 @@ def long_store(path: Path) -> tuple[Path, int]:
     return store.write(path), 20
 
 
+@pytest.mark.some(3)
 @MODES
 @pytest.mark.parametrize("slot", [0, 1, 2, 3, 4, 10, 13, 18])
 @pytest.mark.parametrize("change", [40, 65_536, 700 * KIB, -40])

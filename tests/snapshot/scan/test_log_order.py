@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from rmqstore.directory.undispatched import FOUND_ENTRY
 from rmqstore.snapshot.scan.entry_runs import EntryRun
 from rmqstore.snapshot.scan.log_order import interleaved
 from rmqstore.snapshot.split import Span
+
+pytestmark = pytest.mark.stores
 
 OFFSETS = st.lists(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), max_size=4), min_size=1, max_size=4)
 

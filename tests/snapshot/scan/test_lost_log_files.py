@@ -26,6 +26,8 @@ from tests.snapshot.harmed_store import (
 )
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 Harm = Callable[[Path], None]
 HARMS = pytest.mark.parametrize("harm", [delete, truncate, empty])
 NOT_YET_READ = pytest.mark.parametrize("name", ["middle", "newest"])

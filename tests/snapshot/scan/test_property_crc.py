@@ -15,6 +15,8 @@ from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 COUNT = 8
 FIELDS = pytest.mark.parametrize(

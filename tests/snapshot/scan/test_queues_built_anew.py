@@ -17,6 +17,8 @@ from rmqstore.snapshot.survey.survey import survey
 from tests.snapshot.small_store import FIRST_MS, small_store
 from tests.snapshot.starved_reader import starved
 
+pytestmark = pytest.mark.stores
+
 COUNT = 220
 QUEUES = (0, 1)
 WHOLE = [(queue_id, offset) for queue_id in QUEUES for offset in range(COUNT // 2)]
@@ -85,6 +87,7 @@ def scanned(snapshot: rmqstore.Snapshot, mode: str, fails: bool, **how: Any) -> 
     return sorted(rows)
 
 
+@pytest.mark.some(18)
 @pytest.mark.parametrize("harm", [Recovery.drop, Recovery.drop_last, Recovery.blank])
 @pytest.mark.parametrize("again", [None, Recovery.begin, Recovery.end])
 @MODES
@@ -109,6 +112,7 @@ def test_a_scan_beside_a_recovery_is_whole(
             recovery.end()
 
 
+@pytest.mark.some(4)
 @MODES
 @LOSS
 @pytest.mark.parametrize("columns", [["queueId", "queueOffset"], ["queueId", "queueOffset", "tagsCode"]])
@@ -131,6 +135,7 @@ def test_columns_of_entries_are_whole_beside_a_recovery(
             assert "tagsCode" not in columns or set(table["tagsCode"].to_pylist()) == codes, number
 
 
+@pytest.mark.some(2)
 @MODES
 @LOSS
 def test_a_store_whose_queues_never_stand_still_is_told(tmp_path: Path, mode: str, fails: bool) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from rmqstore import DataLost, Message, StoreConfig, open_snapshot, open_store
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=3000, preallocate=False)
 
 
@@ -17,6 +19,7 @@ def outcome(snapshot: Any, mode: str, **options: Any) -> set[bytes] | None:
         return None
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
 @pytest.mark.parametrize("new", [10, 100, 120])
 @pytest.mark.parametrize("queues", [1, 4])

@@ -15,6 +15,8 @@ from rmqstore.snapshot.request import ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
 from tests.snapshot.small_store import SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 PARTS = pytest.mark.parametrize("parts", [1, 5])
 COUNT = 200
@@ -128,6 +130,7 @@ def test_going_on_without_it_doubles_and_invents_nothing(
     assert set(rest) <= set(every)
 
 
+@pytest.mark.some(3)
 @MODES
 @PARTS
 @pytest.mark.parametrize("fails", [True, False])

@@ -11,6 +11,8 @@ from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from tests.snapshot.small_store import FIRST_MS, QUEUE_FILE_ENTRIES, SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 SIZE = QUEUE_ENTRY.size
 COUNT = 320  # 160 entries a queue: three files full, and one with ten
@@ -61,6 +63,7 @@ def test_a_part_of_an_entry_is_no_entry(tmp_path: Path, place: int, mode: str) -
     assert read(root, mode, on_corrupt_record="null") == all_but(COUNT)
 
 
+@pytest.mark.some(2)
 @MODES
 @pytest.mark.parametrize("run", RUNS[:5] + RUNS[6:8], ids=str)
 def test_entries_of_old_log_files_are_named(tmp_path: Path, run: tuple[int, int], mode: str) -> None:

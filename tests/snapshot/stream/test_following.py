@@ -17,6 +17,8 @@ from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.snapshot.stream import following as followed
 from rmqstore.snapshot.stream.following import Following
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(log_file_size=16 * 1024, queue_file_size=2000, index_slot_count=20, index_item_count=60)
 Row = tuple[str, int, int, bytes]
 
@@ -93,6 +95,7 @@ def test_columns_are_those_that_were_asked_for(snapshot: Snapshot) -> None:
     assert sum(batch.rows.num_rows for batch in batches) == 30
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("seed", range(6))
 def test_whoever_goes_on_from_any_batch_has_every_message_once(store: Store, seed: int) -> None:
     """A reader that is given up in the middle, again and again, beside a writer whose topics and files come."""

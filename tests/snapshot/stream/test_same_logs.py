@@ -15,6 +15,8 @@ from rmqstore.errors import OtherLog
 from rmqstore.snapshot.stream.offsets import MARKS
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 Queue = tuple[str, int]
 
 
@@ -40,6 +42,7 @@ QUEUES: list[list[Queue]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("queues", QUEUES, ids=str)
 @pytest.mark.parametrize("grown", [5, 10])
 def test_a_store_from_a_backup_that_went_on_is_told(queues: list[Queue], grown: int, tmp_path: Path) -> None:
@@ -57,6 +60,7 @@ def test_a_store_from_a_backup_that_went_on_is_told(queues: list[Queue], grown: 
         read_all(root, offsets)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("queues", QUEUES, ids=str)
 def test_it_is_told_from_offsets_in_the_middle_of_a_round(queues: list[Queue], tmp_path: Path) -> None:
     root, backup = tmp_path / "store", tmp_path / "backup"
@@ -122,6 +126,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("batch_rows", [2, 1000])
 @pytest.mark.parametrize("grown", [0, 1, 7])
 def test_who_goes_on_in_another_log_is_told_once_and_stands_in_that(

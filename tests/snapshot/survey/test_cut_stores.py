@@ -14,6 +14,8 @@ from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import read_entries
 from tests.engine_of import engine_of
 
+pytestmark = pytest.mark.stores
+
 SMALL = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=4096, preallocate=False)
 MODES = pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
 
@@ -63,6 +65,7 @@ def test_a_killed_store_of_not_one_sound_record_is_not_empty(tmp_path: Path, siz
         count_of(tmp_path, mode)
 
 
+@pytest.mark.some(5)
 @MODES
 @pytest.mark.parametrize("after", [0, 1])
 def test_no_bit_of_the_only_batch_of_a_queue_hides_its_messages(tmp_path: Path, after: int, mode: str) -> None:

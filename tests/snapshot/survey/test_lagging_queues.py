@@ -10,6 +10,8 @@ from rmqstore.files.reading import LocalDisk
 from rmqstore.log.recovery.planner import plan_recovery
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 COUNT = 400
 

@@ -20,6 +20,8 @@ from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_ledger import SmallLedger, small_ledger
 from tests.snapshot.small_store import SmallStore, small_store
 
+pytestmark = pytest.mark.stores
+
 MODES = ["auto", "queue", "commitlog"]
 COUNT = 60
 ELSEWHERE = ["physicalOffset", "offsetMsgId", "msgId"]  # where a record stands differs from log to log
@@ -231,6 +233,7 @@ def test_a_damaged_head_of_an_entry_costs_no_message(tmp_path: Path, mode: str, 
     assert any("entr" in reason for reason in damage_of(root))
 
 
+@pytest.mark.deep
 def test_no_changed_byte_gives_a_wrong_row_and_both_modes_agree(tmp_path: Path) -> None:
     store = small_ledger(12)
     root = store.write(tmp_path)

@@ -16,6 +16,8 @@ from rmqstore.store import Store, open_store
 from tests.snapshot.small_store import small_store
 from tests.snapshot.starved_reader import starved
 
+pytestmark = pytest.mark.stores
+
 SIZES: dict[str, Any] = {"log_file_size": 4096, "queue_file_size": 400, "index_slot_count": 20, "index_item_count": 50}
 MODES = ("queue", "auto", "commitlog")
 SEEDS = range(2)
@@ -90,6 +92,7 @@ def assert_whole(bounds: Bounds, rows: dict[tuple[str, int], list[int]]) -> None
     }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", SEEDS)
 @FILE_SIZES
@@ -189,6 +192,7 @@ def rebuilding(root: Path, queue_id: int) -> tuple[Callable[[], None], Callable[
     return lambda: write(0), lambda: write(3), lambda: write(1000)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("part", range(3))
 def test_ends_do_not_go_back_during_a_recovery(tmp_path: Path, part: int) -> None:
     root = small_store(COUNT).write(tmp_path)

@@ -8,6 +8,8 @@ from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.snapshot import ScanRequest, SplitBudget, open_snapshot, read_split
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.mark.parametrize("dispatched", [False, True])
 def test_queues_of_one_message_share_splits_and_batches(dispatched: bool, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from rmqstore.snapshot.survey import queue_entries
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.survey import survey
 
+pytestmark = pytest.mark.stores
+
 TOPICS = [f"t{number}" for number in range(6)] + ["%LMQ%light"]
 ENTRY = 20
 

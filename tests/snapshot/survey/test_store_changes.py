@@ -28,6 +28,8 @@ from tests.snapshot.harmed_store import (
 )
 from tests.snapshot.small_store import SmallStore
 
+pytestmark = pytest.mark.stores
+
 ACCESS = pytest.mark.parametrize("access", ["mmap", "pread", "auto"])
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 Harm = Callable[[Path], None]
@@ -91,6 +93,7 @@ def test_the_error_names_the_file_that_changed(tmp_path: Path, harm: Harm, name:
     assert caught.value.path == str(file.parent if gone else file)
 
 
+@pytest.mark.some(2)
 @TWO_WAYS
 @MODES
 @pytest.mark.parametrize("name", LOG_FILES)
@@ -140,6 +143,7 @@ def test_messages_that_went_with_their_queue_file_are_named(tmp_path: Path, harm
     assert bodies(lenient.read_all()) == expected(store, 0, FILE_SIZE)
 
 
+@pytest.mark.some(2)
 @TWO_WAYS
 @MODES
 @pytest.mark.parametrize("harm", HARMS)

@@ -12,6 +12,8 @@ from rmqstore import StoreConfig, StoreError, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.snapshot import Snapshot, open_selected
 
+pytestmark = pytest.mark.stores
+
 TOPICS = [f"t{number:02d}" for number in range(40)]
 LOG_FILE = 10 * 1024
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "corruptReason", "physicalOffset")
@@ -210,6 +212,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_same_as_by_a_look_at_all(change: str, killed: bool, closed: Path, tmp_path: Path) -> None:
@@ -222,6 +225,7 @@ def test_the_same_as_by_a_look_at_all(change: str, killed: bool, closed: Path, t
         assert one == all_of_it, topic
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_same_with_any_byte_of_the_log_damaged(killed: bool, closed: Path, tmp_path: Path) -> None:
     root = shutil.copytree(closed, tmp_path / "s")

@@ -15,6 +15,8 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
+pytestmark = pytest.mark.stores
+
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 FIELDS = pytest.mark.parametrize(
     "field", ["total_size", "magic", "body_size", "physical_offset", "body_crc", "sys_flag"]

@@ -15,6 +15,8 @@ import pytest
 from rmqstore import Corrupt, Message, StoreConfig, UnknownTopic, open_snapshot, open_store
 from rmqstore.store import Store
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(log_file_size=65536, queue_file_size=2000, message_size_max=3000, preallocate=False)
 MODES = ["auto", "queue", "commitlog"]
 
@@ -51,6 +53,7 @@ def put(store: Store, topic: str, word: str, count: int, queues: int = 1) -> lis
     return words
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("state", ["live", "closed"])
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (4, 4), (4, 2), (2, 4)])
 @pytest.mark.parametrize("count", [3, 20])
@@ -162,6 +165,7 @@ def test_a_record_that_names_another_topic_is_no_proof_of_a_deletion(tmp_path: P
             assert b"its queue is lost" in bodies(root, ["t"], mode, on_corrupt_record="skip")
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -188,6 +192,7 @@ def test_without_the_note_readers_find_what_they_find_with_it(tmp_path: Path, se
                 assert bodies(root, [topic], mode) == sorted(wanted)
 
 
+@pytest.mark.some(11)
 @pytest.mark.parametrize("state", ["closed", "killed"])
 @pytest.mark.parametrize("seed", range(40))
 def test_opening_such_a_store_for_writing_changes_no_row(tmp_path: Path, seed: int, state: str) -> None:
@@ -224,6 +229,7 @@ def test_opening_such_a_store_for_writing_changes_no_row(tmp_path: Path, seed: i
             assert bodies(root, None, mode) == sorted(rows)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_power_cut_that_loses_queue_files_hides_no_new_message(tmp_path: Path, seed: int) -> None:
     """Rows are the same before and after a recovery; both refuse a single record that says 0."""

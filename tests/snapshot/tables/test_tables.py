@@ -9,12 +9,14 @@ import pyarrow.compute as pc
 import pytest
 
 import rmqstore
+from bench.synth import MIB, StoreShape, write_store
 from rmqstore.errors import Rejected, UnknownColumn
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot.tables.tables import SCHEMAS, table_schema
-from tests.bench.synth import MIB, StoreShape, write_store
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 from tests.snapshot.small_store import FIRST_MS, SmallStore, small_store
+
+pytestmark = pytest.mark.stores
 
 FATES = {
     "transaction:commit": "committed",
@@ -319,6 +321,7 @@ def test_what_is_asked_for_wrongly_is_named(tmp_path):
     assert snapshot.table("queues", "topic, bytes").column_names == ["topic", "bytes"]
 
 
+@pytest.mark.host
 def test_messages_per_topic_of_a_large_store_take_no_second(tmp_path):
     """2,000 queues and 100 GiB of log by its offsets; the files are sparse.
 

@@ -1,11 +1,14 @@
 """Rows that rise by physical offset come out in order and in full; the others are named."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.snapshot.verify.log_ordered import END, LogOrderedRows
+
+pytestmark = pytest.mark.stores
 
 LOG_END = 10_000
 

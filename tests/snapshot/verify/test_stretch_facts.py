@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from rmqstore.formats.sys_flag import ROLLBACK
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 from tests.snapshot.small_store import SmallStore
+
+pytestmark = pytest.mark.stores
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.sampled_from(
     ["", " ", "a", "k 1", " a  b ", "ключ", "鍵 k", "x" * 300, "😀 y", "o-1017"]

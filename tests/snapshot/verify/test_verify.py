@@ -13,6 +13,8 @@ from rmqstore.snapshot.verify import verify
 from tests.golden.cases import BROKER_CASES, FOLDERS, STORE_CASES, base_name, read_json, unpack
 from tests.golden.rows import fingerprint
 
+pytestmark = pytest.mark.stores
+
 StoreOf = Callable[[str], Path]
 
 # Changed by hand, but into something that healthy brokers leave as well, and that RocketMQ starts on without any loss.
@@ -82,6 +84,7 @@ def test_both_kinds_of_stores_are_there() -> None:
     assert {base_name(case) for case in DAMAGED} <= set(NAMED) or not {"basic", "killed"} <= set(FOLDERS)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("case", SOUND)
 def test_a_sound_store_has_no_damage(case: str, store_of: StoreOf) -> None:
     store = store_of(case)

@@ -91,6 +91,7 @@ def test_values_are_those_of_sparks_try_cast(spark, kind):
     assert different == []
 
 
+@pytest.mark.deep
 def test_a_stream_has_them(spark, store, tmp_path):
     stream = spark.readStream.format("rmqstore").options(
         subscribe="orders", startingOffsets="earliest", columns="queueOffset,property.orderId"

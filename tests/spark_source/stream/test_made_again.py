@@ -9,6 +9,8 @@ from rmqstore.errors import DataLost
 from rmqstore.store import Store
 from tests.spark_source.stream.streams import Stream
 
+pytestmark = pytest.mark.stores
+
 CONFIG = StoreConfig(log_file_size=65536, queue_file_size=2000, preallocate=False)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 PLACE = ["topic", "queueId", "queueOffset"]
 # Seconds after which a query that should have ended is a failure.
-PATIENCE_S = 60
+PATIENCE_S = 600
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
@@ -129,6 +129,7 @@ def test_a_failed_first_batch_is_read_again_as_planned(run, tmp_path):
     assert batches.all == [("T", queue, offset) for queue in (0, 1) for offset in range(4, 10)]
 
 
+@pytest.mark.some(2)
 def test_available_now_goes_on_behind_a_batch_that_was_cut_off(run, tmp_path, is_wrapped):
     store, batches = GrowingStore(tmp_path / "store"), Batches()
     store.add_many(10)
@@ -172,6 +173,7 @@ class Bodies(Batches):
         self.rows[number] = [(int(row.body),) for row in frame.select("body").collect()]
 
 
+@pytest.mark.deep
 def test_what_is_stored_between_two_runs_in_a_store_made_anew_comes_once(run, tmp_path):
     store, bodies = tmp_path / "store", Bodies()
     options = {"subscribe": "T", "failOnDataLoss": "false"}

@@ -21,6 +21,8 @@ from spark_source.stream.reader import StreamReader
 from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.spark_source.stream.streams import BROKER, COLUMNS, Clock, Stream, expected, places
 
+pytestmark = pytest.mark.stores
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> GrowingStore:

@@ -16,13 +16,13 @@ from rmqstore import Message, Store, StoreConfig, open_snapshot, open_store
 from rmqstore.config import HaConfig
 from rmqstore.errors import StoreError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.host, pytest.mark.spark]
 
 FILE_SIZE = 64 * 1024
 KILLS = 3
 # Messages that are put between two kills, at least.
 STRIDE = 400
-PATIENCE_S = 120.0
+PATIENCE_S = 600
 _ASK_AGAIN_S = 0.05
 
 

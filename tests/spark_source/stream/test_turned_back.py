@@ -18,6 +18,8 @@ from tests.snapshot.growing_store import GrowingStore, made_anew
 from tests.snapshot.small_store import FIRST_MS
 from tests.spark_source.stream.streams import BROKER, Stream, expected, places
 
+pytestmark = pytest.mark.stores
+
 NOW_MS = FIRST_MS + 1_000_000_000
 
 
@@ -504,6 +506,7 @@ def test_a_query_that_is_to_fail_from_now_on_fails_and_keeps_what_is_known(store
     assert stream.step() == 4
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_happens_what_is_stored_after_it_was_seen_comes_once(
     store: GrowingStore, clock: WallClock, tmp_path: Path, seed: int
