@@ -4,7 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqstore.config import StoreConfig
-from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode, nodes_below, term_of, wrapped_files
+from rmqstore.directory.ledger.nodes import (
+    INDEX_ROOM,
+    LOOKED_AT,
+    LedgerNode,
+    begins_with_message,
+    nodes_below,
+    term_of,
+    wrapped_files,
+)
 from rmqstore.directory.listing import stored_files
 from rmqstore.dledger.entry_rules import TERM_MAX
 from rmqstore.dledger.index import opened_index, require_index
@@ -24,15 +32,12 @@ from rmqstore.files.disk import StoredFile, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats.dledger import ENTRY_HEAD, Term, is_entry
 from rmqstore.formats.framing import Divided
-from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
 from rmqstore.formats.names import CONFIG_ROOM, LOG_ROOM, QUEUE_ROOMS
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.log.ledger_paths import entry_paths, node_of, with_ledger_paths
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.plan import RecoveryPlan
-
-_LOOKED_AT = 1024
 
 
 class FoundMember(NamedTuple):
@@ -148,9 +153,8 @@ def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
     if listed and not found:
         raise NotAStore(path, "holds files that are no DLedger's, though dledger= says that its data are there")
     for file in found[:1]:
-        data = read_part(fs, file.path, 0, _LOOKED_AT)
-        body = data[ENTRY_HEAD.size :]
-        if is_entry(data, file.start) and len(body) >= BLANK.size and BLANK.read(body)["magic"] not in MESSAGE_MAGICS:
+        data = read_part(fs, file.path, 0, LOOKED_AT)
+        if is_entry(data, file.start) and not begins_with_message(data, file.start):
             raise NotAStore(path, "holds entries that are no messages: the log of another program's group")
     return found
 

@@ -54,6 +54,25 @@ class Framing(NamedTuple):
         """As `record_chain.chain`, from the record on to which `position` leads."""
         return chain(page, self.record_position(page, position), places, gap=self.gap)
 
+    def may_begin(self, data: bytes, start: int, size_max: int = message.RECORD_SIZE_MAX) -> bool:
+        """Whether the write of a record to byte `start` of a log, where a file starts, may have ended within its head,
+        or that of its entry, and left `data` and then zeros.  `size_max`: what a file has room for.
+        """
+        written = data.rstrip(b"\0")
+        entry, record, head, least = dledger.ENTRY_HEAD, message.HEAD, written[self.gap :], message.RECORD_SIZE_MIN
+        is_entry = not self.gap or (
+            entry.may_hold(written, "magic", dledger.MAGIC_MESSAGE)
+            and entry.may_hold(written, "size", entry.size + least, size_max)
+            and entry.may_hold(written, "offset", start)
+        )
+        return (
+            is_entry
+            and len(head) <= record.size
+            and record.may_hold(head, "total_size", least, size_max)
+            and any(record.may_hold(head, "magic", magic) for magic in message.MESSAGE_MAGICS)
+            and record.may_hold(head, "physical_offset", start + self.gap)
+        )
+
     def blank(self, size: int) -> bytes:
         """The beginning of the blank that fills up a file with its last `size` bytes."""
         if self.gap:

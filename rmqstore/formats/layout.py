@@ -31,3 +31,14 @@ class Layout:
     def read(self, buffer: bytes | memoryview, position: int = 0) -> dict[str, int]:
         """The fields at `position` by name.  Raises struct.error if the buffer ends before them."""
         return dict(zip(self.names, self.struct.unpack_from(buffer, position), strict=True))
+
+    def may_hold(self, written: bytes, name: str, least: int, most: int | None = None) -> bool:
+        """Whether field `name` may be a value of [least, most], or `least` alone, where a write ended behind `written`.
+
+        What the write did not reach may be any value.
+        """
+        position, size = self.offset[name], int(self.kind[name][1:])
+        found = written[position : position + size]
+        lowest, highest = int.from_bytes(found.ljust(size, b"\0")), int.from_bytes(found.ljust(size, b"\xff"))
+        least, most = (value % 2 ** (8 * size) for value in (least, least if most is None else most))
+        return lowest <= most and highest >= least

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.message import Message, PutStatus
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
-from tests.crash.workload import ASYNC, ROOT, SYNC, Fate, Workload, check_disk, open_again
+from tests.crash.workload import ASYNC, LEDGER, ROOT, SYNC, Fate, Workload, check_disk, open_again
 from tests.engine_of import engine_of
 
 LOG = f"{ROOT}/commitlog/{0:020d}"
+LEDGER_LOG = f"{ROOT}/dledger-n0/data/{0:020d}"
 
 
 def written(disk, count: int, config=SYNC, clock_step_ms: int = 1900) -> Workload:
@@ -52,6 +54,21 @@ def test_a_record_whose_last_bytes_were_not_written_is_no_record(lost_bytes: int
     disk.put_file(LOG, content[:-lost_bytes].ljust(4096, b"\0"))
     load.ledger.sent[1].fate = Fate.UNKNOWN
     assert check_disk(disk, SYNC, load.ledger) == [load.ledger.sent[0].body]
+
+
+@pytest.mark.parametrize(("log", "config"), [(LOG, ASYNC), (LEDGER_LOG, LEDGER)], ids=["plain", "ledger"])
+def test_a_first_write_that_was_cut_short_anywhere_is_cut(log: str, config: StoreConfig):
+    """A full disk ends the first write into a new log after any byte, in the record's head or its entry's too."""
+    disk = MemoryDisk()
+    open_again(disk, config).put(Message("orders", b"hello"))
+    data = disk.image()[log]
+    for count in range(1, len(data.rstrip(b"\0"))):
+        torn = MemoryDisk()
+        torn.put_file(f"{ROOT}/abort", b"")
+        torn.put_file(log, data[:count].ljust(len(data), b"\0"))
+        store = open_again(torn, config)
+        assert store.queues() == [], count
+        assert store.put(Message("orders", b"again")).status is PutStatus.PUT_OK
 
 
 def test_an_index_file_that_is_not_full_is_the_last_one():

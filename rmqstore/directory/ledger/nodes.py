@@ -16,11 +16,13 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part, read_small
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import COMMITTED_INDEX, INDEX_UNIT, Term
-from rmqstore.formats.message import BLANK, MESSAGE_MAGICS
+from rmqstore.formats.framing import WRAPPED
+from rmqstore.formats.message import BLANK, HEAD, MESSAGE_MAGICS
 
 NODE_PREFIX = "dledger-"
 DATA_ROOM, INDEX_ROOM = "data", "index"
 CHECKPOINT_FILE, TERM_FILE = "checkpoint", "currterm"
+LOOKED_AT = dledger.ENTRY_HEAD.size + HEAD.size + 1
 _TEXT_SIZE_MAX = 64 * 1024
 _UNITS_AT_ONCE = 64 * 1024
 
@@ -63,9 +65,17 @@ def has_begun(disk: ReadableDisk, node: LedgerNode) -> bool:
 
 def holds_messages(disk: ReadableDisk, node: LedgerNode) -> bool:
     """Whether the first entry of a node's data is a message's, and no other program's."""
-    size = dledger.ENTRY_HEAD.size
-    heads = (read_part(disk, file.path, size, BLANK.size) for file in wrapped_files(disk, node.data)[:1])
-    return any(len(head) == BLANK.size and BLANK.read(head)["magic"] in MESSAGE_MAGICS for head in heads)
+    files = wrapped_files(disk, node.data)[:1]
+    return any(begins_with_message(read_part(disk, file.path, 0, LOOKED_AT), file.start) for file in files)
+
+
+def begins_with_message(data: bytes, start: int) -> bool:
+    """Whether a file of data, from byte `start` of the log on, begins with an entry of a message, or a part of one:
+    `data` are its first `LOOKED_AT` bytes."""
+    body = data[dledger.ENTRY_HEAD.size :]
+    if len(body) >= BLANK.size and BLANK.read(body)["magic"] in MESSAGE_MAGICS:
+        return True
+    return any(data) and WRAPPED.may_begin(data, start)
 
 
 def is_node(disk: ReadableDisk, directory: str) -> bool:
@@ -82,11 +92,13 @@ def room_of_node(disk: ReadableDisk, path: str) -> bool:
 
 
 def wrapped_files(disk: ReadableDisk, directory: str) -> tuple[StoredFile, ...]:
-    """The data files of a directory; nothing where none of them begins as DLedger's do, and one holds anything."""
+    """The data files of a directory; nothing where none of them begins as DLedger's do, and one holds anything else
+    than the beginning of a first entry whose write was cut short."""
     files = stored_files(disk, directory)
     heads = [_head(disk, file) for file in files]
     is_ledger = any(dledger.is_entry(head, file.start) for head, file in zip(heads, files, strict=True))
-    is_new = not any(any(head) for head in heads) and directory.rpartition("/")[2] == DATA_ROOM
+    begins = (WRAPPED.may_begin(head, file.start) for head, file in zip(heads, files, strict=True))
+    is_new = directory.rpartition("/")[2] == DATA_ROOM and all(begins)
     return tuple(replace(file, is_wrapped=True) for file in files) if is_ledger or is_new else ()
 
 

@@ -33,20 +33,24 @@ def _is_blank(log: LogSpace) -> bool:
 
 
 def is_torn_beginning(log: LogSpace, flushed_ms: int) -> bool:
-    """Whether a power cut explains why no record is sound: the first one was being written, and nothing was known to be
-    on the disk (`flushed_ms` 0), or what was is deleted by now.
+    """Whether a power cut or a full disk explains why no record is sound: the first one was being written, and nothing
+    was known to be on the disk (`flushed_ms` 0), or what was is deleted by now.
 
-    Its head says so, and its end was never written; or the sectors with its head were not, and the file was not written
-    to its end.  Any other bytes may be somebody's.
+    The write ended inside the head; or the head is there, and the record's end was never written; or the sectors with
+    the head were not, and the file was not written to its end.  Any other bytes may be somebody's.
     """
     first = log.files[0]
     if flushed_ms and not log.start:
         return False
-    gap = log.framing(first.start).gap
-    head = log.read(first.start + gap, SECTOR_SIZE)
-    if not any(head) and not any(log.read(first.start, gap)):
+    framing = log.framing(first.start)
+    gap = framing.gap
+    front = log.read(first.start, gap + SECTOR_SIZE)
+    if not any(front):
         # No record reaches into the last bytes, which are a blank's.
         return is_zero(log.opened(first), max(first.size - message.BLANK.size, 0), first.size)
+    if framing.may_begin(front, first.start, log.file_size) and is_zero(log.opened(first), len(front), first.size):
+        return True
+    head = front[gap:]
     if len(head) < message.HEAD.size:
         return False
     fields = message.HEAD.read(head)
