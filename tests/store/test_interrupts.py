@@ -31,7 +31,7 @@ CONFIGS = {
     "ahead": replace(SMALL, flush="SYNC", preallocate=True),
     "ledger": replace(SMALL, flush="SYNC", dledger=LedgerConfig(index_file_size=640)),
 }
-PATIENCE_S = 20
+PATIENCE_S = 600  # of one round of a sweep, however many it has
 MANY = 130
 STEPS = {"many": 101, "so many": 211}  # those that take longer are interrupted at fewer lines
 Put = Callable[[Store, bytes], PutResult]
@@ -74,13 +74,14 @@ def no_hang() -> Iterator[None]:
         raise Hangs
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(PATIENCE_S * 6)
+    signal.alarm(PATIENCE_S)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
 
 def opened(disk: MemoryDisk, config: StoreConfig) -> Store:
+    signal.alarm(PATIENCE_S)
     return open_store("/store", config, filesystem=disk, clock=ManualClock(), workers=False)
 
 
