@@ -42,7 +42,7 @@ def index_pages(disk: ReadableDisk, file: StoredFile, is_mapped: bool) -> Iterat
 
 
 def index_files(disk: ReadableDisk, root: str, is_mapped: bool) -> list[IndexFile]:
-    """The index files of a store in order of creation; one that vanishes meanwhile is left out.  Raises NotNow.
+    """The index files of a store in the order of the log; one that vanishes meanwhile is left out.  Raises NotNow.
 
     `is_mapped`: they may be mapped into memory.
     """
@@ -53,7 +53,7 @@ def index_files(disk: ReadableDisk, root: str, is_mapped: bool) -> list[IndexFil
         with index_pages(disk, file, is_mapped) as data:
             header = index.read_header(data) or _NO_HEADER
             found.append(IndexFile(file, header, *(index.infer_sizes(data) or (0, 0))))
-    return found
+    return sorted(found, key=lambda each: index.log_order(each.header, each.file.start))
 
 
 @functools.lru_cache(maxsize=256)

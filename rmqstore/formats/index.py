@@ -4,6 +4,7 @@ A file is the header, S slots, N items (item 0 is never used).  A slot holds the
 an item the number of the one before.  S and N are not stored: see `infer_sizes`.  Java: IndexFile, IndexHeader.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,6 +69,29 @@ class IndexHeader:
         """Whether the file can hold items of [begin_ms, end_ms]; Java: IndexFile.isTimeMatched, bound for bound."""
         first, last = self.begin_timestamp_ms, self.end_timestamp_ms
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
+
+
+def log_order(header: IndexHeader | None, name: int) -> list[int]:
+    """The sort key of index files by the part of the log that they know; a file that knows nothing yet is the last.
+
+    Names are the broker's local time, which another time zone, the end of daylight saving and a clock that is put right
+    set back.  RocketMQ sorts by names, and its searches ask each file.
+    """
+    if header is None:
+        return [1, 0, 0, 1, name]
+    is_empty = header.index_count <= 1
+    knows_nothing = is_empty and header.end_offset <= 0
+    return [int(knows_nothing), header.begin_offset, header.end_offset, int(is_empty), name]
+
+
+def unanswered(offsets: Iterable[int], answered: Iterable[int], shared: int) -> list[int]:
+    """The answers of a file without those that files after it gave: files that overlap know the same records.
+
+    `shared`: where the file after it begins.  The keys of the record there may be in both files, and a key that it has
+    twice is answered twice, as by RocketMQ.
+    """
+    known = {*answered} - {shared}
+    return [offset for offset in offsets if offset not in known]
 
 
 def file_size(slot_count: int, item_count: int) -> int:

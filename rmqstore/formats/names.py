@@ -98,7 +98,7 @@ def format_start(start: int) -> str:
 def parse_index_name(name: str) -> int | None:
     """The creation time that an index file name says as one number: digits yyyyMMddHHmmssSSS, the broker's time zone.
 
-    Good for ordering the files only.  None for a name that is not 17 digits.
+    It says nothing about the order of the files (`index.log_order`).  None for a name that is not 17 digits.
     """
     return int(name) if _INDEX.fullmatch(name) else None
 

@@ -1,6 +1,7 @@
 """The index files of a store, as they are written and asked: from a key to places in the log.
 
-Java: IndexService.  Files are named by the time of their making; the last one takes items until it is full.
+Java: IndexService.  Files are named by the local time of their making and stand in the order of the log, whatever their
+names say; the last one takes items until it is full.
 """
 
 import threading
@@ -50,7 +51,7 @@ class IndexLog:
     def __init__(self, fs: FileSystem, root: str, slot_count: int, item_count: int, clock: Clock) -> None:
         if slot_count < 1 or item_count < 2:
             raise ValueError(f"an index file of {slot_count} slots and {item_count} items takes nothing")
-        self.files: tuple[OpenIndexFile, ...] = ()  # in the order of making; replaced as a whole
+        self.files: tuple[OpenIndexFile, ...] = ()  # in the order of the log; replaced as a whole
         self.full_ms = 0  # end time of the newest file that filled up here and is durable; 0 before the first
         self.end_offset = _NOTHING  # the newest record that is indexed wholly; -1 without
         self._partial = (_NOTHING, 0)  # a record of which so many items are in, when the next file could not be made
@@ -89,10 +90,11 @@ class IndexLog:
             if header.index_count >= file.item_count or sizes != (self._slot_count, self._item_count):
                 file.header = header
             found.append((file, header))
+        found.sort(key=lambda each: index.log_order(each[1], int(each[0].name)))
         for file, header in found[:-1]:
             file.header = header
         self.files = tuple(file for file, _ in found)
-        self.end_offset = next((at for at in (end_of(header) for _, header in reversed(found)) if at >= 0), _NOTHING)
+        self.end_offset = max((end_of(header) for _, header in found), default=_NOTHING)
         self._partial = (_NOTHING, 0)
         return warnings
 
@@ -129,21 +131,23 @@ class IndexLog:
         """Places in the log of records with the hash of `key` put in [begin_ms, end_ms], newest first.
 
         At most `count_max` and 64.  As RocketMQ's queryOffset: times are whole seconds, rounded down, and other keys
-        of the same hash are among the answers, so the caller looks at the records.
+        of the same hash are among the answers, so the caller looks at the records.  Unlike there a record that two
+        files know is answered once, and a file that is older by its place and newer by its times is asked, too.
         """
         count_max = min(count_max, COUNT_MAX)
         key_hash = index_hash(f"{topic}#{key}")
         found: list[int] = []
+        after = _NOTHING  # where the file after it begins
         for file in reversed(self.files):
             if len(found) >= count_max:
                 break
             header = self._header(file)
             if header.matches(begin_ms, end_ms) and (mapped := self._mapping(file)) is not None:
-                left, times = count_max - len(found), (begin_ms, end_ms)
-                found += find_offsets(mapped[1], file.slot_count, file.item_count, key_hash, times, left)
-            if 0 < header.begin_timestamp_ms < begin_ms:
-                break
-        return found
+                times, shared = (begin_ms, end_ms), after if after == header.end_offset else _NOTHING
+                more = find_offsets(mapped[1], file.slot_count, file.item_count, key_hash, times, count_max)
+                found += index.unanswered(more, found, shared)
+            after = header.begin_offset
+        return found[:count_max]
 
     def flush(self) -> None:
         """Makes durable all that was dispatched until now.  Raises OSError, and ever after: a sync is not retried."""
@@ -178,6 +182,7 @@ class IndexLog:
         """
         with self._lock:
             was_last = self.files[-1:] == (file,)
+            before = self.files[: self.files.index(file)]
             self.files = tuple(each for each in self.files if each is not file)
             self._mapped.pop(file, None)
         try:
@@ -185,12 +190,12 @@ class IndexLog:
                 self._fs.remove(join(self._directory, file.name))
         except OSError:
             with self._lock:
-                self.files = tuple(sorted((file, *self.files), key=lambda each: each.name))
+                at = sum(each in before for each in self.files)
+                self.files = (*self.files[:at], file, *self.files[at:])
             raise
         self._fs.sync_directory(self._directory)
         if was_last:
-            ends = (end_of(self._header(each)) for each in reversed(self.files))
-            self.end_offset = next((end for end in ends if end >= 0), _NOTHING)
+            self.end_offset = max((end_of(self._header(each)) for each in self.files), default=_NOTHING)
 
     def close(self) -> None:
         """Lets go of all mappings; the next question maps again."""

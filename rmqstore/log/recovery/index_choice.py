@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.files.disk import ReadableDisk
+from rmqstore.files.disk import ReadableDisk, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero
 from rmqstore.formats import index, index_table, names
@@ -77,46 +77,51 @@ class IndexChoice:
 
 
 def index_views(disk: ReadableDisk, root: str, usual: tuple[int, int]) -> tuple[IndexView, ...]:
-    """The index files by name, each looked at by itself; `usual` are the slot and item counts of the configuration,
-    tried first for files of just that length."""
+    """The index files in the order of the log, each looked at by itself; `usual` are the slot and item counts of the
+    configuration, tried first for files of just that length."""
     directory = join(root, INDEX_ROOM)
     entries = [
         entry
         for entry in disk.entries(directory)
         if not entry.is_directory and names.parse_index_name(entry.name) is not None
     ]
+    paths = [(entry, join(directory, entry.name)) for entry in entries]
+    bare = [IndexView(path, entry.name, entry.size, _header(disk, path)) for entry, path in paths]
     views: list[IndexView] = []
     budget = _CHECKED_SIZE
     known: dict[int, tuple[int, int]] = {index.file_size(*usual): usual}
-    for entry in reversed(entries):
-        check = entry.size <= budget
-        budget -= entry.size if check else 0
-        view = IndexView(join(directory, entry.name), entry.name, entry.size, None)
+    for view in sorted(bare, key=lambda view: index.log_order(view.header, int(view.name)), reverse=True):
+        check = view.size <= budget
+        budget -= view.size if check else 0
         views.append(_looked_at(disk, view, known, check))
     return tuple(reversed(views))
 
 
+def _header(disk: ReadableDisk, path: str) -> IndexHeader | None:
+    return index.read_header(read_part(disk, path, 0, HEADER.size))
+
+
 def _looked_at(disk: ReadableDisk, view: IndexView, known: dict[int, tuple[int, int]], check: bool) -> IndexView:
-    """`view` with its header, its counts and what is wrong; `check`: slots and items are looked through."""
+    """`view` with its counts and what is wrong; `check`: slots and items are looked through."""
+    header = view.header
+    if header is None:
+        return replace(view, fault="it is too short for a header")
     file = disk.open(view.path)
     try:
-        header = index.read_header(file.read(0, HEADER.size))
-        if header is None:
-            return replace(view, fault="it is too short for a header")
         counts = known.get(view.size, (0, 0))
         if header.index_count <= 1:
             fault = "" if is_zero(file, HEADER.size, view.size) else "its header says that it is empty, and it is not"
-            return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault)
+            return replace(view, slot_count=counts[0], item_count=counts[1], fault=fault)
         data = b""
         if not counts[0] or not _is_anchored(file.read, header, counts):
             data = file.read(0, view.size) if view.size <= _READ_SIZE_MAX else b""
             inferred = index.infer_sizes(data) if data else None
             if inferred is None:
-                return replace(view, header=header, fault="its header does not fit its items")
+                return replace(view, fault="its header does not fit its items")
             counts = inferred
         known.setdefault(view.size, counts)
         fault = _fault(data or file.read(0, view.size), header, counts) if check else ""
-        return replace(view, header=header, slot_count=counts[0], item_count=counts[1], fault=fault, is_checked=check)
+        return replace(view, slot_count=counts[0], item_count=counts[1], fault=fault, is_checked=check)
     finally:
         file.close()
 
@@ -151,13 +156,13 @@ def choose(views: Sequence[IndexView], rules: IndexRules) -> IndexChoice:
     """Which files stay.  Every file after one that goes, goes as well: items are written in the order of the log."""
     covered, first_bad = -1, len(views)
     for number, view in enumerate(views):
-        if _reason(view, rules, covered, number == len(views) - 1):
+        if _reason(view, rules, number == len(views) - 1):
             first_bad = number
             break
         if view.header is not None and not view.is_empty:
-            covered = view.header.end_offset
+            covered = max(covered, view.header.end_offset)
     gone = views[first_bad:]
-    deleted = [(view, _reason(view, rules, covered, view is views[-1]) or "it follows one that goes") for view in gone]
+    deleted = [(view, _reason(view, rules, view is views[-1]) or "it follows one that goes") for view in gone]
     return IndexChoice(tuple(views[:first_bad]), tuple(reversed(deleted)), covered, _needed_from(gone, covered))
 
 
@@ -171,14 +176,12 @@ def _needed_from(gone: Sequence[IndexView], covered: int) -> int | None:
     return first.header.begin_offset if sane and first.header is not None else max(covered, 0)
 
 
-def _reason(view: IndexView, rules: IndexRules, covered: int, is_last: bool) -> str:
+def _reason(view: IndexView, rules: IndexRules, is_last: bool) -> str:
     if view.fault or view.header is None:
         return view.fault
     after_crash = rules.flushed_ms is not None
     if view.is_empty:
         return "nothing is in it yet" if after_crash else ""
-    if view.header.begin_offset < covered:
-        return "it begins before the end of the one before"
     if rules.flushed_ms is not None and view.header.end_timestamp_ms > rules.flushed_ms:
         return "it is newer than the checkpoint"
     if after_crash and not view.is_full and not (view.is_checked and is_last):
@@ -208,7 +211,7 @@ def partial_record(
     wanted = int((first.index_items()[0] == 0).sum())
     held = 0
     for view in reversed(kept):
-        if view.header is not None and not view.is_empty:
+        if view.header is not None and not view.is_empty and view.header.end_offset == covered:
             found = _trailing(disk, view, covered, wanted)
             held += found
             if found < view.header.index_count - 1:

@@ -81,28 +81,27 @@ def _found(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
 def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
     files = index_files(store.disk, store.path, store.maps_index)
     found: list[int] = []
-    newer = store.log_end
-    has_gap = True  # after the file looked at: the log that is not indexed yet, or damaged files
-    for file in reversed(files):
+    newer = store.log_end  # from there on the log has been asked
+    is_one_damaged = False  # nobody knows which part of the log it had
+    for number, file in reversed(list(enumerate(files))):
         if len(found) >= count_max:
             break
         if not finds_all(store.disk, file, store.maps_index):
-            has_gap = True
+            is_one_damaged = True
             continue
-        if has_gap:
-            newest = _newest_before(store, file)
-            if newest < 0:
-                continue  # it was begun after the end of this snapshot
-            more = _between(store, asked, files, newest, newer)
-            found += [offset for offset in more if offset not in found]
+        newest = _newest_before(store, file)
+        if newest < 0:
+            continue  # it was begun after the end of this snapshot
+        found += index.unanswered(_between(store, asked, files, newest, newer), found, -1)
         if file.header.matches(asked.begin_ms, asked.end_ms):
-            found += asked.in_index(store, file, count_max - len(found))
-        newer, has_gap = file.header.begin_offset, False
-        if 0 < file.header.begin_timestamp_ms < asked.begin_ms:
+            shared = newer if newer == file.header.end_offset else -1
+            found += index.unanswered(asked.in_index(store, file, count_max), found, shared)
+        newer = min(newer, file.header.begin_offset)
+        if number and not any(older.header.end_timestamp_ms >= asked.begin_ms for older in files[:number]):
             break
     else:
-        if has_gap:
-            found += [offset for offset in _between(store, asked, files, -1, newer) if offset not in found]
+        if is_one_damaged or newer == store.log_end:
+            found += index.unanswered(_between(store, asked, files, -1, newer), found, -1)
     return found[:count_max]
 
 
@@ -112,6 +111,9 @@ def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], o
     These two may be half indexed, by a kill between two keys of a record or because a file was full: what an index has
     of them is not told twice, and the first record of a file belongs to what is before it.
     """
+    walked = asked.in_log(store, older, newer)
+    if not walked:
+        return []
     forever = replace(asked, begin_ms=EVER[0], end_ms=EVER[1])
     known = {
         offset
@@ -121,7 +123,7 @@ def _between(store: StoreExtent, asked: _Question, files: Sequence[IndexFile], o
         and finds_all(store.disk, file, store.maps_index)
         if offset in forever.in_index(store, file, file.item_count)
     }
-    return [offset for offset in asked.in_log(store, older, newer) if offset not in known]
+    return [offset for offset in walked if offset not in known]
 
 
 def _newest_before(store: StoreExtent, file: IndexFile) -> int:
