@@ -110,8 +110,11 @@ class ConsumerOffsets:
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         offsets = self._table.get((group, topic))
         if offsets is None:
-            if not (names.is_topic_name(group) and names.is_topic_name(topic)):
-                raise Rejected(f"group={group!r}, topic={topic!r}: letters, digits, %, |, _ and -, at most 255")
+            if not names.is_topic_name(group) or not names.is_directory_name(topic) or "@" in topic:
+                raise Rejected(
+                    f"group={group!r}, topic={topic!r}: a group has letters, digits, %, |, _ and -, at most 255, and a "
+                    "topic a name that a directory can have, without @"
+                )
             offsets = self._table[group, topic] = {}
         if offsets.get(queue_id) != offset:
             offsets[queue_id] = offset

@@ -242,7 +242,7 @@ def topic_directories(disk: ReadableDisk, root: str) -> set[str]:
 
 def queues_of(disk: ReadableDisk, root: str, topic: str, kind: str) -> list[QueueFiles]:
     """The queues of one kind of a topic, in no order; none of a name that no topic has."""
-    if not names.is_topic_name(topic):
+    if not names.is_directory_name(topic):
         return []
     listed = _topic_directory(disk, topic, join(root, _DIRECTORIES[kind], topic))
     return [
@@ -280,7 +280,7 @@ def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[Queu
 def listed_topics(disk: ReadableDisk, root: str, kind: str) -> Iterator[TopicDirectory]:
     """The directory of each topic with a readable name."""
     for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
-        if not names.is_topic_name(topic):
+        if not names.is_directory_name(topic):
             continue
         yield _topic_directory(disk, topic, directory)
 

@@ -224,7 +224,7 @@ def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     if entry.name == names.CHECKPOINT_FILE:
         return entry.size >= CHECKPOINT_SIZE
     if entry.name in QUEUE_ROOMS:
-        topics = (each for each in _listed(disk, path) if each.is_directory and names.is_topic_name(each.name))
+        topics = (each for each in _listed(disk, path) if each.is_directory and names.is_directory_name(each.name))
         return any(
             queue.is_directory and names.parse_queue_id(queue.name) is not None
             for topic in topics

@@ -125,13 +125,17 @@ def is_config_name(name: str) -> bool:
 
 
 def is_directory_name(topic: str) -> bool:
-    """Whether a topic can have a directory of queues: no path, and at most 255 bytes."""
+    """Whether brokers may have stored the topic, as it can have a directory of queues: no path, at most 255 bytes.
+
+    Readers, recovery and replicas go by this.  Brokers make topics of their own that no client may name: retry topics
+    V2 (`%RETRY%group+topic`), light queues of lite topics (`%LMQ%$parent$lite`) and of MQTT.
+    """
     is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
     return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _DIRECTORY_SIZE_MAX
 
 
 def is_topic_name(name: str) -> bool:
-    """True for a name that a broker can have stored: letters, digits, % | _ -, at most 255 of them.
+    """True for a name that a client may send to: letters, digits, % | _ -, at most 255 of them.
 
     Clients are held to 127; retry and dead-letter topics (group name plus prefix) go beyond.
     """

@@ -88,8 +88,8 @@ def test_a_topic_is_forgotten() -> None:
 
 @pytest.mark.parametrize(
     "commit",
-    [("a@b", "t", 0, 1), ("", "t", 0, 1), ("g", "t u", 0, 1), ("g", "t", -1, 1), ("g", "t", 2**31, 1),
-     ("g", "t", 0, 2**63)],
+    [("a@b", "t", 0, 1), ("", "t", 0, 1), ("g", "t/u", 0, 1), ("g", "t@u", 0, 1), ("g", "t", -1, 1),
+     ("g", "t", 2**31, 1), ("g", "t", 0, 2**63)],
 )  # fmt: skip
 def test_a_commit_that_no_file_could_hold_is_refused(commit) -> None:
     offsets = offsets_on(MemoryDisk())

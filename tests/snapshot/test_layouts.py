@@ -172,7 +172,7 @@ def test_other_things_among_the_queues_do_no_harm(tmp_path: Path, mode: str) -> 
     root = small_store(COUNT).write(tmp_path)
     queues = root / "consumequeue"
     (queues / "notes.txt").write_text("x")
-    (queues / "bad name!" / "0").mkdir(parents=True)
+    (queues / "a topic of no queue!").mkdir(parents=True)
     (queues / "T" / "x").mkdir()
     (queues / "T" / "99999999999").mkdir()
     (queues / "T" / "0" / "00000000000000002000.tmp").write_text("x")

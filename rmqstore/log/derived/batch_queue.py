@@ -288,7 +288,7 @@ class BatchQueues:
 
     def _queue_of(self, topic: str, queue_id: int) -> BatchQueue | None:
         queue = self._queues.get((topic, queue_id))
-        if queue is None and queue_id >= 0 and names.is_topic_name(topic):
+        if queue is None and queue_id >= 0 and names.is_directory_name(topic):
             queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
         return queue
 

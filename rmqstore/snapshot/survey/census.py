@@ -112,7 +112,7 @@ class Census:
         if gap is None and end is None:
             ceiling = max(ceiling, int(low[0]))  # a queue whose older messages are gone begins anywhere
         wrong = taken | ~_in_order(low, high, taken, gap.high if gap else 0, ceiling)
-        if not names.is_topic_name(run.key[0]):
+        if not names.is_directory_name(run.key[0]):
             wrong[:] = True
         self.misplaced += [
             _misplaced(place, offset, run.key)

@@ -39,7 +39,7 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats import message
-from rmqstore.formats.names import is_light_queue, is_topic_name
+from rmqstore.formats.names import is_directory_name, is_light_queue
 from rmqstore.records.gather import binary_array
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
@@ -102,7 +102,7 @@ def _has_entry(root: str, view: LogView, offset: int) -> bool:
         return False
     record = view.whole_record(offset, message.BLANK.struct.unpack_from(page, position)[0])
     topic = "" if record is None else record.topic.decode(errors="replace")
-    if record is None or not is_topic_name(topic) or is_light_queue(topic):
+    if record is None or not is_directory_name(topic) or is_light_queue(topic):
         return False
     queue, slot = open_queue(view.disk, root, topic, record.queue_id, SIMPLE), record.queue_offset
     if not queue.first_slot() <= slot < sound_end(queue, view):
