@@ -1,8 +1,8 @@
 """One JSON file under config/ with its .bak: read whichever of the two is sound, replaced as a whole and durably."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from rmqstore.clock import Clock
 from rmqstore.errors import Corrupt, StoreClosed, TooLarge
@@ -13,9 +13,17 @@ from rmqstore.formats.broker_json import DataVersion
 from rmqstore.formats.broker_json_text import delay_offsets_text
 from rmqstore.formats.names import CONFIG_ROOM
 
-_OLD = ".bak"
+_OLD, _KEPT = ".bak", ".unreadable"
 
-Content = TypeVar("Content")
+
+class _HasOthers(Protocol):
+    """A dataclass of what a file says; `others`: what has no field of its own, by the members of the file."""
+
+    @property
+    def others(self) -> Mapping[str, Any]: ...
+
+
+Content = TypeVar("Content", bound=_HasOthers)
 
 
 class ConfigFile(Generic[Content]):
@@ -33,6 +41,7 @@ class ConfigFile(Generic[Content]):
         self._text = text
         self._keeps_old = True  # whether a save may put the present file in place of the .bak
         self._is_known = False  # whether that was looked at
+        self._unreadable: list[str] = []  # what holds something that a save would write over and nobody could read
         self._has_directory = False
         self._is_closed = False
 
@@ -43,21 +52,33 @@ class ConfigFile(Generic[Content]):
     def load(self) -> tuple[Content | None, list[str]]:
         """The content, None where neither the file nor its .bak can be used, and warnings.
 
-        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  Raises TooLarge, so
-        that a file that may be sound is not written over, and OSError where the disk fails to read it.
+        A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  An entry that is odd is passed
+        over, told and written back as it is.  Raises TooLarge, so that a file that may be sound is not written over,
+        and OSError where the disk fails to read it.
         """
         self._is_known = True
-        content, reason = self._read(self.path)
+        self._unreadable = []
+        content, told = self._read(self.path)
         if content is not None:
             self._keeps_old = True
-            return content, []
-        old, old_reason = self._read(self.path + _OLD)
-        # The .bak is the only sound copy until the next save is done: it must not give way to a torn file.
-        self._keeps_old = old is None
+            return content, told
+        old, old_told = self._read(self.path + _OLD)
+        # The .bak may be the only sound copy until the next save is done: it does not give way to a torn file.
+        self._keeps_old = old is None and self.path not in self._unreadable
         if old is not None:
-            return old, [f"{self.path} {reason or 'is missing'}: {self.path}{_OLD} is used, which may be older"]
-        reasons = [f"{path} {why}" for path, why in ((self.path, reason), (self.path + _OLD, old_reason)) if why]
+            why = "".join(told) or f"{self.path} is missing"
+            return old, [f"{why}: {self.path}{_OLD} is used, which may be older", *old_told]
+        reasons = [*told, *old_told]
         return None, [f"{' and '.join(reasons)}: an empty table is used"] if reasons else []
+
+    def shaped(self, document: Any) -> tuple[Content, Sequence[str]]:
+        """The content that a document says, and why entries of it were passed over, which stay among its `others`.
+        Raises Corrupt."""
+        found = broker_json.sifted(document, self._parse)
+        content = found.value
+        if not found.odd:
+            return content, ()
+        return replace(content, others={**content.others, **found.odd}), found.reasons  # type: ignore[type-var]
 
     def save(self, content: Content) -> None:
         """Makes `content` the file's content, durably, and its old content the .bak's.
@@ -70,27 +91,46 @@ class ConfigFile(Generic[Content]):
         if not self._is_known:
             self.load()
         data = self._text(content).encode(errors="replace")
+        while self._unreadable:
+            self._keep(self._unreadable[0])
+            del self._unreadable[0]
         if not self._has_directory:
             self._fs.make_directories(directory_of(self.path))
             self._has_directory = True
         replace_file(self._fs, self.path, data, backup=self._keeps_old)
         self._keeps_old = True
 
-    def _read(self, path: str) -> tuple[Content | None, str]:
-        """The content of one file, or why there is none; no reason for a file that does not exist."""
+    def _read(self, path: str) -> tuple[Content | None, list[str]]:
+        """The content of one file, and what is to be told; nothing of a file that does not exist."""
         try:
             file = self._fs.open(path)
         except FileNotFoundError:
-            return None, ""
+            return None, []
         data = file.read(0, broker_json.TEXT_SIZE_MAX + 1)
         if not data.strip():
-            return None, "is empty"
+            return None, [f"{path} is empty"]
         try:
-            return self._parse(broker_json.parse(data)), ""
+            content, reasons = self.shaped(broker_json.parse(data))
         except TooLarge as large:
             raise TooLarge(path, 0, large.reason) from None
         except Corrupt as damage:
-            return None, f"cannot be read ({damage.reason})"
+            self._unreadable.append(path)
+            return None, [f"{path} cannot be read ({damage.reason})"]
+        return content, [f"{path}: {reason}" for reason in reasons]
+
+    def _keep(self, path: str) -> None:
+        """A copy of a file that nobody could read, before it is written over; durable."""
+        try:
+            file = self._fs.open(path)
+        except FileNotFoundError:
+            return
+        data, number = file.read(0, file.size()), 0
+        while self._fs.exists(kept := f"{path}{_KEPT}{number or ''}"):
+            other = self._fs.open(kept)
+            if other.read(0, other.size()) == data:
+                return
+            number += 1
+        replace_file(self._fs, kept, data)
 
 
 @dataclass(frozen=True)
@@ -129,7 +169,7 @@ class DelayOffsetsFile:
         """Takes over the whole table of another broker, as its file has it; durable when it returns.  Raises Corrupt
         for a table that no broker has, OSError.
         """
-        found = _parse_delay(document)
+        found, _ = self._file.shaped(document)
         if found != self._present:
             self._file.save(found)
             self._present = found

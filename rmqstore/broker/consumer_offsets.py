@@ -27,7 +27,7 @@ _TABLES = ("offsetTable", "lmqOffsetTable")
 
 @dataclass(frozen=True)
 class _Document:
-    """The contents of one of the files; `others` also has the entries whose key is no topic@group."""
+    """The contents of one of the files; `others` also has the entries that were passed over."""
 
     table: Mapping[tuple[str, str], Mapping[int, int]]
     version: DataVersion | None
@@ -158,7 +158,7 @@ class ConsumerOffsets:
         """Takes over the whole table of another broker, as its file has it, with the offsets as `clip` has them;
         durable when it returns.  Raises Corrupt for a table that no broker has, OSError.
         """
-        found = _parse(document)
+        found, _ = self._file.shaped(document)
         table = clip({key: dict(offsets) for key, offsets in found.table.items()})
         with self._persist_lock:
             with self._lock:
@@ -218,20 +218,7 @@ def _is_light(key: tuple[str, str]) -> bool:
 
 def _parse(document: Any) -> _Document:
     others = broker_json.others_of(document, ("dataVersion", *_TABLES))
-    regular = dict(document)
-    for name in _TABLES:
-        table = regular.get(name)
-        if isinstance(table, dict):
-            odd = {key: value for key, value in table.items() if not _is_offset_key(key)}
-            regular[name] = {key: value for key, value in table.items() if key not in odd}
-            others |= {name: odd} if odd else {}
-    return _Document(broker_json.consumer_offsets(regular), broker_json.data_version(document), others)
-
-
-def _is_offset_key(key: str) -> bool:
-    """Whether it is topic@group: a broker takes any other text too, so members with another key must not be lost."""
-    topic, _, group = key.partition("@")
-    return bool(topic and group) and "@" not in group
+    return _Document(broker_json.consumer_offsets(document), broker_json.data_version(document), others)
 
 
 def _text(document: _Document) -> str:

@@ -78,7 +78,7 @@ class SubscriptionGroups:
         """Takes over the whole table of another broker, as its file has it; durable when it returns.  Raises Corrupt
         for a table that no broker has, OSError with nothing changed.
         """
-        found = _parse(document)
+        found, _ = self._file.shaped(document)
         with self._lock:
             if found != self._present:
                 self._file.save(found)

@@ -156,7 +156,7 @@ class Topics:
 
         Raises Corrupt for a table that no broker has, OSError with nothing changed.
         """
-        found = _parse(document)
+        found, _ = self._file.shaped(document)
         with self._lock:
             if (found.configs, found.version, found.others) == (self._configs, self._version, self._others):
                 return

@@ -1,6 +1,9 @@
-"""The broker's files under config/: topics, the offsets of consumer groups.  A torn one gives way to its .bak."""
+"""The broker's files under config/: topics, the offsets of consumer groups.  A torn one gives way to its .bak; an entry
+that is odd is passed over, and the log says so."""
 
+import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqstore.errors import Corrupt, TooLarge
@@ -8,6 +11,7 @@ from rmqstore.files.disk import ReadableDisk, join, read_small
 from rmqstore.formats import broker_json
 from rmqstore.formats.names import CONFIG_ROOM
 
+log = logging.getLogger("rmqstore.config")
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
 
@@ -33,12 +37,21 @@ def load_newest(
         if not data or not data.strip():
             continue
         try:
-            return Loaded(shape(broker_json.parse(data)), candidate != name)
+            found = broker_json.sifted(broker_json.parse(data), shape)
         except TooLarge as large:
             raise TooLarge(path, 0, large.reason) from None
         except (Corrupt, ValueError):
             continue
+        for reason in found.reasons:
+            _tell(path, reason)
+        return Loaded(found.value, candidate != name)
     return None
+
+
+@lru_cache(maxsize=256)
+def _tell(path: str, reason: str) -> None:
+    """Says it once in a process: tables are read again and again."""
+    log.warning("%s: %s", path, reason)
 
 
 def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:

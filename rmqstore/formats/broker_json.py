@@ -1,14 +1,17 @@
-"""The broker's JSON files under config/, in the dialect of fastjson 1.x: bare and numeric keys beside quoted ones.
+"""The broker's JSON files under config/, in the dialect of fastjson 1.x: bare and numeric keys beside quoted ones, and
+what hands leave that RocketMQ reads: a byte order mark, comments, single quotes, commas too many.
 
-`parse` gives plain values; the other functions give one file's content its shape, and ignore what they do not know.
+`parse` gives plain values; the functions for a file give its content a shape, ignore members that they do not know and
+raise Corrupt for an entry of another kind; `sifted` passes such entries over.
 """
 
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -33,6 +36,18 @@ _GAP = "\0"
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[ord("{"), ord("[")]] = 1
 _STEPS[[ord("}"), ord("]")]] = -1
+# Strings in either quotes and comments, each up to the end of the text where it has none of its own.
+_TOKENS = re.compile(
+    rf"({_STRING}(?:\"|\\?\Z)|'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
+    r"|//[^\r\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))",
+    re.DOTALL,
+)
+_INNER_QUOTE = re.compile(r"\\.|\"", re.DOTALL)
+_COMMAS = re.compile(r"(?<=[\[{,])[\s,]*,|,[\s,]*(?=[\]}])")
+# The tables of the files, and on how many levels their entries are told apart.
+_TABLE_DEPTHS = {"topicConfigTable": 1, "subscriptionGroupTable": 1, "offsetTable": 2, "lmqOffsetTable": 1}
+# What a 5.x broker puts behind the group in the key of a broadcasting consumer (Java: BroadcastOffsetManager).
+_BROADCAST = "@broadcast"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _I64 = range(-(2**63), 2**63)
@@ -95,6 +110,18 @@ class SubscriptionGroup:
     unknown_fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
+Shape = TypeVar("Shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted(Generic[Shape]):
+    """A document in its shape, and the entries that were passed over: by table as they stand there (`odd`), and why."""
+
+    value: Shape
+    odd: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reasons: Sequence[str] = ()
+
+
 # The members of one topic and of one group that have a field of their own.
 TOPIC_FIELDS = frozenset(
     ("attributes", "order", "perm", "readQueueNums", "topicFilterType", "topicName", "topicSysFlag", "writeQueueNums")
@@ -116,12 +143,52 @@ def parse(text: str | bytes) -> Any:
         raise TooLarge("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
     plain = text if isinstance(text, str) else java_text(text)
     try:
-        value = json.loads(_quote_keys(plain), strict=False, parse_constant=_finite, parse_float=_finite)
+        value = _value(plain)
+    except Corrupt:
+        tidy = _tidied(plain)
+        if tidy == plain:
+            raise
+        try:
+            value = _value(tidy)
+        except Corrupt as error:  # its place is one of the tidy text
+            raise Corrupt("", 0, error.reason) from error
+    return _without_surrogates(value) if "\\u" in plain or _LONE_SURROGATES.search(plain) else value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(_quote_keys(text), strict=False, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise Corrupt("", error.pos, f"no JSON: {error.msg}") from error
     except ValueError as error:  # an integer of thousands of digits, NaN
         raise Corrupt("", 0, f"no JSON: {error}") from error
-    return _without_surrogates(value) if "\\u" in plain or _LONE_SURROGATES.search(plain) else value
+
+
+def _tidied(text: str) -> str:
+    """The same without what hands leave and fastjson passes over: a byte order mark, comments, commas too many; strings
+    in single quotes get double ones."""
+    parts = _TOKENS.split(text.removeprefix("\ufeff"))
+    between, strings = parts[:1], list[str]()
+    for token, following in zip(parts[1::2], parts[2::2], strict=True):
+        if token.startswith("/"):
+            between[-1] += " " + following
+        else:
+            strings.append(token if token.startswith('"') else _double_quoted(token))
+            between.append(following)
+    if any(_GAP in part for part in between):
+        return text
+    tidy = _COMMAS.sub("", _GAP.join(between)).split(_GAP)
+    return "".join(each for pair in zip(tidy, [*strings, ""], strict=True) for each in pair)
+
+
+def _double_quoted(token: str) -> str:
+    """A string in single quotes, or one that does not end, in double ones."""
+
+    def escaped(found: re.Match[str]) -> str:
+        return {'"': '\\"', "\\'": "'"}.get(found[0], found[0])
+
+    ends = len(token) > 1 and token.endswith("'")
+    return f'"{_INNER_QUOTE.sub(escaped, token[1 : -1 if ends else None])}' + ('"' if ends else "")
 
 
 def _quote_keys(text: str) -> str:
@@ -169,6 +236,59 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
     return value
+
+
+def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
+    """`shape` of a document without the entries of its tables for which it raises Corrupt.
+
+    Brokers write entries that are not known here, and hands write others.  That one is odd says nothing of its
+    neighbours.  Keys `topic@group@broadcast` are sound, and passed over without a reason.  Raises Corrupt for what is
+    no entry's fault.
+    """
+    try:
+        return Sifted(shape(document))
+    except Corrupt:
+        if not isinstance(document, dict):
+            raise
+    clean, odd, reasons = dict(document), dict[str, Mapping[str, Any]](), list[str]()
+    for name, depth in _TABLE_DEPTHS.items():
+        if isinstance(table := document.get(name), dict):
+            within = partial(_within, shape, name)
+            clean[name], left = _sift(table, within, depth, ("", reasons))
+            odd |= {name: left} if left else {}
+    return Sifted(shape(clean), odd, reasons)
+
+
+def _sift(
+    table: Mapping[str, Any], shape: Callable[[Any], object], depth: int, told: tuple[str, list[str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The entries that `shape` takes, and the others.  `told`: the table's own name, and the reasons so far."""
+    taken, left = dict[str, Any](), dict[str, Any]()
+    for key, entry in table.items():
+        try:
+            shape({key: entry})
+            taken[key] = entry
+        except Corrupt as error:
+            if depth > 1 and isinstance(entry, dict) and _is_taken(shape, {key: {}}):
+                inner = f"{key!r}, ", told[1]
+                taken[key], left[key] = _sift(entry, partial(_within, shape, key), depth - 1, inner)
+                continue
+            left[key] = entry
+            if not key.endswith(_BROADCAST):
+                told[1].append(f"{told[0]}{key!r} is passed over: {error.reason}")
+    return taken, left
+
+
+def _within(shape: Callable[[Any], object], key: str, part: Mapping[str, Any]) -> object:
+    return shape({key: part})
+
+
+def _is_taken(shape: Callable[[Any], object], part: Mapping[str, Any]) -> bool:
+    try:
+        shape(part)
+    except Corrupt:
+        return False
+    return True
 
 
 def topic_configs(document: Any) -> dict[str, TopicConfig]:

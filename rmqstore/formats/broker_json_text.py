@@ -84,11 +84,10 @@ def consumer_offsets_text(
 ) -> str:
     """consumerOffset.json, or lmqConsumerOffset.json if there are `light_offsets`: (group, topic) → offset in queue 0.
 
-    Without a `version` it is the form of 4.9.  An `offsetTable` in `others` holds entries whose key is no topic@group.
+    Without a `version` it is the form of 4.9.
     """
     members = dict(others)
     table = {f"{topic}@{group}": dict(queues) for (group, topic), queues in offsets.items()}
-    table |= members.pop("offsetTable", None) or {}
     if light_offsets is not None:
         light = {f"{topic}@{group}": offset for (group, topic), offset in light_offsets.items()}
         members["lmqOffsetTable"] = light | (members.get("lmqOffsetTable") or {})
@@ -135,11 +134,23 @@ def _quoted(text: str) -> str:
 
 
 def _document(others: Mapping[str, Any], version: DataVersion | None, **tables: Any) -> str:
-    members = dict(others) | tables
+    members = dict(others) | {name: _joined(table, others.get(name) or {}) for name, table in tables.items()}
     members.pop("dataVersion", None)
     if version is not None:
         members["dataVersion"] = _version(version)
     return value_text(_by_name(members.items()))
+
+
+def _joined(table: Mapping[Any, Any], odd: Mapping[str, Any]) -> Mapping[Any, Any]:
+    """A table with the entries that were passed over when it was read; what is known now takes their place."""
+    known = set(map(str, table))
+    joined = dict(table)
+    for key, entry in odd.items():
+        if key not in known:
+            joined[key] = entry
+        elif isinstance(entry, Mapping) and isinstance(table.get(key), Mapping):
+            joined[key] = _joined(table[key], entry)
+    return joined
 
 
 def _version(version: DataVersion) -> dict[str, Any]:

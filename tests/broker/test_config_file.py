@@ -174,7 +174,8 @@ def test_a_broken_pair_is_kept_for_someone_to_look_at() -> None:
     file = config_file(disk)
     file.load()
     file.save(NEW)
-    assert disk.image()[BAK] == TORN[0]
+    assert disk.image()[f"{PATH}.unreadable"] == TORN[0]
+    assert disk.image()[f"{BAK}.unreadable"] == disk.image()[BAK] == TORN[1]
 
 
 DELAY_PATH = "/store/config/delayOffset.json"

@@ -195,7 +195,9 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
             continue
         path = join(directory, entry.name)
         data = read_small(store.disk, path, _SIZE_MAX, past_directories=True) or b""
-        broken = _json_fault(data, _SHAPES.get(name))
+        broken, odd = _json_faults(data, _SHAPES.get(name))
+        for reason in odd:
+            yield Finding(path, 0, reason, NOTE)
         if broken:
             spare = entry.name != name or store.lock_held
             consequence = "" if spare else f"; RocketMQ reads {name}.bak instead"
@@ -208,13 +210,12 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
                 yield Finding(join(directory, "consumerOffset.json"), 0, reason, NOTE)
 
 
-def _json_fault(data: bytes, shape: Callable[[Any], object] | None) -> tuple[int, str] | None:
+def _json_faults(data: bytes, shape: Callable[[Any], object] | None) -> tuple[tuple[int, str] | None, Sequence[str]]:
+    """Where and why a file cannot be read, and why entries of it are passed over."""
     if not data.strip():
-        return 0, "empty"
+        return (0, "empty"), ()
     try:
         document = broker_json.parse(data)
-        if shape is not None:
-            shape(document)
+        return None, () if shape is None else broker_json.sifted(document, shape).reasons
     except Corrupt as error:
-        return error.offset, error.reason
-    return None
+        return (error.offset, error.reason), ()
