@@ -18,8 +18,8 @@ from rmqstore.dledger.entry_rules import TERM_MAX
 from rmqstore.dledger.index import opened_index, require_index
 from rmqstore.dledger.repair import last_entry, repaired
 from rmqstore.dledger.state import (
-    load_committed,
     load_term,
+    noted_committed,
     require_alone,
     require_committed,
     save_committed,
@@ -180,7 +180,7 @@ class LedgerMember:
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
         self.wrapping = Wrapping(EntryForm(self.index, self.term, has_crc=found.settings.body_crc), framing)
         self._saved: tuple[int, int] | None = None
-        if self.index.end > load_committed(fs, found.node) + 1:
+        if self.index.end > noted_committed(fs, found.node) + 1:
             self.close()
 
     def begin(self, log: CommitLog) -> None:

@@ -60,3 +60,8 @@ def require_committed(fs: FileSystem, node: LedgerNode, last: int, *, may_lack: 
 def load_committed(fs: FileSystem, node: LedgerNode) -> int:
     """The index of the last entry that is known to be agreed on; -1 for none."""
     return committed_index(fs, node)
+
+
+def noted_committed(fs: FileSystem, node: LedgerNode) -> int:
+    """As `load_committed`, by the checkpoint alone: what a crash left beside it may not be on the disk."""
+    return committed_index(fs, node, spares=())

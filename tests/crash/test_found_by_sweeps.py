@@ -128,3 +128,17 @@ def test_a_checkpoint_says_the_time_of_the_newest_message_not_the_latest_time():
     assert load.store is not None
     values = engine_of(load.store).parts.checkpoint.values
     assert values.logics_timestamp_ms == values.physic_timestamp_ms == load.clock.ms
+
+
+@pytest.mark.parametrize("spare", [".tmp", ".bak"])
+def test_an_opening_makes_durable_what_only_a_spare_of_the_members_checkpoint_says(spare: str):
+    """A crash left the new content under another name, and not yet on the disk."""
+    disk = MemoryDisk()
+    load = written(disk, 3, LEDGER)
+    load.close()
+    path = f"{ROOT}/dledger-n0/checkpoint"
+    said = disk.image()[path]
+    disk.rename(path, path + spare)
+    disk.put_file(f"{ROOT}/abort", b"")
+    open_again(disk, LEDGER)
+    assert disk.crash("lost").image()[path] == said

@@ -116,11 +116,11 @@ def chosen_node(disk: ReadableDisk, root: str, extra: Sequence[str]) -> LedgerNo
     return nodes[0]
 
 
-def committed_index(disk: ReadableDisk, node: LedgerNode) -> int:
+def committed_index(disk: ReadableDisk, node: LedgerNode, spares: Sequence[str] = (".tmp", ".bak")) -> int:
     """The index of the last entry that the group had agreed on when the node wrote its checkpoint, every 3 s; -1 where
-    it says nothing.  It may be far behind.
+    it says nothing.  It may be far behind.  `spares`: endings of the files that stand in for it.
     """
-    for name in (CHECKPOINT_FILE, f"{CHECKPOINT_FILE}.tmp", f"{CHECKPOINT_FILE}.bak"):
+    for name in (CHECKPOINT_FILE, *(f"{CHECKPOINT_FILE}{spare}" for spare in spares)):
         data = read_small(disk, join(node.directory, name), _TEXT_SIZE_MAX, past_directories=True)
         with suppress(Corrupt):
             if data is not None and (found := dledger.read_numbers(data).get(COMMITTED_INDEX)) is not None:
