@@ -1,7 +1,6 @@
 """Stores for asyncio: what tasks are answered, whatever else happens to them, to their loop and to the store."""
 
 import asyncio
-import errno
 import gc
 import os
 import threading
@@ -18,8 +17,9 @@ import rmqstore
 from rmqstore import aio
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, Rejected, StoreClosed, StoreInUse, WrongType
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message, PutResult, PutStatus
-from tests.engine_of import engine_of
+from tests.crash.disks import BreakingDisk, WatchedDisk
 
 pytestmark = pytest.mark.stores
 
@@ -62,11 +62,10 @@ def bodies_in(path: str) -> list[bytes]:
 
 def test_puts_of_many_tasks_are_all_stored_and_share_syncs(path: str) -> None:
     async def work() -> tuple[list[PutResult], int]:
-        async with aio.open_store(path, CONFIG) as store:
-            marks, syncs = engine_of(store.store).log.marks, list[int]()
-            sync_to = marks.sync_to
-            marks.sync_to = lambda end, *more: syncs.append(end) or sync_to(end, *more)  # type: ignore[method-assign]
+        disk = WatchedDisk(RealFileSystem(), keep_trace=True)
+        async with aio.open_store(path, CONFIG, filesystem=disk) as store:
             answers = await asyncio.gather(*[store.put(replace(PEAR, body=b"%d" % each)) for each in range(200)])
+            syncs = [each for each in disk.trace or () if each.verb == "sync" and "/commitlog/" in each.path]
             return answers, len(syncs)
 
     answers, syncs = run(work())
@@ -284,8 +283,10 @@ def test_an_opening_that_is_cancelled_leaves_no_store_open(path: str) -> None:
 
 def test_a_disk_that_fails_is_told_to_all_that_wait(path: str) -> None:
     async def work() -> list[Any]:
-        async with aio.open_store(path, CONFIG) as store:
-            engine_of(store.store).log.marks.latch(f"the disk is gone ({errno.EIO})")
+        disk = BreakingDisk(RealFileSystem())
+        async with aio.open_store(path, CONFIG, filesystem=disk) as store:
+            await store.put(PEAR)
+            disk.broken = "/commitlog/"
             return await asyncio.gather(*[store.put(PEAR) for _ in range(5)], return_exceptions=True)
 
     with pytest.raises(DurabilityLost):  # of the end

@@ -704,6 +704,16 @@ class FailingDisk(WatchedDisk):
         file.sync()
 
 
+class BreakingDisk(WatchedDisk):
+    """Fails every write to a path of which `broken` is a part, with EIO; none before it is set."""
+
+    broken = ""
+
+    def before(self, operation: Operation) -> None:
+        if operation.verb == "write" and self.broken and self.broken in operation.path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), operation.path)
+
+
 class CrashAt(WatchedDisk):
     """Cuts the power just before the `at`-th operation: it and all that is asked after raise PowerCut.
 

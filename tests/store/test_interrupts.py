@@ -15,7 +15,6 @@ from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import stride
-from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
 
 pytestmark = [pytest.mark.crash, pytest.mark.stores]
@@ -120,7 +119,7 @@ class Writer:
         return result
 
     def _number(self, result: PutResult) -> int:
-        return engine_of(self.store).log.next_offsets["alpha", 0] - 1
+        return self.store.message_at(result.physical_offset).queue_offset
 
 
 @pytest.mark.some(5)
@@ -156,7 +155,7 @@ def test_two_interrupts_in_one_put_lose_nothing_either(again: int) -> None:
     """The store may end with it, but says so."""
 
     def check(interrupt: Interrupt) -> None:
-        interrupt._left.append(again)
+        interrupt.left.append(again)
         disk = MemoryDisk()
         store = opened(disk, SMALL)
         writer = Writer(store, put, 60)
