@@ -908,7 +908,7 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
 # Names with one underscore that their owners have for everybody: of named tuples, sys and os.
 PUBLIC_UNDERSCORES = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
 # How often tests use private members of what is not theirs; it only falls (164 at first).
-TESTS_PRIVATE_REACHES_MAX = 56
+TESTS_PRIVATE_REACHES_MAX = 16
 # How often tests ask `rmqstore.testing.Probe` for all of an open store's parts; it only falls (once 117).
 TESTS_ENGINE_USES_MAX = 17
 

@@ -680,6 +680,10 @@ class FailingDisk(WatchedDisk):
         self._errno = errno.ENOSPC if error == "short" else int(error)
         self._forever = forever
 
+    def heal(self) -> None:
+        """From now on nothing fails."""
+        self._at, self._forever = 0, False
+
     def _fails(self, operation: Operation) -> bool:
         fails = operation.number == self._at or (self._forever and operation.number > self._at)
         if fails and self.failed is None:

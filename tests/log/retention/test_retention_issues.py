@@ -97,7 +97,8 @@ def repeated(*actions: Callable[[], object], wake: Callable[[], object] = bool) 
 def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched():
     """10288: and read and flushed at the same time."""
     disk = MemoryDisk()
-    table = QueueTable(disk, FileHandles(disk, 8), ROOT, 2000)
+    handles = FileHandles(disk, 8)
+    table = QueueTable(disk, handles, ROOT, 2000)
     topics = [f"T{number}" for number in range(20)]
     batches = batches_of(2000, topics, 20)
     dispatched, removals = threading.Event(), threading.Semaphore(0)
@@ -126,7 +127,7 @@ def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched()
         table.remove_topic(topic, 0)
     assert table.queues() == []
     assert disk.entries(f"{ROOT}/consumequeue") == []
-    table._handles.close()
+    handles.close()
     assert disk.open_count == 0, "a handle leaked"
     for batch in batches:
         table.dispatch(batch)
