@@ -112,6 +112,10 @@ class Probe:
         """The first queue offset that can be read and the one after the last, as `Store.bounds`; of a replica too."""
         return self._engine.parts.queues.bounds(topic, queue_id)
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next message of a queue gets, whatever is dispatched by now."""
+        return self._engine.appender.next_offset((topic, queue_id))
+
     def read_log(self, offset: int, size: int) -> bytes:
         """At most `size` bytes of the log from `offset` on; empty where no file holds it."""
         return self._engine.log.read(offset, size)

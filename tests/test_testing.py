@@ -132,6 +132,7 @@ def test_a_probe_says_how_far_the_log_is(rmq_store_factory: testing.StoreFactory
     Store.put(store, Message("orders", b"x" * 3000))
     assert (probe.log_files, probe.log_end) == ([0, 4096], 4096 + result.size)
     assert (probe.flushed, probe.dispatched, probe.bounds("orders", 0)) == (0, 0, (0, 0))
+    assert probe.next_offset("orders", 0) == 2
     probe.catch_up()
     assert (probe.flushed, probe.dispatched, probe.bounds("orders", 0)) == (0, probe.log_end, (0, 2))
     probe.sync_log()

@@ -13,6 +13,7 @@ from rmqstore.errors import StoreError
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import stride
 from tests.store.interrupting import Interrupt, sweep
@@ -119,7 +120,7 @@ class Writer:
         return result
 
     def _number(self, result: PutResult) -> int:
-        return self.store.message_at(result.physical_offset).queue_offset
+        return Probe(self.store).next_offset("alpha", 0) - 1
 
 
 @pytest.mark.some(5)
