@@ -307,16 +307,19 @@ def test_a_disk_that_does_not_confirm_puts_the_round_off() -> None:
 @pytest.mark.parametrize("verb", ["remove", "sync_directory"])
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
 def test_a_deletion_that_fails_is_told_and_tried_again(verb: str, part: str) -> None:
+    halves = replace(NEVER, pause_ms=0, batch_max=5)  # what is asked for goes on in the next step, and fails there
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
-    retention_of(filled(watched)).clean_now(any_age=True)
+    whole = retention_of(filled(watched), halves)
+    assert whole.clean_now(any_age=True).has_more
+    whole.step()
     assert watched.trace is not None
     at = [each.number for each in watched.trace if each.verb == verb and part in each.path][-1]
     disk = FailingDisk(MemoryDisk(), at, errno.EIO)
     store = filled(disk, 0)
     stored = fill(store, 90)
     store.flush()
-    retention = retention_of(store, replace(ALWAYS, reserved_ms=0, pause_ms=0))
-    advance(store, 60_000)
+    retention = retention_of(store, halves)
+    retention.clean_now(any_age=True)
     assert retention.step() == 10
     assert isinstance(retention.failure, OSError)
     assert disk.failed is not None
