@@ -16,7 +16,6 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.message import PutStatus
 from tests.broker.delaying import Delaying
-from tests.engine_of import engine_of
 
 LEVEL_COUNT, TOPIC, QUEUE_COUNT, BODY_SIZE, ROWS = 18, "BenchTopic", 4, 100, 50_000
 PUT_MS = 1_000  # within so much of the store's time the messages are put
@@ -110,7 +109,7 @@ def _skip_idle(load: Delaying) -> None:
     """Moves the clock on by whole pauses, to the last look before something is due."""
     dues = []
     for level, offset in load.delivery.offsets.items():
-        queue = engine_of(load.store).parts.queues.find("SCHEDULE_TOPIC_XXXX", level - 1)
+        queue = load.engine.parts.queues.find("SCHEDULE_TOPIC_XXXX", level - 1)
         if queue is not None and offset < queue.max_offset:
             dues.append(int(queue.read(offset, offset + 1)["tags_code"][0]))
     pause_ms = round(PAUSE_S * 1000)

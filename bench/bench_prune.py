@@ -39,6 +39,7 @@ from spark_source.options.reads import parse_options
 from spark_source.partitions import split_in
 from spark_source.pushdown_reader import PushdownReader
 from spark_source.source import RmqStoreDataSource
+from tests.spark_source.read_requests import request_of
 
 TOPIC, QUEUES, BODY_SIZE, ROWS = "BenchTopic", 4, 1024, 50_000
 STEP_MS = 10_000  # between two tables of ROWS messages
@@ -175,7 +176,7 @@ def _read(store: Path, options: dict[str, str], pushed: Iterable[object] = ()) -
             reader = PushdownReader(read, shape)
             reader.pushFilters(list(pushed))
         splits = [split_in(partition) for partition in reader.partitions()]
-        request = reader._batch_read.request
+        request = request_of(reader)
         for split in splits:
             looked.rows += sum(batch.num_rows for batch in read_split(split, request))
     return looked

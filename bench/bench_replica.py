@@ -27,7 +27,7 @@ from rmqstore.message import Message, PutStatus
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.store import Store, open_store
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 from tests.oracle.oracle import Oracle
 
 ROUNDS = 2
@@ -94,7 +94,7 @@ class Fetch(NamedTuple):
         with Replica(root, BareMaster(f"127.0.0.1:{self.port}", self.file_size)) as replica:
             began = perf_counter()
             replica.run(lambda state: state.phase == "following" and state.log_end >= self.size)
-            assert engine_of(replica).dispatch.wait_until(self.size, PATIENCE_S)
+            assert Probe(replica).engine.dispatch.wait_until(self.size, PATIENCE_S)
             taken = perf_counter() - began
         shutil.rmtree(root)
         return taken

@@ -1,7 +1,7 @@
 """An embedded store that writes RocketMQ's files: what programs ask of it.  Its parts are `engine`'s."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from rmqstore.annotations import checked
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
@@ -59,18 +59,6 @@ class Store:
         engine = getattr(self, "_engine", None)  # None while it is opened
         kind = type(self).__name__
         return f"<{kind}>" if engine is None else engine.condition.line(kind, self.config.flush)
-
-    # Programs that attack an open store from outside go by these three; nothing of the package does.
-    @property
-    def _log(self) -> Any:
-        return self._engine.log
-
-    @property
-    def _lock(self) -> Any:
-        return self._engine.lock
-
-    def _catch_up(self) -> None:
-        self._engine.catch_up()
 
     @property
     def recovery(self) -> RecoveryPlan:

@@ -1,7 +1,6 @@
 """Stores for asyncio: what tasks are answered, whatever else happens to them, to their loop and to the store."""
 
 import asyncio
-import errno
 import gc
 import os
 import threading
@@ -18,8 +17,10 @@ import rmqstore
 from rmqstore import aio
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, Rejected, StoreClosed, StoreInUse, WrongType
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.message import Message, PutResult, PutStatus
-from tests.engine_of import engine_of
+from tests.crash.disks import BreakingDisk
 
 pytestmark = pytest.mark.stores
 
@@ -60,12 +61,13 @@ def bodies_in(path: str) -> list[bytes]:
         return [bytes(store.get("pears", 0, place, 1).messages[0].body or b"") for place in places]
 
 
-def test_puts_of_many_tasks_are_all_stored_and_share_syncs(path: str) -> None:
+def test_puts_of_many_tasks_are_all_stored_and_share_syncs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> tuple[list[PutResult], int]:
         async with aio.open_store(path, CONFIG) as store:
-            marks, syncs = engine_of(store.store).log.marks, list[int]()
-            sync_to = marks.sync_to
-            marks.sync_to = lambda end, *more: syncs.append(end) or sync_to(end, *more)  # type: ignore[method-assign]
+            syncs = list[int]()
+            sync_to = Watermarks.sync_to
+            counted = lambda marks, end, *more: syncs.append(end) or sync_to(marks, end, *more)  # noqa: E731
+            monkeypatch.setattr(Watermarks, "sync_to", counted)
             answers = await asyncio.gather(*[store.put(replace(PEAR, body=b"%d" % each)) for each in range(200)])
             return answers, len(syncs)
 
@@ -284,8 +286,10 @@ def test_an_opening_that_is_cancelled_leaves_no_store_open(path: str) -> None:
 
 def test_a_disk_that_fails_is_told_to_all_that_wait(path: str) -> None:
     async def work() -> list[Any]:
-        async with aio.open_store(path, CONFIG) as store:
-            engine_of(store.store).log.marks.latch(f"the disk is gone ({errno.EIO})")
+        disk = BreakingDisk(RealFileSystem())
+        async with aio.open_store(path, CONFIG, filesystem=disk) as store:
+            await store.put(PEAR)
+            disk.broken = "/commitlog/"
             return await asyncio.gather(*[store.put(PEAR) for _ in range(5)], return_exceptions=True)
 
     with pytest.raises(DurabilityLost):  # of the end

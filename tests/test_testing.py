@@ -1,16 +1,21 @@
 """The fixtures for tests of other programs: what they give, and that the example of their documentation runs."""
 
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from rmqstore import testing
 from rmqstore.clock import ManualClock
-from rmqstore.errors import NotNow
+from rmqstore.errors import NotNow, StoreInUse
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.message import Message
-from rmqstore.testing import ManualStore
-from tests.engine_of import engine_of
+from rmqstore.store import Store, open_store
+from rmqstore.testing import ManualStore, Probe
+from tests.crash.disks import BreakingDisk, MemoryDisk
 
 pytestmark = pytest.mark.stores
 
@@ -48,9 +53,11 @@ def test_a_store_that_failed_fails_the_test(pytester: pytest.Pytester):
     pytester.makeconftest('pytest_plugins = ["rmqstore.testing"]')
     pytester.makepyfile(
         """
-        def test_it(rmq_store, monkeypatch):
-            monkeypatch.setattr(rmq_store._engine.workers["dispatch"], "_step", lambda: 1 / 0)
-            rmq_store.step()
+        from rmqstore.log.derived.dispatch_loop import DispatchLoop
+
+        def test_it(rmq_store_factory, monkeypatch):
+            monkeypatch.setattr(DispatchLoop, "step", lambda self: 1 / 0)
+            rmq_store_factory().step()
         """
     )
     outcome = pytester.runpytest_inprocess(*ALONE)
@@ -86,7 +93,7 @@ def test_deliver_goes_on_until_nothing_is_left_to_do(rmq_store: ManualStore, mon
     def step_that_puts() -> None:
         step()
         if chain:
-            engine_of(rmq_store).appender.put(Message("orders", chain.pop()))
+            Store.put(rmq_store, Message("orders", chain.pop()))  # which dispatches nothing
 
     monkeypatch.setattr(rmq_store, "step", step_that_puts)
     rmq_store.deliver(1)
@@ -97,7 +104,7 @@ def test_deliver_goes_on_until_nothing_is_left_to_do(rmq_store: ManualStore, mon
 def test_deliver_tells_what_went_wrong(rmq_store_factory: testing.StoreFactory, monkeypatch: pytest.MonkeyPatch):
     busy = rmq_store_factory("busy", log_file_size=4096)
     monkeypatch.setattr(testing, "_ROUNDS_MAX", 5)
-    monkeypatch.setattr(busy, "step", lambda: engine_of(busy).appender.put(Message("orders", b"and again")))
+    monkeypatch.setattr(busy, "step", lambda: Store.put(busy, Message("orders", b"and again")))
     with pytest.raises(NotNow, match="after 5 rounds"):
         busy.deliver()
     closed = rmq_store_factory("closed")
@@ -115,6 +122,60 @@ def test_stores_of_one_test_share_the_clock_and_keep_apart(rmq_store_factory: te
     assert (tmp_path / "one" / "commitlog").is_dir()
     one.close()
     assert bodies(rmq_store_factory("one")) == [b"1"]
+
+
+def test_a_probe_says_how_far_the_log_is(rmq_store_factory: testing.StoreFactory):
+    store = rmq_store_factory("probed", log_file_size=4096, flush="ASYNC")
+    probe = Probe(store)
+    assert (probe.log_start, probe.log_end, probe.flushed, probe.dispatched) == (0, 0, 0, 0)
+    result = Store.put(store, Message("orders", b"x" * 3000))
+    Store.put(store, Message("orders", b"x" * 3000))
+    assert (probe.log_files, probe.log_end) == ([0, 4096], 4096 + result.size)
+    assert (probe.flushed, probe.dispatched, probe.bounds("orders", 0)) == (0, 0, (0, 0))
+    assert probe.next_offset("orders", 0) == 2
+    probe.catch_up()
+    assert (probe.flushed, probe.dispatched, probe.bounds("orders", 0)) == (0, probe.log_end, (0, 2))
+    probe.sync_log()
+    assert probe.flushed == probe.log_end
+    assert probe.clock is store.clock
+    store.flush()
+    store.clean(any_age=True)
+    assert (probe.log_start, probe.log_files, probe.read_log(0, 10)) == (4096, [4096], b"")
+    assert probe.read_log(4096, 9999) == store.message_at(4096).stored_record
+
+
+def test_a_step_of_one_worker_raises_what_ended_it(rmq_store: ManualStore):
+    probe = Probe(rmq_store)
+    Store.put(rmq_store, Message("orders", b"1"))
+    probe.step("queues")
+    assert probe.dispatched == 0
+    probe.step("dispatch")
+    assert probe.dispatched == probe.log_end
+    disk = BreakingDisk(MemoryDisk())
+    failing = Probe(open_store("/store", filesystem=disk, workers=False))
+    disk.broken = "/checkpoint"
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            failing.step("queues")
+
+
+def test_a_crash_frees_the_directory_and_the_lock_can_be_given_away(tmp_path: Path):
+    store = open_store(tmp_path, workers=False)
+    store.put(Message("orders", b"1"))
+    Probe(store).crash()
+    with open_store(tmp_path, workers=False) as again:
+        assert not again.recovery.is_clean_exit
+        assert again.get("orders", 0, 0).messages[0].body == b"1"
+        disk, path = RealFileSystem(), str(tmp_path / "lock")
+        with pytest.raises(StoreInUse):
+            disk.lock(path)
+        Probe(again).lock.release()
+        disk.lock(path).release()
+
+
+def test_a_program_without_pytest_has_the_probe():
+    program = "import sys; sys.modules['pytest'] = None; from rmqstore.testing import Probe; print(Probe.__name__)"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"Probe\n"
 
 
 def test_a_message_that_fails_every_time_goes_through_all_delays_to_the_dead_letters(rmq_store: ManualStore):

@@ -10,15 +10,10 @@ from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.log.encode.columns import EncodedColumns
 from rmqstore.message import PutResult
-from rmqstore.store import Store, open_store
-from tests.engine_of import engine_of
+from rmqstore.store import open_store
+from rmqstore.testing import Probe
 
 Put = Callable[[EncodedColumns], PutResult]
-
-
-def put_records(store: Store) -> Put:
-    """Appends ready-made records to a store, past its hooks, without a wait for the disk."""
-    return engine_of(store).appender.put_records
 
 
 @dataclass
@@ -44,29 +39,31 @@ class Delaying:
         levels = DelayLevels(config.delay_ms())
         self.clock = clock
         self.store = open_store(path, config, clock=clock, filesystem=fs, workers=False)
+        self.probe, self.engine = Probe(self.store), Probe(self.store).engine
         # The delivery is this one, with a put and a progress of the test's.
-        del engine_of(self.store).workers["delay"]
+        del self.engine.workers["delay"]
         self.saved = saved or Saved()
-        self.delivery = self.new_delivery(levels, wrap(put_records(self.store)))
+        # Ready-made records, past the hooks, without a wait for the disk.
+        self.delivery = self.new_delivery(levels, wrap(self.engine.appender.put_records))
 
     def new_delivery(self, levels: DelayLevels, put: Put) -> DelayDelivery:
         """A delivery that begins with what was saved."""
-        engine = engine_of(self.store)
+        engine = self.engine
         return DelayDelivery(
             engine.log, engine.parts.queues, ReadyPut(put, engine.appender.form), levels, self.clock,
             Progress(self.saved.table, self.saved.save, self._sync),
         )  # fmt: skip
 
     def _sync(self) -> None:
-        engine_of(self.store).sync_log()
+        self.probe.sync_log()
         self.saved.synced_count = self.saved.count + 1
 
     def run(self) -> None:
         """Dispatches what was put, delivers what is due, and dispatches that."""
-        engine_of(self.store).catch_up()
+        self.probe.catch_up()
         while self.delivery.step() == 0:
-            engine_of(self.store).catch_up()
-        engine_of(self.store).catch_up()
+            self.probe.catch_up()
+        self.probe.catch_up()
 
     def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
         """The bodies of a queue's messages."""

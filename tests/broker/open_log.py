@@ -9,7 +9,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 
 SMALL = StoreConfig(
     flush="SYNC", log_file_size=64 * 1024, queue_file_size=2000, index_slot_count=50, index_item_count=200,
@@ -36,7 +36,7 @@ class OpenLog:
         if message.topic in self.failing:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         self.put_topics.append(message.topic)
-        return engine_of(self.store).appender.put_past_hooks(message)
+        return Probe(self.store).engine.appender.put_past_hooks(message)
 
     def put_copy(self, message: Message) -> PutResult:
         return self.put(message)

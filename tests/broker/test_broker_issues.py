@@ -18,8 +18,8 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -79,7 +79,7 @@ def test_rocketmq_9455_a_clock_that_leaps_and_comes_back_leaves_a_working_store(
             disk = disk.crash("kept")
     store = opened(disk, ManualClock(now_ms + 10_000))
     for _ in range(30):
-        engine_of(store).clock.advance(200)  # type: ignore[attr-defined]
+        Probe(store).clock.advance(200)  # type: ignore[attr-defined]
         store.step()
     assert store.health().is_writable
     assert bodies(store)[:3] == [b"a", b"b", b"c"]

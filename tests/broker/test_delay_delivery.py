@@ -22,9 +22,9 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.encode.columns import EncodedColumns, Goals
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import open_store
+from rmqstore.testing import Probe
 from tests.broker.delaying import Delaying, Put, Saved
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
-from tests.engine_of import engine_of
 from tests.golden.conftest import store_of
 
 pytestmark = pytest.mark.stores
@@ -145,7 +145,7 @@ def test_messages_that_cannot_be_read_or_delivered_are_passed_over_and_counted()
     damaged = load.store.get(names.SCHEDULE_TOPIC, 0, 4).messages or load.store.step()
     damaged = load.store.get(names.SCHEDULE_TOPIC, 0, 4).messages
     place = damaged[0].physical_offset + damaged[0].stored_record.index(b"4", 80)
-    engine_of(load.store).log.files.write(place, b"!")
+    load.engine.log.files.write(place, b"!")
     load.clock.advance(1000)
     load.run()
     assert load.bodies("orders") == [b"%d" % number for number in range(30) if number != 4]
@@ -237,7 +237,7 @@ def test_entries_that_point_at_extension_units_wait_by_their_records() -> None:
         load.store.put(delayed(b"%d" % number, 1))
         load.clock.advance(400)
     load.store.step()
-    queue = engine_of(load.store).parts.queues.find(names.SCHEDULE_TOPIC, 0)
+    queue = load.engine.parts.queues.find(names.SCHEDULE_TOPIC, 0)
     assert queue is not None
     for row in range(3):
         entry = queue.read(row, row + 1)[0]
@@ -283,19 +283,19 @@ def test_progress_is_saved_every_ten_seconds_where_there_was_any() -> None:
 
 
 def test_a_save_that_fails_is_tried_again() -> None:
-    load = started()
+    refusals: list[OSError] = []
+
+    class Refusing(Saved):
+        def save(self, offsets: dict[int, int]) -> None:
+            if refusals:
+                raise refusals.pop()
+            super().save(offsets)
+
+    load = started(saved=Refusing())
     load.store.put(delayed(b"a", 1))
     load.clock.advance(1000)
     load.run()
-    save = load.saved.save
-    refusals = [OSError(28, "No space left on device")]
-
-    def refuse(offsets: dict[int, int]) -> None:
-        if refusals:
-            raise refusals.pop()
-        save(offsets)
-
-    load.delivery._progress = replace(load.delivery._progress, save=refuse)
+    refusals.append(OSError(28, "No space left on device"))
     for _ in range(2):
         load.clock.advance(10_000)
         load.run()
@@ -380,7 +380,8 @@ def test_many_and_few_deliver_the_same_bytes(monkeypatch: pytest.MonkeyPatch) ->
     images = []
     for few_count in (0, 10**6):
         monkeypatch.setattr("rmqstore.broker.delay_delivery._FEW_COUNT", few_count)
-        load = started(config=replace(SMALL, append_property_crc=True))
+        disk = MemoryDisk()
+        load = started(fs=disk, config=replace(SMALL, append_property_crc=True))
         chance = random.Random(3)
         for number in range(120):
             load.store.put(
@@ -389,7 +390,7 @@ def test_many_and_few_deliver_the_same_bytes(monkeypatch: pytest.MonkeyPatch) ->
         load.clock.advance(60_000)
         load.run()
         load.close()
-        images.append(engine_of(load.store).fs._fs.image())  # type: ignore[attr-defined]
+        images.append(disk.image())
     assert images[0] == images[1]
 
 
@@ -406,7 +407,7 @@ class Life:
     def __init__(self, fs: FileSystem, clock: ManualClock, taken: dict[bytes, int]) -> None:
         self.clock, self.taken = clock, taken
         self.store = open_store(PATH, CRASH, clock=clock, filesystem=fs, workers=False)
-        self.delivery = self.store.delay
+        self.probe, self.delivery = Probe(self.store), self.store.delay
 
     def put(self, count: int, level: int) -> None:
         for _ in range(count):
@@ -419,11 +420,11 @@ class Life:
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         self.store.step()
-        engine_of(self.store).catch_up()
+        self.probe.catch_up()
         while self.delivery.step() == 0:
-            engine_of(self.store).catch_up()
+            self.probe.catch_up()
         self.store.step()
-        engine_of(self.store).catch_up()
+        self.probe.catch_up()
 
     def close(self) -> None:
         self.store.close()
@@ -512,7 +513,7 @@ def test_nothing_is_saved_before_the_log_is_synced() -> None:
     saved = Saved()
     load = started(fs=disk, clock=clock, config=config, saved=saved)
     load.store.put(delayed(b"x", 1))
-    engine_of(load.store).sync_log()
+    load.probe.sync_log()
     clock.advance(1000)
     load.run()
     unsaved = disk.crash("lost")

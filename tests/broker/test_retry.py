@@ -15,7 +15,6 @@ from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import Opened
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
 
 GROUPS = {"none": SubscriptionGroup("none", retry_queue_nums=0), "wide": SubscriptionGroup("wide", retry_queue_nums=4)}
@@ -34,7 +33,7 @@ class Shop:
 
     def _put(self, message: Message) -> PutResult:
         self.put.append(message)
-        return engine_of(self.opened.store).appender.put_past_hooks(message)
+        return self.opened.log.put(message)
 
     def sent(self, message: Message) -> StoredMessage:
         return self.opened.store.message_at(self.opened.store.put(message).physical_offset)

@@ -23,8 +23,8 @@ from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message, PutStatus
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -216,13 +216,13 @@ def test_the_note_goes_with_the_messages():
     disk = MemoryDisk()
     store = filled(disk)
     store.delete_topic("gone")
-    end = engine_of(store).log.marks.appended
+    end = Probe(store).log_end
     assert noted(disk) == {"gone": end}
-    while engine_of(store).log.marks.appended < 3 * 4096:
+    while Probe(store).log_end < 3 * 4096:
         store.put(Message("kept", b"x" * 500))
     store.flush()
     assert store.clean(any_age=True).log_files
-    assert engine_of(store).log.start >= end
+    assert Probe(store).log_start >= end
     store.close()
     opened(disk).close()
     assert not disk.exists(note_path(ROOT))
@@ -300,7 +300,7 @@ def test_the_plan_says_which_topics_are_deleted():
     store = filled(disk)
     store.delete_topic("gone")
     plan = plan_recovery(disk, ROOT, CONFIG)
-    end = engine_of(store).log.marks.appended
+    end = Probe(store).log_end
     assert plan.as_dict()["deletedTopics"] == {"gone": {"logEnd": end, "isPending": False}}
     said = " ".join(" ".join(plan.lines()).split())
     assert f"gone: its messages before {end} of the commitlog are in no queue" in said
@@ -429,5 +429,5 @@ def test_a_store_that_is_closed_deletes_nothing():
     store.close()
     before = disk.image()
     with pytest.raises(StoreClosed):
-        engine_of(store).features.deletion.delete("gone")
+        Probe(store).engine.features.deletion.delete("gone")
     assert disk.image() == before

@@ -1,6 +1,7 @@
 """The table of topics: what it admits, what it makes, and that nothing of a broker's table is lost."""
 
 import errno
+import json
 import os
 import random
 import threading
@@ -13,7 +14,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
-from rmqstore.formats.broker_json import TopicConfig
+from rmqstore.formats.broker_json import TopicConfig, data_version
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
 from tests.broker.scenes import disk_of
@@ -319,7 +320,8 @@ def test_threads_make_each_topic_once() -> None:
         def before(self, operation: Operation) -> None:
             os.sched_yield()
 
-    topics = topics_on(YieldingDisk(MemoryDisk()))
+    disk = MemoryDisk()
+    topics = topics_on(YieldingDisk(disk))
     refusals: list[PutStatus | None] = []
 
     def put_all() -> None:
@@ -332,7 +334,9 @@ def test_threads_make_each_topic_once() -> None:
         thread.join()
     assert refusals == [None] * 160
     assert len(topics.all()) == 40
-    assert topics._version.counter == 40
+    version = data_version(json.loads(disk.image()["/store/config/topics.json"]))
+    assert version is not None
+    assert version.counter == 40
 
 
 def test_a_store_asks_the_table_before_a_put() -> None:

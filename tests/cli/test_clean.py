@@ -7,8 +7,8 @@ import pytest
 
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.store import open_store
+from rmqstore.testing import Probe
 from tests.cli.conftest import Run, document_of, last_line
-from tests.engine_of import engine_of
 from tests.golden.cases import unpack
 from tests.golden.rows import fingerprint
 from tests.log.retaining import CONFIG, check_against_log, fill, filled
@@ -69,7 +69,7 @@ def test_what_a_dry_run_shows_is_what_then_goes(options: list[str], run: Run, tm
     again = document_of(run("clean", root, "--json", *options))
     assert again["changesNothing"]
     with open_store(str(root), CONFIG, workers=False) as store:
-        assert engine_of(store).log.start == done["minOffset"]
+        assert Probe(store).log_start == done["minOffset"]
         check_against_log(store, stored)
 
 

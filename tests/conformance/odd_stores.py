@@ -15,10 +15,10 @@ from rmqstore.errors import DataLost
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.message import Message, PutResult
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.conformance.java import Oracle
 from tests.conformance.odd_requests import BODY_SIZE_MAX, PUTS, topic_of
 from tests.conformance.workload import JAVA_SIZES, SIZES, STORE_HOST, Json
-from tests.engine_of import engine_of
 
 Bounds = dict[tuple[str, int], tuple[int, int]]
 _SETTINGS: dict[str, Json] = {
@@ -120,7 +120,7 @@ class OurStore:
     def delete_first(self) -> None:
         """Deletes all log files but the last that is written; the queues are not told."""
         (last,) = self._store.get("old", 0, self._store.bounds("old", 0)[1] - 1).messages
-        files = engine_of(self._store).parts.log  # nothing else leaves the queues as they are
+        files = Probe(self._store).engine.parts.log  # nothing else leaves the queues as they are
         files.remove_first(last.physical_offset // self._store.config.log_file_size)
 
     def expire(self) -> None:

@@ -12,8 +12,8 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.index_log import COUNT_MAX
 from rmqstore.store import Store
+from rmqstore.testing import Probe
 from tests.conformance.workload import Json, java_host
-from tests.engine_of import engine_of
 
 _COMPRESSED = 0x1
 _TRANSACTION, _ROLLED_BACK = 0xC, 0xC
@@ -179,7 +179,7 @@ def _by_key(store: Store, question: Json) -> Json:
     found = [one.physical_offset for one in store.query(asked["topic"], asked["key"], **times)]
     raw: list[int] = []
     # What the index says before the messages are looked at is no one's business but Java's.
-    keyed = engine_of(store).parts.index
+    keyed = Probe(store).engine.parts.index
     if keyed is not None:
         raw = keyed.query(asked["topic"], asked["key"], asked["begin"], asked["end"], asked["max"])
     files = _index_files(Path(store.path))

@@ -20,7 +20,8 @@ from rmqstore.errors import StoreInUse
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.index import read_items
 from rmqstore.message import Message
-from rmqstore.store import open_store
+from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.conformance.features import FEATURES
 from tests.conformance.java import java_put, jvm
 from tests.conformance.kills import (
@@ -34,7 +35,6 @@ from tests.conformance.relay import Leg, run_relay
 from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
 from tests.conformance.scripts import PART_COUNT, SCRIPTS
 from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.java
 
@@ -152,6 +152,14 @@ def test_a_killed_store_of_ours_is_recovered_by_java(seed: str, tmp_path: Path) 
     assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
 
 
+def _units_of(store: Store) -> list[list[int]]:
+    """What the batch queue of the topic "batch" holds."""
+    units = Probe(store).engine.parts.queues.batches.find("batch", 0)
+    assert units is not None
+    names = ["base_queue_offset", "physical_offset", "size", "tags_code", "message_count"]
+    return [list(unit) for unit in units.read(0, 10**6)[names].tolist()]
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> None:
     """Messages alone, in bulk and in whole batches: each side finds the other's units, and goes on behind them."""
@@ -167,10 +175,7 @@ def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> No
     if not is_killed:
         store.close()
     shutil.copytree(tmp_path / "ours", tmp_path / "javas")
-    units = engine_of(store).parts.queues.batches.find("batch", 0)
-    assert units is not None
-    names = ["base_queue_offset", "physical_offset", "size", "tags_code", "message_count"]
-    ours = [list(unit) for unit in units.read(0, 10**6)[names].tolist()] if is_killed else None
+    ours = _units_of(store) if is_killed else None
     if is_killed:
         store.close()
     with jvm("5.3.3") as oracle:
@@ -186,9 +191,7 @@ def test_batch_queues_go_to_java_and_back(is_killed: bool, tmp_path: Path) -> No
         oracle.call("close")
     with open_store(str(tmp_path / "javas"), StoreConfig(**sizes)) as again:
         assert again.recovery.dispatch_from is None
-        units = engine_of(again).parts.queues.batches.find("batch", 0)
-        assert units is not None
-        assert [list(unit) for unit in units.read(0, 10**6)[names].tolist()] == found
+        assert _units_of(again) == found
         assert again.put(Message("batch", b"ours")).queue_offset == found[-1][0] + 1
 
 

@@ -26,10 +26,10 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import GetStatus, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash import workload
 from tests.crash.disks import MemoryDisk
 from tests.crash.workload import ROOT, Fate, comparable, differences
-from tests.engine_of import engine_of
 
 GROUP = "billing"
 RETRIES_MAX = 1
@@ -466,7 +466,7 @@ class After:
         self.checked: Counter[bytes] = Counter()
         self.store = open_store(ROOT, config, clock=self.clock, filesystem=disk, workers=False, check=self._contrary)
         assert not [warning for warning in self.store.warnings if "empty table" in warning], self.store.warnings
-        self.log_start = engine_of(self.store).log.start
+        self.log_start = Probe(self.store).log_start
         self.at_opening = visible(self.store)
         self._consumer: Consumer | None = None
 

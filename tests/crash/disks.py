@@ -680,6 +680,10 @@ class FailingDisk(WatchedDisk):
         self._errno = errno.ENOSPC if error == "short" else int(error)
         self._forever = forever
 
+    def heal(self) -> None:
+        """From now on nothing fails."""
+        self._at, self._forever = 0, False
+
     def _fails(self, operation: Operation) -> bool:
         fails = operation.number == self._at or (self._forever and operation.number > self._at)
         if fails and self.failed is None:
@@ -702,6 +706,16 @@ class FailingDisk(WatchedDisk):
             file.lose_pending()
         self.before(operation)
         file.sync()
+
+
+class BreakingDisk(WatchedDisk):
+    """Fails every write to a path of which `broken` is a part, with EIO; none before it is set."""
+
+    broken = ""
+
+    def before(self, operation: Operation) -> None:
+        if operation.verb == "write" and self.broken and self.broken in operation.path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), operation.path)
 
 
 class CrashAt(WatchedDisk):

@@ -7,11 +7,10 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost
-from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from rmqstore.message import Message, PutStatus
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.workload import ASYNC, LEDGER, ROOT, SYNC, Fate, Workload, check_disk, open_again
-from tests.engine_of import engine_of
 
 LOG = f"{ROOT}/commitlog/{0:020d}"
 LEDGER_LOG = f"{ROOT}/dledger-n0/data/{0:020d}"
@@ -125,8 +124,7 @@ def test_a_checkpoint_says_the_time_of_the_newest_message_not_the_latest_time():
     load.flush()
     load.put("orders", 0)
     load.flush()
-    assert load.store is not None
-    values = engine_of(load.store).parts.checkpoint.values
+    values = read_checkpoint(disk.image()["/store/checkpoint"])
     assert values.logics_timestamp_ms == values.physic_timestamp_ms == load.clock.ms
 
 

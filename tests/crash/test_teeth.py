@@ -97,8 +97,9 @@ def queues_not_cut(patch: pytest.MonkeyPatch) -> None:
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
     """Recovery reads from where the checkpoint says, whatever queues and index lack."""
     patch.setattr(recovery, "covered_start", lambda store, start: start)
-    patch.setattr(recovery._Planner, "_indexed", lambda self, start: start)
-    patch.setattr(recovery._Planner, "_earlier_start", lambda self, scan: None)
+    planner = recovery._Planner
+    patch.setattr(planner, "_indexed", lambda self, start: start)
+    patch.setattr(planner, "_earlier_start", lambda self, scan: None)
 
 
 def queues_are_believed(patch: pytest.MonkeyPatch) -> None:
@@ -287,13 +288,18 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
         def release(self) -> None:
             pass
 
-    real = MemoryDisk.lock
-    monkeypatch.setattr(MemoryDisk, "lock", lambda self, path: Never())
+    real, asked = MemoryDisk.lock, list[MemoryDisk]()
+
+    def no_lock(self, path) -> Never:
+        asked.append(self)
+        return Never()
+
+    monkeypatch.setattr(MemoryDisk, "lock", no_lock)
     recovered = opening.recovered
 
     def lock_last(fs, root, *arguments):
         parts = recovered(fs, root, *arguments)
-        real(fs._fs, f"{root}/lock")
+        real(asked[-1], f"{root}/lock")
         return parts
 
     monkeypatch.setattr("rmqstore.engine.recovered", lock_last)

@@ -16,8 +16,8 @@ SIZE = 1000
 LENGTHS = {1000: SIZE, 2000: SIZE, 4000: 300}
 
 
-def space(file_size: int = SIZE, end: int | None = None) -> LogSpace:
-    disk = MemoryDisk()
+def space(file_size: int = SIZE, end: int | None = None, disk: MemoryDisk | None = None) -> LogSpace:
+    disk = disk or MemoryDisk()
     for start, length in LENGTHS.items():
         disk.put_file(f"/log/{format_start(start)}", bytes([start // 1000]) * length)
     return LogSpace(disk, numbered_files(disk, "/log").files, file_size, end)
@@ -53,10 +53,11 @@ def test_a_read_stays_within_one_file() -> None:
 
 def test_files_are_closed_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_space, "_OPEN_FILES_MAX", 2)
-    log = space()
+    disk = MemoryDisk()
+    log = space(disk=disk)
     for offset in (1000, 2000, 4000, 1000):
         log.read(offset, 1)
-    assert len(log._open) == 2
+    assert disk.open_count == 2
 
 
 def test_a_record_is_found_by_its_place_and_its_size() -> None:

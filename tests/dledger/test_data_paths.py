@@ -1,6 +1,7 @@
 """Data of a store's member in several directories: those that are only read, and those whose disks are full."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from rmqstore import LedgerConfig, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import PLAIN, image, put
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -113,15 +114,15 @@ def test_a_path_whose_disk_is_full_gets_no_file_while_another_has_room(kind: str
     )  # fmt: skip
     disk, clock = Disk(), ManualClock()
     with open_store("/store", config, filesystem=disk, clock=clock, workers=False) as store:
-        retention = engine_of(store).retention
-        retention.step()
+        retain = partial(Probe(store).step, "retention")
+        retain()
         put(store, 120)
         made_before_the_look = [f"/a/{0:020d}"] if preallocate else []
         assert [path for path in disk.image() if path.startswith("/a/")] == made_before_the_look
         assert {path[:2] for path in disk.image() if path[:3] in ("/b/", "/c/")} == {"/b", "/c"}
         full |= {"/b", "/c"}  # none has room any more: all take turns again
-        clock.advance(int(1000 * retention.step()))
-        retention.step()
+        clock.advance(10_000)  # until the next round
+        retain()
         put(store, 120, "more")
         assert {path[:2] for path in disk.image() if path[:3] in ("/a/", "/b/", "/c/")} == {"/a", "/b", "/c"}
     with open_store("/store", config, filesystem=disk, clock=ManualClock(), workers=False) as store:

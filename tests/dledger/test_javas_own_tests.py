@@ -19,9 +19,9 @@ from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.formats.dledger import INDEX_UNIT, Entry
 from rmqstore.formats.message_id import offset_of_id
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import image
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -270,10 +270,10 @@ def test_a_messages_id_is_its_place_whatever_its_hosts(tmp_path: Path, host: str
 def test_a_thousand_before_and_after_the_change_of_logs(tmp_path: Path, lost: str) -> None:
     with open_store(tmp_path, PLAIN) as store:
         put(store, 1000)
-        divider = (engine_of(store).log.marks.appended // PLAIN.log_file_size + 1) * PLAIN.log_file_size
+        divider = (Probe(store).log_end // PLAIN.log_file_size + 1) * PLAIN.log_file_size
     with open_store(tmp_path, CONVERTS) as store:
         assert store.bounds("topic", 0) == (0, 1000)
-        assert engine_of(store).log.marks.appended == divider
+        assert Probe(store).log_end == divider
         put(store, 1000, 1000)
     if lost == "queues":
         for path in sorted((tmp_path / "consumequeue").rglob("*"), reverse=True):
@@ -294,7 +294,7 @@ def test_the_old_log_goes_first_and_then_the_log_begins_at_the_divider(tmp_path:
         divider = int(min(image(tmp_path / "dledger-n0" / "data")))
         assert divider == 10 * PLAIN.log_file_size  # so many go in one round
         assert store.clean(any_age=True).file_count == 10
-        assert engine_of(store).log.start == divider
+        assert Probe(store).log_start == divider
         low, _ = store.bounds("topic", 0)
         assert store.get("topic", 0, low).messages[0].physical_offset == divider + HEAD
         assert numbers(store) == list(range(870, 1170))

@@ -20,9 +20,9 @@ from rmqstore.formats.dledger import MAGIC_BLANK
 from rmqstore.sink import Batch, append_once, require_free
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, image, put
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -340,11 +340,7 @@ def test_retention_deletes_the_old_log_first_and_then_entries(tmp_path: Path) ->
         put(store, 200, "entry")
         while store.clean(any_age=True).file_count:
             pass
-        for worker in ("ledger",):
-            engine = engine_of(store)
-            assert engine.member is not None
-            engine.member.step(engine.log, engine.log_flush.flush)
-            assert worker in engine.workers
+        Probe(store).step("ledger")
     assert not list((tmp_path / "commitlog").iterdir())
     assert len(list((tmp_path / "dledger-n0" / "data").iterdir())) == 1
     first = int(min(path.name for path in (tmp_path / "dledger-n0" / "index").iterdir()))

@@ -356,18 +356,18 @@ def test_a_file_that_cannot_be_removed_stays() -> None:
 
 
 def test_a_file_retired_while_it_is_looked_up_reads_as_gone() -> None:
-    disk = MemoryDisk()
-    files = with_files(0, 1024, disk=disk)
-
     class Late(MemoryDisk):
         def open(self, path):
             if path == name(0):
+                retired.append(path)
                 files.remove_first(1)
-            return disk.open(path)
+            return super().open(path)
 
-    files._handles = FileHandles(Late(), 4)
+    retired: list[str] = []
+    files = with_files(0, 1024, disk=Late())
     assert files.read(0, 10) == b""
     files.sync(0, 10)
+    assert retired == [name(0)]
 
 
 def test_a_missing_file_that_was_not_retired_is_an_error() -> None:

@@ -291,7 +291,18 @@ def test_links_and_what_is_no_file_are_not_opened(tmp_path) -> None:
 
 
 def test_a_descriptor_is_not_inherited(tmp_path) -> None:
-    assert not os.get_inheritable(made(tmp_path)._descriptor)
+    path = str(tmp_path / "file")
+    file = FS.create(path, 0)
+    (descriptor,) = (each for each in map(int, os.listdir("/proc/self/fd")) if _name_of(each) == path)
+    assert not os.get_inheritable(descriptor)
+    file.close()
+
+
+def _name_of(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # that of the list itself
+        return ""
 
 
 def test_entries_are_sorted_and_say_what_they_are(tmp_path) -> None:

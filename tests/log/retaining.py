@@ -1,6 +1,7 @@
 """Stores with a few log files, and retention over their parts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
@@ -9,8 +10,8 @@ from rmqstore.log.retention.plan import RetentionPolicy
 from rmqstore.log.retention.rounds import RetainedParts, Retention
 from rmqstore.message import Message
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.workload import SMALL
-from tests.engine_of import engine_of
 
 ROOT = "/store"
 CONFIG = StoreConfig(flush="ASYNC", preallocate=False, **SMALL)
@@ -21,18 +22,19 @@ NEVER = RetentionPolicy(delete_when="")
 
 
 def parts_of(store: Store) -> RetainedParts:
-    """What store.py hands to retention."""
+    """What the engine hands to retention."""
+    probe, engine = Probe(store), Probe(store).engine
+    parts = engine.parts
 
     def flush() -> bool:
-        if not engine_of(store).log_flush.flush():
+        if not engine.log_flush.flush():
             return False
-        engine_of(store).parts.queues.flush()
+        parts.queues.flush()
         return True
 
-    parts = engine_of(store).parts
     return RetainedParts(
-        engine_of(store).fs, store.path, parts.log, parts.queues, parts.index,
-        lambda: engine_of(store).log.marks.flushed, lambda: engine_of(store).dispatch.position, flush,
+        engine.fs, store.path, parts.log, parts.queues, parts.index,
+        lambda: probe.flushed, lambda: probe.dispatched, flush,
     )  # fmt: skip
 
 
@@ -61,8 +63,9 @@ def filled(fs: FileSystem, count: int = 90, config: StoreConfig = CONFIG, root: 
 
 def advance(store: Store, ms: int) -> None:
     """Moves the store's clock on."""
-    assert isinstance(engine_of(store).clock, ManualClock)
-    engine_of(store).clock.advance(ms)
+    clock = Probe(store).clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(ms)
 
 
 def retention_of(
@@ -70,8 +73,11 @@ def retention_of(
     policy: RetentionPolicy = ALWAYS,
     used: Callable[[str], float] = lambda _: 0.5,
     protect: Callable[[], int | None] | None = None,
+    **changes: Callable[[], object],
 ) -> Retention:
-    return Retention(parts_of(store), policy, engine_of(store).clock, used, protect)
+    """A retention of its own over the store's parts; `changes` stand in for some of them."""
+    parts = replace(parts_of(store), **changes)  # type: ignore[arg-type]
+    return Retention(parts, policy, Probe(store).clock, used, protect)
 
 
 def readable(store: Store) -> dict[int, bytes]:
@@ -97,7 +103,7 @@ def key_of(body: bytes) -> str:
 
 def check_against_log(store: Store, stored: dict[int, bytes]) -> None:
     """Queues and index tell of just what stands in the log: nothing is missing, nothing gone is shown."""
-    start = engine_of(store).log.start
+    start = Probe(store).log_start
     assert readable(store) == {at: body for at, body in stored.items() if at >= start}
     for topic, queue_id in QUEUES:
         own = [at for at, body in sorted(stored.items())

@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from spark_source.batch_reader import BatchReader
 from spark_source.source import RmqStoreDataSource
 from tests.snapshot.small_store import SmallStore
+from tests.spark_source.read_requests import request_of
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_only_those_are_read_in_their_order(reader: BatchReader, wanted: object)
     rows = rows_of(reader)
     assert rows == [{"queueOffset": number, "topic": "orders"} for number in range(5)]
     assert list(rows[0]) == ["queueOffset", "topic"]
-    assert reader._batch_read.request.needs_entries_only
+    assert request_of(reader).needs_entries_only
 
 
 def test_without_any_column_all_are_read(reader: BatchReader) -> None:

@@ -11,6 +11,7 @@ from spark_source.columns.schema import shape_for, spark_schema
 from spark_source.options.reads import parse_options
 from spark_source.partitions import split_in
 from spark_source.pushdown_reader import PushdownReader, pushes_filters
+from tests.spark_source.read_requests import request_of
 
 pytestmark = pytest.mark.spark
 
@@ -149,7 +150,7 @@ def planned(kind, store, filters, **options):
     read = parse_options(chosen)
     reader = kind(read, shape_for(spark_schema(read.request.columns)))
     left = list(reader.pushFilters(filters)) if kind is PushdownReader else []
-    return [span for part in reader.partitions() for span in split_in(part).spans], reader._batch_read.request, left
+    return [span for part in reader.partitions() for span in split_in(part).spans], request_of(reader), left
 
 
 def test_a_time_window_plans_fewer_messages(store, monkeypatch):

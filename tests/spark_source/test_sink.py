@@ -229,14 +229,18 @@ def test_small_batches_are_put_together_in_their_order(sizes: list[int], expecte
         pa.record_batch({"n": pa.array(range(end - size, end), pa.int64())})
         for size, end in zip(sizes, ends, strict=True)
     ]
-    joined = [batch for batch in sink._joined(iter(batches)) if batch.num_rows]
+    joined = [batch for batch in put_together(batches) if batch.num_rows]
     assert [batch.num_rows for batch in joined] == expected
     assert [n for batch in joined for n in batch["n"].to_pylist()] == list(range(sum(sizes)))
 
 
+def put_together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return list(sink._joined(iter(batches)))
+
+
 def test_large_rows_are_not_held_for_long() -> None:
     batch = pa.record_batch({"body": pa.array([bytes(1 << 20)] * 10, pa.binary())})
-    assert [joined.num_rows for joined in sink._joined(iter([batch] * 5))] == [20, 20, 10]
+    assert [joined.num_rows for joined in put_together([batch] * 5)] == [20, 20, 10]
 
 
 def test_a_stream_goes_on_where_it_was(spark, tmp_path):

@@ -16,11 +16,11 @@ class Opened:
 
     def __init__(self, config: StoreConfig = SMALL, **more) -> None:
         self.disk, self.clock, self.config, self.more = MemoryDisk(), ManualClock(), config, more
-        self.store = self._open()
+        self.store = self.open()
 
     def again(self) -> Store:
         self.store.close()
-        self.store = self._open()
+        self.store = self.open()
         return self.store
 
     def after(self, ms: int) -> Store:
@@ -40,7 +40,7 @@ class Opened:
             found += [message.body for message in messages]
         return found
 
-    def _open(self) -> Store:
+    def open(self) -> Store:
         return open_store(
             "/store", self.config, clock=self.clock, filesystem=self.disk, workers=False, **self.more
         )  # fmt: skip

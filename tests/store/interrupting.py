@@ -21,7 +21,7 @@ class Interrupt:
 
     def __init__(self, at: int, again: int = 0, *, is_real: bool = False) -> None:
         self.place: str | None = None
-        self._left = [at, again] if again else [at]
+        self.left = [at, again] if again else [at]
         self._is_real = is_real
         self._lines: dict[int, int] = {}  # by frame, the line before
 
@@ -40,10 +40,10 @@ class Interrupt:
         if not frame.f_code.co_filename.startswith(_PACKAGE) or _is_finalizing(frame):
             return None
         before, self._lines[id(frame)] = self._lines.get(id(frame), 0), frame.f_lineno
-        if event == "line" and self._left and not (self._is_real and _is_unreal(frame, before)):
-            self._left[0] -= 1
-            if not self._left[0]:
-                del self._left[0]
+        if event == "line" and self.left and not (self._is_real and _is_unreal(frame, before)):
+            self.left[0] -= 1
+            if not self.left[0]:
+                del self.left[0]
                 self.place = self.place or f"{frame.f_code.co_filename.removeprefix(_PACKAGE)}:{frame.f_lineno}"
                 raise KeyboardInterrupt
         return self._trace

@@ -21,7 +21,7 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store, open_store
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 from tests.snapshot.starved_reader import starved
 from tests.store.aging import Opened
 
@@ -140,13 +140,13 @@ def test_rows_that_were_taken_out_of_a_batch_may_be_put_anywhere(tmp_path: Path)
 ])  # fmt: skip
 def test_what_put_refuses_no_other_way_takes(tmp_path: Path, wrong: Message) -> None:
     with written(tmp_path) as store:
-        end = engine_of(store).log.marks.appended
+        end = Probe(store).log_end
         assert store.put(wrong).status is PutStatus.MESSAGE_ILLEGAL
         assert store.put_batch([replace(wrong, sys_flag=0, properties={}), wrong]).status is PutStatus.MESSAGE_ILLEGAL
         assert store.transactions.prepare(wrong).status is PutStatus.MESSAGE_ILLEGAL
         with pytest.raises(Rejected, match="says that it is a batch, but a row is one message: row 1"):
             store.put_columns(columns(Message(wrong.topic, b"sound"), wrong))
-        assert engine_of(store).log.marks.appended == end
+        assert Probe(store).log_end == end
         assert store.put(Message(wrong.topic, b"sound")).status is PutStatus.PUT_OK
         store.flush()
     task = stage_part(str(tmp_path), ("w", 1), (0, 0), SMALL, 1)
@@ -192,7 +192,7 @@ def test_a_lost_table_of_topics_is_made_again_with_the_kinds_of_the_queues() -> 
     for name in ("topics.json", "topics.json.bak"):
         if opened.disk.exists(f"/store/config/{name}"):
             opened.disk.remove(f"/store/config/{name}")
-    opened.store = opened._open()
+    opened.store = opened.open()
     assert opened.store.put(WHOLE).queue_offset == 4
     opened.store.put(Message("new", b"has the table saved"))
     again = opened.again()

@@ -12,11 +12,12 @@ import pytest
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, NotNow, StoreClosed, WrongType
-from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.filesystem import DiskFile, RealFileSystem
+from rmqstore.log.derived.derived_flush import DerivedFlush
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store, open_store
 from rmqstore.worker import Worker
-from tests.engine_of import engine_of
+from tests.crash.disks import Operation, WatchedDisk
 from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
 
@@ -56,17 +57,17 @@ def test_a_put_that_stands_in_a_hook_while_the_store_is_closed_is_refused(tmp_pa
 
 def test_columns_that_are_put_while_the_store_is_closed_are_stored_as_far_as_they_say(tmp_path: Path) -> None:
     """A turn at a time; the first that finds the store closed is the last."""
-    config = StoreConfig(log_file_size=1 << 20)
-    store = open_store(str(tmp_path / "s"), config)
-    table = pa.table({"topic": ["alpha"] * 60_000, "body": pa.array([b"x" * 100] * 60_000, pa.binary())})
     began = threading.Event()
-    real = engine_of(store).log.append
 
-    def append(*given) -> None:
-        real(*given)
-        began.set()
+    class Telling(WatchedDisk):
+        def write_in(self, file: DiskFile, operation: Operation, position: int, data) -> None:
+            super().write_in(file, operation, position, data)
+            if "/commitlog/" in operation.path:
+                began.set()
 
-    engine_of(store).log.append = append  # type: ignore[method-assign]
+    config = StoreConfig(log_file_size=1 << 20)
+    store = open_store(str(tmp_path / "s"), config, filesystem=Telling(RealFileSystem()))
+    table = pa.table({"topic": ["alpha"] * 60_000, "body": pa.array([b"x" * 100] * 60_000, pa.binary())})
     answers = []
     late = threading.Thread(target=lambda: answers.append(store.put_columns(table)))
     late.start()
@@ -123,19 +124,20 @@ def test_a_signal_handler_that_closes_in_the_middle_of_a_put_is_told_what_to_do_
 
 def test_a_signal_handler_that_puts_in_the_middle_of_a_puts_turn_is_refused(tmp_path: Path) -> None:
     """Both would take the same place; while the store is asked for one it is not changed."""
-    with open_store(str(tmp_path / "s"), SYNC) as store:
-        real, said = engine_of(store).log._write, []
+    said: list[str] = []
 
-        def write(offset: int, data) -> None:
-            real(offset, data)
-            if not said:
+    class Interrupting(WatchedDisk):
+        def write_in(self, file: DiskFile, operation: Operation, position: int, data) -> None:
+            super().write_in(file, operation, position, data)
+            if "/commitlog/" in operation.path and not said:
                 said.append("")
                 with pytest.raises(NotNow, match="signal handler"):
                     store.put(Message("alpha", b"handler"))
 
-        engine_of(store).log._write = write  # type: ignore[method-assign]
+    with open_store(str(tmp_path / "s"), SYNC, filesystem=Interrupting(RealFileSystem())) as store:
         assert store.put(Message("alpha", b"first", wait_store_ok=False)).queue_offset == 0
         assert store.put(Message("alpha", b"second")).queue_offset == 1
+        assert said
     with open_store(str(tmp_path / "s"), SYNC) as again:
         assert bodies(again) == [b"first", b"second"]
 
@@ -168,9 +170,10 @@ def test_what_a_close_could_not_do_the_next_opening_does(tmp_path: Path, monkeyp
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine_of(store).derived_flush, "flush", interrupted)
-    with pytest.raises((KeyboardInterrupt, DurabilityLost)):
-        store.close()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(DerivedFlush, "flush", interrupted)
+        with pytest.raises((KeyboardInterrupt, DurabilityLost)):
+            store.close()
     store.close()
     with pytest.raises(StoreClosed):
         store.get("alpha", 0, 0)

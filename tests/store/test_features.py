@@ -13,7 +13,6 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.put import appender
 from rmqstore.message import GetStatus, Message, PutStatus
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 from tests.store.aging import SMALL, Opened
 
 UNIQUE = {"UNIQ_KEY": "T1"}
@@ -88,7 +87,7 @@ def test_topics_of_a_store_without_a_table_are_known_by_their_queues():
     for name in ("topics.json", "topics.json.bak"):
         if opened.disk.exists(f"/store/config/{name}"):
             opened.disk.remove(f"/store/config/{name}")
-    found = opened._open().topics.find("orders")
+    found = opened.open().topics.find("orders")
     assert found is not None
     assert found.write_queue_nums == 6
 
@@ -470,13 +469,13 @@ def test_after_the_end_everything_says_that_it_is_closed():
 @pytest.mark.parametrize(
     "asked",
     [
-        lambda store: store.topics.put(TopicConfig("orders", 9, 9)),
-        lambda store: store.topics.remove("orders"),
-        lambda store: store.topics(Message("made", b"")),
-        lambda store: store.groups.put(SubscriptionGroup("billing", retry_max_times=9)),
-        lambda store: store.offsets.persist(),
-        lambda store: store.delay.persist(),
-        lambda store: engine_of(store).features.transactions.prepare(Message("made", b"")),
+        lambda store, _: store.topics.put(TopicConfig("orders", 9, 9)),
+        lambda store, _: store.topics.remove("orders"),
+        lambda store, _: store.topics(Message("made", b"")),
+        lambda store, _: store.groups.put(SubscriptionGroup("billing", retry_max_times=9)),
+        lambda store, _: store.offsets.persist(),
+        lambda store, _: store.delay.persist(),
+        lambda _, transactions: transactions.prepare(Message("made", b"")),
     ],
     ids=["topics.put", "topics.remove", "a topic on demand", "groups.put", "offsets", "delay", "prepare"],
 )
@@ -485,14 +484,15 @@ def test_after_the_end_nothing_is_written_to_config(asked):
     opened = Opened()
     store = opened.store
     store.put(Message("orders", b"one", properties={"DELAY": "1"}))
-    assert store.transactions.pending() == []
+    transactions = store.transactions
+    assert transactions.pending() == []
     store.close()
-    opened._open()
+    opened.open()
     with pytest.raises(StoreClosed):
         store.offsets.commit("billing", "orders", 0, 1)
     image = opened.disk.image()
     try:
-        answer = asked(store)
+        answer = asked(store, transactions)
     except StoreClosed:
         pass
     else:

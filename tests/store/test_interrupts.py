@@ -13,9 +13,9 @@ from rmqstore.errors import StoreError
 from rmqstore.ledger_config import LedgerConfig
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import stride
-from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt, sweep
 
 pytestmark = [pytest.mark.crash, pytest.mark.stores]
@@ -121,7 +121,7 @@ class Writer:
         return result
 
     def _number(self, result: PutResult) -> int:
-        return engine_of(self.store).log.next_offsets["alpha", 0] - 1
+        return Probe(self.store).next_offset("alpha", 0) - 1
 
 
 @pytest.mark.some(5)
@@ -157,7 +157,7 @@ def test_two_interrupts_in_one_put_lose_nothing_either(again: int) -> None:
     """The store may end with it, but says so."""
 
     def check(interrupt: Interrupt) -> None:
-        interrupt._left.append(again)
+        interrupt.left.append(again)
         disk = MemoryDisk()
         store = opened(disk, SMALL)
         writer = Writer(store, put, 60)

@@ -17,16 +17,16 @@ from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 from rmqstore.store import Store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 from tests.store.odd_messages import FLAGS, FORGED, LIGHT, PROPERTIES, PUTS, ROOT, SMALL, WHOLE, Caller
 
 pytestmark = pytest.mark.stores
 
 
 def records_of(store: Store) -> Iterator[RecordBatch]:
-    log = engine_of(store).parts.log
-    for item in read_batches(log.read, log.start, engine_of(store).log.marks.appended, log.file_size):
+    probe = Probe(store)
+    for item in read_batches(probe.read_log, probe.log_start, probe.log_end, store.config.log_file_size):
         if isinstance(item, RecordBatch):
             yield item
 

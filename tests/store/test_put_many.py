@@ -17,12 +17,13 @@ from rmqstore.errors import DurabilityLost, WrongType
 from rmqstore.files.filesystem import DiskFile
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.ledger_config import LedgerConfig
+from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.snapshot import open_snapshot
 from rmqstore.store import open_store
-from tests.crash.disks import MemoryDisk
+from rmqstore.testing import Probe
+from tests.crash.disks import BreakingDisk, MemoryDisk
 from tests.crash.workload import comparable, differences
-from tests.engine_of import engine_of
 from tests.store.odd_messages import BATCH, LIGHT, MESSAGES, WHOLE
 from tests.store.opened import opened
 
@@ -126,7 +127,7 @@ def test_nothing_is_stored_when_what_brings_the_messages_raises() -> None:
     store = opened(SMALL)
     with pytest.raises(LookupError, match="the source is gone"):
         store.put_many(broken())
-    assert engine_of(store).log.marks.appended == 0
+    assert Probe(store).log_end == 0
     assert store.put(FINE).queue_offset == 0
 
 
@@ -142,7 +143,7 @@ def test_nothing_is_stored_when_one_is_of_wrong_type(count: int, wrong: Any, wor
     store = opened(SMALL)
     with pytest.raises(WrongType, match=words):
         store.put_many([*[FINE] * count, wrong, *[FINE] * count])
-    assert engine_of(store).log.marks.appended == 0
+    assert Probe(store).log_end == 0
     assert store.put(FINE).is_stored
 
 
@@ -155,7 +156,7 @@ def test_nothing_is_stored_when_a_hook_raises() -> None:
     store = opened(SMALL, hooks=[hook])
     with pytest.raises(LookupError, match="no such customer"):
         store.put_many([*[FINE] * MANY, replace(FINE, tags="bad")])
-    assert engine_of(store).log.marks.appended == 0
+    assert Probe(store).log_end == 0
 
 
 @pytest.mark.parametrize("count", [2, MANY])
@@ -182,15 +183,16 @@ def test_what_is_not_several_messages_is_refused(messages: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [3, MANY])
-def test_they_wait_for_the_disk_once(count: int) -> None:
+def test_they_wait_for_the_disk_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(CONFIGS["sync"])
     syncs: list[int] = []
-    marks = engine_of(store).log.marks
-    sync_to = marks.sync_to
-    marks.sync_to = lambda offset, *more: syncs.append(offset) or sync_to(offset, *more)  # type: ignore[method-assign]
+    sync_to = Watermarks.sync_to
+    monkeypatch.setattr(
+        Watermarks, "sync_to", lambda marks, end, *more: syncs.append(end) or sync_to(marks, end, *more)
+    )
     store.put_many([FINE] * count)
-    assert syncs == [marks.appended]
-    assert marks.flushed == marks.appended
+    assert syncs == [Probe(store).log_end]
+    assert Probe(store).flushed == Probe(store).log_end
     store.put_many([replace(FINE, wait_store_ok=False)] * count)
     assert len(syncs) == 1
 
@@ -230,9 +232,10 @@ def test_a_store_that_is_closed_answers_so(count: int) -> None:
 
 
 def test_a_disk_that_fails_ends_in_durability_lost() -> None:
-    store = opened(CONFIGS["sync"])
+    disk = BreakingDisk(MemoryDisk())
+    store = opened(CONFIGS["sync"], disk)
     store.put(FINE)
-    engine_of(store).log.marks.latch("the disk is gone")
+    disk.broken = "/commitlog/"
     with pytest.raises(DurabilityLost):
         store.put_many([FINE] * MANY)
 

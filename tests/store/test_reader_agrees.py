@@ -20,8 +20,8 @@ from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import names
 from rmqstore.message import Message
 from rmqstore.store import Store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 from tests.store.odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller
 
 pytestmark = pytest.mark.stores
@@ -61,8 +61,9 @@ def said_by_engine(store: Store) -> tuple[dict[tuple[str, int], tuple[int, int]]
         low, high = store.bounds(*key)
         if low < high:
             bounds[key] = low, high
+    queues = Probe(store).engine.parts.queues
     for key, (low, high) in bounds.items():
-        plain, batches = engine_of(store).parts.queues.find(*key), engine_of(store).parts.queues.batches.find(*key)
+        plain, batches = queues.find(*key), queues.batches.find(*key)
         if plain is not None:
             entries = plain.read(low, high)
             places = zip(range(low, high), entries["physical_offset"], entries["tags_code"], strict=True)

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from rmqstore.errors import StoreClosed, StoreError, StoreInUse
 from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.strides import IS_WHOLE, ROUNDS
 from tests.crash.workload import ALONE, POOL
-from tests.engine_of import engine_of
 from tests.store.children import in_child
 from tests.store.interrupting import Interrupt
 from tests.store.real_store import SYNC
@@ -191,7 +191,7 @@ class SlipsMachine(RuleBasedStateMachine):
         elif result.queue_offset >= 0:
             self.acked[queue_id][result.queue_offset] = body
         else:  # of columns: nobody else puts
-            self.acked[queue_id][engine_of(self.store).appender.next_offset(("alpha", queue_id)) - 1] = body
+            self.acked[queue_id][Probe(self.store).next_offset("alpha", queue_id) - 1] = body
 
     def image(self) -> dict[str, bytes]:
         names = [os.path.join(place, name) for place, _, files in os.walk(self.root) for name in files]

@@ -1,6 +1,7 @@
 """What a program sees of a store: statuses, places, hooks, health, closing and opening again."""
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -8,12 +9,12 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Corrupt, DurabilityLost, NotNow, Rejected, StoreClosed, StoreInUse
+from rmqstore.errors import Corrupt, DurabilityLost, NotNow, Rejected, StoreClosed, StoreError, StoreInUse
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import sys_flag
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
-from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
-from tests.engine_of import engine_of
+from tests.crash.disks import FailingDisk, MemoryDisk, Operation, WatchedDisk
 from tests.store.opened import ASYNC, SMALL, opened
 
 
@@ -82,49 +83,55 @@ def test_no_room_for_a_log_file_is_a_status_and_passes():
 def test_a_put_lock_that_is_held_too_long_is_a_busy_system():
     clock = ManualClock()
     asked: list[PutStatus] = []
-    store = opened(ASYNC, clock=clock)
+
+    class Slow(WatchedDisk):
+        def before(self, operation: Operation) -> None:
+            """While the first message is written another thread puts one, 1.5 s later."""
+            if operation.verb != "write" or "/commitlog/" not in operation.path:
+                return
+            clock.advance(1500)
+            if not asked:
+                asked.append(PutStatus.UNKNOWN_ERROR)
+                other = threading.Thread(
+                    target=lambda: asked.__setitem__(0, store.put(Message("orders", b"second")).status)
+                )
+                other.start()
+                other.join()
+
+    store = opened(ASYNC, Slow(MemoryDisk()), clock=clock)
     clock.advance(1000)
-    real = engine_of(store).log.append
-
-    def append(*given) -> None:
-        """While the first message is written another thread puts one, 1.5 s later."""
-        clock.advance(1500)
-        if not asked:
-            asked.append(PutStatus.UNKNOWN_ERROR)
-            other = threading.Thread(
-                target=lambda: asked.__setitem__(0, store.put(Message("orders", b"second")).status)
-            )
-            other.start()
-            other.join()
-        real(*given)
-
-    engine_of(store).log.append = append  # type: ignore[method-assign]
     assert store.put(Message("orders", b"first")).status is PutStatus.PUT_OK
     assert asked == [PutStatus.OS_PAGE_CACHE_BUSY]
     assert store.put(Message("orders", b"third")).queue_offset == 1
 
 
+class SlowSync(WatchedDisk):
+    """A disk whose syncs of the log end once `going_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(RealFileSystem())
+        self.entered, self.going_on = threading.Event(), threading.Event()
+
+    def before(self, operation: Operation) -> None:
+        if operation.verb == "sync" and "/commitlog/" in operation.path:
+            self.entered.set()
+            assert self.going_on.wait(20)
+
+
 def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_path):
-    entered, going_on = threading.Event(), threading.Event()
-    store = open_store(str(tmp_path / "s"), replace(SMALL, sync_flush_timeout_ms=50))
-    real = engine_of(store).log.marks._sync
-
-    def slow(low: int, high: int) -> None:
-        entered.set()
-        assert going_on.wait(20)
-        real(low, high)
-
-    engine_of(store).log.marks._sync = slow
+    disk = SlowSync()
+    config = replace(SMALL, sync_flush_timeout_ms=50, preallocate=False)
+    store = open_store(str(tmp_path / "s"), config, filesystem=disk)
     first: list[PutStatus] = []
     leader = threading.Thread(target=lambda: first.append(store.put(Message("orders", b"first")).status))
     leader.start()
-    assert entered.wait(20)
+    assert disk.entered.wait(20)
     result = store.put(Message("orders", b"second"))
     assert (result.status, result.is_stored, result.queue_offset) == (PutStatus.FLUSH_DISK_TIMEOUT, True, 1)
     assert store.put(Message("orders", b"third", wait_store_ok=False)).status is PutStatus.PUT_OK
     with pytest.raises(NotNow, match="not confirmed"):
         store.flush()
-    going_on.set()
+    disk.going_on.set()
     leader.join()
     assert first == [PutStatus.PUT_OK]
     store.close()
@@ -133,14 +140,25 @@ def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_p
 
 
 def test_closing_while_a_sync_does_not_end_is_no_clean_end(tmp_path):
-    store = open_store(str(tmp_path / "s"), replace(ASYNC, sync_flush_timeout_ms=30))
+    disk = SlowSync()
+    config = replace(ASYNC, sync_flush_timeout_ms=30)
+    store = open_store(str(tmp_path / "s"), config, filesystem=disk, workers=False)
     store.put(Message("orders", b"body"))
-    engine_of(store).log.marks._leader = object()  # another thread's, which never ends
+
+    def sync() -> None:
+        with suppress(StoreError):  # the store may be closed by the time it ends
+            store.flush()
+
+    leader = threading.Thread(target=sync)
+    leader.start()
+    assert disk.entered.wait(20)
     with pytest.raises(NotNow):
         store.close()
     assert (tmp_path / "s" / "abort").exists()
-    with open_store(str(tmp_path / "s"), ASYNC) as store:
-        assert bodies(store) == [b"body"]
+    with open_store(str(tmp_path / "s"), ASYNC) as again:
+        assert bodies(again) == [b"body"]
+    disk.going_on.set()
+    leader.join()
 
 
 def test_a_batch_is_consecutive_and_in_one_file():
@@ -428,13 +446,13 @@ def test_a_deleted_topic_begins_anew(is_dispatched: bool) -> None:
     assert opened(disk=disk).bounds("orders", 0) == (0, 2)
 
 
-def test_what_a_write_does_not_expect_is_no_acknowledgement(monkeypatch):
-    store = opened(StoreConfig(flush="SYNC"))
+def test_what_a_write_does_not_expect_is_no_acknowledgement():
+    class Refusing(WatchedDisk):
+        def before(self, operation: Operation) -> None:
+            if operation.verb == "write" and "/commitlog/" in operation.path:
+                raise Rejected("not of this log")
 
-    def refuse(*_):
-        raise Rejected("not of this log")
-
-    monkeypatch.setattr(engine_of(store).log, "append", refuse)
+    store = opened(StoreConfig(flush="SYNC"), Refusing(MemoryDisk()))
     with pytest.raises(Rejected):
         store.put(Message("T", b"x"))
 

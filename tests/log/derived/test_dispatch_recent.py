@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.engine import Engine
 from rmqstore.errors import Corrupt
 from rmqstore.formats import names, sys_flag
 from rmqstore.log.encode.dispatch_rows import DispatchRows, RecentBlock
 from rmqstore.log.put import recent_puts
-from rmqstore.log.put.recent_puts import COUNT_MAX, RecentPuts
+from rmqstore.log.put.recent_puts import COUNT_MAX, RecentPut, RecentPuts
 from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
 
 pytestmark = pytest.mark.stores
 
@@ -148,46 +148,50 @@ def opened(disk: MemoryDisk) -> Store:
     return open_store(ROOT, CONFIG, clock=ManualClock(), filesystem=disk, workers=False)
 
 
+def engine_on(disk: MemoryDisk) -> Engine:
+    """The parts of such a store alone, for tests that stand in their way."""
+    return Engine(ROOT, CONFIG, ManualClock(), disk, threads=False)
+
+
 def test_single_puts_are_not_read_back() -> None:
-    store = opened(MemoryDisk())
-    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
+    engine = engine_on(MemoryDisk())
+    engine.log.read = None  # type: ignore[assignment,method-assign]
     for number in range(3):
-        assert store.put(Message("a", b"x", tags="T", keys=f"k{number}")).is_stored
-        store.step()
-    assert store.health().is_writable
-    assert store.bounds("a", 0) == (0, 3)
+        assert engine.put(Message("a", b"x", tags="T", keys=f"k{number}")).is_stored
+        engine.dispatch.step()
+    assert engine.parts.queues.bounds("a", 0) == (0, 3)
 
 
 def test_after_a_batch_the_log_is_read_and_then_no_longer() -> None:
-    store = opened(MemoryDisk())
-    store.put_batch([Message("a", b"1"), Message("a", b"2")])
-    store.put(Message("a", b"3"))
-    store.step()
-    assert store.bounds("a", 0) == (0, 3)
-    engine_of(store).log.read = None  # type: ignore[assignment,method-assign]
-    store.put(Message("a", b"4"))
-    store.step()
-    assert store.bounds("a", 0) == (0, 4)
+    engine = engine_on(MemoryDisk())
+    engine.put_batch([Message("a", b"1"), Message("a", b"2")])
+    engine.put(Message("a", b"3"))
+    engine.dispatch.step()
+    assert engine.parts.queues.bounds("a", 0) == (0, 3)
+    engine.log.read = None  # type: ignore[assignment,method-assign]
+    engine.put(Message("a", b"4"))
+    engine.dispatch.step()
+    assert engine.parts.queues.bounds("a", 0) == (0, 4)
 
 
 def test_a_failed_step_is_made_up_for_from_the_log() -> None:
     """The first try takes the records and fails: the rest is done from the log, and nothing twice."""
-    store = opened(MemoryDisk())
+    engine = engine_on(MemoryDisk())
     for number in range(3):
-        store.put(Message("a", b"x", queue_id=number, keys=f"k{number}"))
-    index = engine_of(store).parts.index
+        engine.put(Message("a", b"x", queue_id=number, keys=f"k{number}"))
+    queues, index = engine.parts.queues, engine.parts.index
     assert index is not None
     put, index.put = index.put, None  # type: ignore[assignment,method-assign]
     try:
-        engine_of(store).dispatch.step()
+        engine.dispatch.step()
         raise AssertionError("the index is broken")
     except TypeError:
         index.put = put  # type: ignore[method-assign]
-    assert engine_of(store).dispatch.position == 0
-    engine_of(store).dispatch.step()
-    assert store.queues() == [("a", 0), ("a", 1), ("a", 2)]
-    assert [store.bounds(*queue) for queue in store.queues()] == [(0, 1)] * 3
-    assert [len(store.query("a", f"k{number}")) for number in range(3)] == [1, 1, 1]
+    assert engine.dispatch.position == 0
+    engine.dispatch.step()
+    assert sorted(queues.next_offsets()) == [("a", 0), ("a", 1), ("a", 2)]
+    assert [queues.bounds("a", number) for number in range(3)] == [(0, 1)] * 3
+    assert [len(engine.fetch.query("a", f"k{number}")) for number in range(3)] == [1, 1, 1]
 
 
 def test_what_is_not_at_the_position_is_not_given() -> None:
@@ -202,19 +206,19 @@ def table(count: int) -> pa.RecordBatch:
 
 
 def test_rows_put_in_bulk_are_not_read_back() -> None:
-    store = opened(MemoryDisk())
-    read, sizes = engine_of(store).log.read, []
+    engine = engine_on(MemoryDisk())
+    read, sizes = engine.log.read, []
 
     def counted(offset: int, size: int) -> bytes:
         sizes.append(size)
         return read(offset, size)
 
-    engine_of(store).log.read = counted  # type: ignore[method-assign]
-    store.put(Message("a", b"first"))
-    store.put_columns(table(300))  # over several files
-    store.put(Message("a", b"last"))
-    dispatch_all(store)
-    assert store.bounds("a", 0) == (0, 302)
+    engine.log.read = counted  # type: ignore[method-assign]
+    engine.put(Message("a", b"first"))
+    engine.put_columns(table(300))  # over several files
+    engine.put(Message("a", b"last"))
+    engine.catch_up()
+    assert engine.parts.queues.bounds("a", 0) == (0, 302)
     assert len(sizes) == 2
     assert sum(sizes) < 300  # the blanks at the ends of files
 
@@ -237,17 +241,23 @@ def block(offset: int, held_count: int) -> RecentBlock:
 
 
 def test_rows_that_cannot_be_had_any_more_are_read_from_the_log() -> None:
-    store = opened(MemoryDisk())
-    store.put_columns(table(20))
-    backlog = engine_of(store).appender.recent._backlog
+    engine = engine_on(MemoryDisk())
+    engine.put_columns(table(20))
+    recent = engine.appender.recent
+    take = recent.take
 
     def gone() -> DispatchRows:
         raise Corrupt("part", 0, "gone")
 
-    backlog[0] = backlog[0]._replace(load=gone)  # type: ignore[call-arg]
-    store.step()
-    assert store.bounds("a", 0) == (0, 20)
-    assert store.query("a", "k19")
+    def taken(*asked: int) -> list[RecentPut] | RecentBlock:
+        found = take(*asked)
+        assert isinstance(found, RecentBlock)
+        return found._replace(load=gone)
+
+    recent.take = taken  # type: ignore[method-assign]
+    engine.dispatch.step()
+    assert engine.parts.queues.bounds("a", 0) == (0, 20)
+    assert engine.fetch.query("a", "k19")
 
 
 def test_the_callers_memory_is_his_own_again_after_the_put() -> None:

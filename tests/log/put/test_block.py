@@ -9,6 +9,7 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.errors import DurabilityLost, Rejected
+from rmqstore.files.filesystem import DiskFile
 from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.names import QueueKey
@@ -208,21 +209,23 @@ def test_a_sync_that_failed_ends_it_as_it_ends_puts(master: KindsStore) -> None:
 
 
 def test_where_no_file_can_be_made_whole_records_before_it_are_in(master: KindsStore) -> None:
-    data, bounds, copy = log_of(master), bounds_of(master), replica()
+    class Full(MemoryDisk):
+        """Has room for one log file."""
+
+        is_full = True
+
+        def create(self, path: str, size: int) -> DiskFile:
+            if self.is_full and "/commitlog/" in path and not path.endswith(f"/{0:020d}"):
+                raise OSError(28, "No space left on device")
+            return super().create(path, size)
+
+    data, bounds, disk = log_of(master), bounds_of(master), Full()
     file_end = next(bound for bound in bounds if bound and bound % FILE_SIZE == 0)
-    log = copy.log
-    full = True
-
-    def make(start: int) -> None:
-        if start and full:
-            raise OSError(28, "No space left on device")
-        log.files.add(start)
-
-    log._make_next = make
+    log = KindsStore(disk, clock=ManualClock(CLOSED_MS)).log
     with pytest.raises(NoLogFile):
         append_block(log, 0, data)
     assert log.marks.appended == file_end
-    full = False
+    disk.is_full = False
     append_block(log, file_end, data[file_end:])
     assert log.next_offsets == master.log.next_offsets
 

@@ -61,17 +61,12 @@ def test_a_file_that_cannot_be_made_is_no_damage() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log, 4000)
-    makes_file = log._make_next
-
-    def refuse(start: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    log._make_next = refuse
+    room, disk.free = disk.free, 0
     with log.lock, pytest.raises(NoLogFile, match="No space left"):
         log.place(200)
     assert log.marks.appended == 4000
     assert log.read(4000, 8) == b""  # not even a blank
-    log._make_next = makes_file
+    disk.free = room
     assert append(log, 200) == FILE_SIZE  # there is room again
 
 

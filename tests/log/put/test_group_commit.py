@@ -80,10 +80,10 @@ def waits(group: GroupPut, count: int) -> None:
     """Until so many frames wait for the next group."""
     turn = threading.Event()
     for _ in range(100_000):
-        if len(group._waiting) == count:
+        if (waiting := len(group._waiting)) == count:
             return
         turn.wait(0.0002)
-    raise AssertionError(f"{len(group._waiting)} frames wait, not {count}")
+    raise AssertionError(f"{waiting} frames wait, not {count}")
 
 
 @pytest.fixture

@@ -14,6 +14,11 @@ def appended(marks: Watermarks, offset: int) -> None:
     marks.appended = marks.committed = offset
 
 
+def until_so_many_wait(marks: Watermarks, count: int) -> None:
+    while len(marks._waiting) < count:
+        pass
+
+
 def test_a_sync_covers_everything_committed() -> None:
     ranges: list[tuple[int, int]] = []
     marks = Watermarks(END, lambda low, high: ranges.append((low, high)))
@@ -45,8 +50,7 @@ def test_many_waiters_share_few_syncs() -> None:
         appended(marks, number)
         followers.append(threading.Thread(target=lambda n=number: answers.append(marks.sync_to(n, 10))))
         followers[-1].start()
-    while len(marks._waiting) < threads_count:
-        pass
+    until_so_many_wait(marks, threads_count)
     go_on.set()
     for thread in (leader, *followers):
         thread.join(10)
@@ -93,8 +97,7 @@ def test_waiters_get_the_error_of_the_sync_they_wait_for() -> None:
     threads += [threading.Thread(target=wait, args=(10,)) for _ in range(3)]
     for thread in threads[1:]:
         thread.start()
-    while len(marks._waiting) < 3:
-        pass
+    until_so_many_wait(marks, 3)
     go_on.set()
     for thread in threads:
         thread.join(10)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from rmqstore.message import GetStatus, Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk, WatchedDisk
-from tests.engine_of import engine_of
 from tests.formats.records import encoded
 from tests.log.retaining import (
     ALWAYS,
@@ -96,7 +97,8 @@ def repeated(*actions: Callable[[], object], wake: Callable[[], object] = bool) 
 def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched():
     """10288: and read and flushed at the same time."""
     disk = MemoryDisk()
-    table = QueueTable(disk, FileHandles(disk, 8), ROOT, 2000)
+    handles = FileHandles(disk, 8)
+    table = QueueTable(disk, handles, ROOT, 2000)
     topics = [f"T{number}" for number in range(20)]
     batches = batches_of(2000, topics, 20)
     dispatched, removals = threading.Event(), threading.Semaphore(0)
@@ -125,7 +127,7 @@ def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched()
         table.remove_topic(topic, 0)
     assert table.queues() == []
     assert disk.entries(f"{ROOT}/consumequeue") == []
-    table._handles.close()
+    handles.close()
     assert disk.open_count == 0, "a handle leaked"
     for batch in batches:
         table.dispatch(batch)
@@ -198,7 +200,8 @@ def test_rocketmq_10417_a_topic_made_anew_begins_at_its_first_message():
     store = filled(MemoryDisk())
     retention_of(store).clean_now(any_age=True)
     assert store.bounds("orders", 0)[0] > 0
-    end = delete_topic(store, "orders")
+    assert store.delete_topic("orders")
+    end = Probe(store).log_end
     assert store.bounds("orders", 0) == (0, 0)
     assert store.put(Message("orders", b"anew")).queue_offset == 0
     store.flush()
@@ -206,12 +209,6 @@ def test_rocketmq_10417_a_topic_made_anew_begins_at_its_first_message():
     assert store.get("orders", 0, 0).messages[0].physical_offset >= end
     assert retention_of(store).clean_now().changes_nothing
     assert store.bounds("orders", 0) == (0, 1)
-
-
-def delete_topic(store: Store, topic: str) -> int:
-    """What a store does for it: the queue offsets begin anew, then the queues go."""
-    engine_of(store).parts.queues.remove_topic(topic, lambda: engine_of(store).appender.forget_topic(topic))
-    return engine_of(store).log.marks.appended
 
 
 def test_rocketmq_2140_a_missing_log_file_is_told_and_stops_no_retention(tmp_path: Path):
@@ -231,7 +228,7 @@ def test_rocketmq_2140_a_missing_log_file_is_told_and_stops_no_retention(tmp_pat
         retention = retention_of(again)
         plan = retention.clean_now(any_age=True)
         assert [file.start for file in plan.log_files] == [0, *range(8192, plan.min_offset, 4096)]
-        assert len(engine_of(again).parts.log.starts) == 1
+        assert len(Probe(again).log_files) == 1
         check_against_log(again, stored)
 
 
@@ -241,8 +238,7 @@ def test_rocketmq_2140_the_first_file_behind_a_gap_is_where_the_log_begins(tmp_p
     store.close()
     (tmp_path / "commitlog" / f"{4096:020d}").unlink()
     with open_store(str(tmp_path), CONFIG, workers=False) as again:
-        retention = retention_of(again, ALWAYS)
-        retention._policy = type(ALWAYS)(delete_when=ALWAYS.delete_when, batch_max=1)
+        retention = retention_of(again, replace(ALWAYS, batch_max=1))
         assert retention.clean_now(any_age=True).min_offset == 8192
         check_against_log(again, stored)
 
@@ -255,22 +251,22 @@ def test_rocketmq_4549_a_full_disk_deletes_nothing_that_must_stay_and_says_so():
     keep = [2 * 4096 + 100]
     retention = retention_of(store, NEVER, used=lambda _: 0.97, protect=lambda: keep[0])
     run_a_round(store, retention)
-    assert engine_of(store).log.start == 2 * 4096
+    assert Probe(store).log_start == 2 * 4096
     assert retention.full_reason is not None
     assert retention.last_plan is not None
     assert "not consumed" in retention.last_plan.held_back
     check_against_log(store, stored)
     keep[0] = 2**62
     run_a_round(store, retention)
-    assert engine_of(store).parts.log.starts == [8 * 4096], "the file being written stays"
+    assert Probe(store).log_files == [8 * 4096], "the file being written stays"
     check_against_log(store, stored)
     assert store.put(Message("orders", b"x")).is_stored
-    engine_of(store).log_flush.flush()
+    Probe(store).sync_log()
     run_a_round(store, retention)
-    assert engine_of(store).parts.log.starts == [8 * 4096, 9 * 4096], "what is not dispatched stays as well"
+    assert Probe(store).log_files == [8 * 4096, 9 * 4096], "what is not dispatched stays as well"
     store.flush()
     run_a_round(store, retention)
-    assert engine_of(store).parts.log.starts == [9 * 4096]
+    assert Probe(store).log_files == [9 * 4096]
 
 
 def run_a_round(store: Store, retention) -> None:
@@ -282,17 +278,16 @@ def run_a_round(store: Store, retention) -> None:
 
 def test_rocketmq_8334_a_file_that_is_held_is_deleted_once_and_closed_at_last():
     disk = MemoryDisk()
-    store = filled(disk)
     watched = WatchedDisk(disk, keep_trace=True)
-    log = engine_of(store).parts.log
-    log._fs = watched
+    store = filled(watched)
+    log = Probe(store).engine.parts.log
     held = [log.file_of(start) for start in log.starts]
     contents = [file.read(0, 4096) for file in held]
     retention = retention_of(store)
     for _ in range(3):
         retention.clean_now(any_age=True)
     assert watched.trace is not None
-    removed = [each.path for each in watched.trace if each.verb == "remove"]
+    removed = [each.path for each in watched.trace if each.verb == "remove" and "/commitlog/" in each.path]
     assert len(removed) == len(set(removed)) == 8
     assert len([path for path in disk.image() if "/commitlog/" in path]) == 1, "a reader keeps no name on the disk"
     assert [file.read(0, 4096) for file in held] == contents
@@ -339,8 +334,8 @@ def test_a_gap_is_never_made_of_a_queue_that_lost_entries():
     store = filled(disk, 30)
     stored_before = len(readable(store))
     fill(store, 60, 30)
-    engine_of(store).log_flush.flush()
-    engine_of(store).catch_up()
+    Probe(store).sync_log()
+    Probe(store).catch_up()
     plan = retention_of(store).clean_now(any_age=True)
     assert plan.min_offset > 4 * 4096
     assert stored_before == 30

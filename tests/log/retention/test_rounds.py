@@ -19,8 +19,8 @@ from rmqstore.log.retention.plan import DiskUse, LogFile, Request, RetentionPoli
 from rmqstore.log.retention.rounds import apply_retention, unconsumed_from
 from rmqstore.message import GetStatus, Message
 from rmqstore.store import open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
-from tests.engine_of import engine_of
 from tests.log.retaining import (
     ALWAYS,
     CONFIG,
@@ -231,19 +231,19 @@ def test_a_queue_of_which_all_is_gone_goes_on_counting() -> None:
 def test_the_steps_of_a_day() -> None:
     """Nothing in the first minute, ten files a round, a pause between two of them, ten seconds between two rounds."""
     store = filled(MemoryDisk(), 150)
-    clock, log = engine_of(store).clock, engine_of(store).parts.log
+    probe, clock = Probe(store), Probe(store).clock
     assert isinstance(clock, ManualClock)
     retention = retention_of(store, replace(ALWAYS, reserved_ms=0))
-    count = len(log.starts)
+    count = len(probe.log_files)
     assert count > 12
     assert retention.step() == 10
     clock.advance(59_999)
     assert retention.step() == 10
-    assert len(log.starts) == count
+    assert len(probe.log_files) == count
     clock.advance(10_000)
     for gone in range(1, 11):
         assert retention.step() == pytest.approx(0.1)
-        assert len(log.starts) == count - gone
+        assert len(probe.log_files) == count - gone
         assert retention.step() == pytest.approx(0.1), "it was too early for the next one"
         clock.advance(100)
     assert store.bounds("orders", 0)[0] == 0
@@ -252,7 +252,7 @@ def test_the_steps_of_a_day() -> None:
     assert retention.step() == 10
     clock.advance(10_000)
     retention.step()
-    assert len(log.starts) == count - 11
+    assert len(probe.log_files) == count - 11
     assert retention.last_plan is not None
     assert retention.last_plan.trigger == "hour"
 
@@ -260,14 +260,14 @@ def test_the_steps_of_a_day() -> None:
 def test_what_was_asked_for_goes_on_in_the_next_rounds_and_then_ends() -> None:
     store = filled(MemoryDisk(), 150)
     retention = retention_of(store, replace(NEVER, pause_ms=0))
-    count = len(engine_of(store).parts.log.starts)
+    count = len(Probe(store).log_files)
     assert retention.clean_now().changes_nothing, "nothing is old"
     assert retention.clean_now(any_age=True).has_more
-    assert len(engine_of(store).parts.log.starts) == count - 10
+    assert len(Probe(store).log_files) == count - 10
     fill(store, 60, 150)
     store.flush()
     retention.step()
-    assert engine_of(store).parts.log.starts[0] == (count - 1) * 4096, "only what was there when it was asked for"
+    assert Probe(store).log_files[0] == (count - 1) * 4096, "only what was there when it was asked for"
     assert retention.last_plan is not None
     assert not retention.last_plan.has_more
 
@@ -288,9 +288,9 @@ def test_a_full_disk_is_told_before_anything_is_deleted_and_until_there_is_room(
 
 def test_what_is_not_dispatched_stays() -> None:
     store = filled(MemoryDisk(), 30)
-    end = engine_of(store).dispatch.position
+    end = Probe(store).dispatched
     fill(store, 60, 30)
-    engine_of(store).log_flush.flush()
+    Probe(store).sync_log()
     plan = retention_of(store).clean_now(any_age=True)
     assert plan.min_offset == end - end % 4096
     assert "not in their queues" in plan.held_back
@@ -298,26 +298,28 @@ def test_what_is_not_dispatched_stays() -> None:
 
 def test_a_disk_that_does_not_confirm_puts_the_round_off() -> None:
     store = filled(MemoryDisk())
-    retention = retention_of(store)
-    retention._parts = replace(parts_of(store), flush=lambda: False)
+    retention = retention_of(store, flush=lambda: False)
     with pytest.raises(NotNow):
         retention.clean_now(any_age=True)
-    assert engine_of(store).parts.log.starts[0] == 0
+    assert Probe(store).log_files[0] == 0
 
 
 @pytest.mark.parametrize("verb", ["remove", "sync_directory"])
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
 def test_a_deletion_that_fails_is_told_and_tried_again(verb: str, part: str) -> None:
+    halves = replace(NEVER, pause_ms=0, batch_max=5)  # what is asked for goes on in the next step, and fails there
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
-    retention_of(filled(watched)).clean_now(any_age=True)
+    whole = retention_of(filled(watched), halves)
+    assert whole.clean_now(any_age=True).has_more
+    whole.step()
     assert watched.trace is not None
     at = [each.number for each in watched.trace if each.verb == verb and part in each.path][-1]
     disk = FailingDisk(MemoryDisk(), at, errno.EIO)
     store = filled(disk, 0)
     stored = fill(store, 90)
     store.flush()
-    retention = retention_of(store, replace(NEVER, pause_ms=0))
-    retention._request = Request(2**62, any_age=True)
+    retention = retention_of(store, halves)
+    retention.clean_now(any_age=True)
     assert retention.step() == 10
     assert isinstance(retention.failure, OSError)
     assert disk.failed is not None
@@ -339,11 +341,11 @@ def _kinds(disk) -> list[str]:
 def test_a_reader_keeps_the_file_it_has_and_its_room_is_free_after() -> None:
     disk = MemoryDisk()
     store = filled(disk)
-    file, content = engine_of(store).parts.log.file_of(0), engine_of(store).parts.log.read(0, 4096)
+    file, content = Probe(store).engine.parts.log.file_of(0), Probe(store).read_log(0, 4096)
     opened = disk.open_count
     retention_of(store).clean_now(any_age=True)
     assert file.read(0, 4096) == content
-    assert engine_of(store).parts.log.read(0, 4096) == b""
+    assert Probe(store).read_log(0, 4096) == b""
     held = disk.open_count
     assert held < opened
     del file
@@ -353,11 +355,12 @@ def test_a_reader_keeps_the_file_it_has_and_its_room_is_free_after() -> None:
 def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
     watched = WatchedDisk(MemoryDisk())
     store = filled(watched)
-    queue = engine_of(store).parts.queues.find("orders", 0)
+    parts = Probe(store).engine.parts
+    queue = parts.queues.find("orders", 0)
     assert queue is not None
     reads: list[str] = []
     watched.before_reading = reads.append  # type: ignore[method-assign]
-    engine_of(store).parts.handles.close()
+    parts.handles.close()
     assert queue.expired(10**9) == [0, 200], "the last one holds the newest entry"
     assert len([path for path in reads if path.endswith("00")]) == 2 * 2, "an open and a read for each"
     reads.clear()
@@ -367,7 +370,7 @@ def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
     for _ in range(10):
         store.put(Message("other", b"x"))
     store.flush()
-    other = engine_of(store).parts.queues.find("other", 0)
+    other = parts.queues.find("other", 0)
     assert other is not None
     other.files.add(200)  # as an append does before it writes there
     assert other.expired(10**9) == [], "the next queue offset is known by it alone"
@@ -375,7 +378,7 @@ def test_queue_files_are_looked_at_once_and_the_newest_entry_s_stays() -> None:
 
 def test_the_log_stays_from_the_slowest_group_on() -> None:
     store = filled(MemoryDisk())
-    queues = engine_of(store).parts.queues
+    queues = Probe(store).engine.parts.queues
     last = {queue_id: store.bounds("orders", queue_id)[1] for queue_id in (0, 1)}
     assert unconsumed_from(queues, {("fast", "orders"): last, ("other", "nowhere"): {0: 3}}) is None
     committed = {("fast", "orders"): last, ("slow", "orders"): {0: 15, 1: 20}}
@@ -391,7 +394,7 @@ def test_the_log_stays_from_the_slowest_group_on() -> None:
 def _first_of(topic: str, queue_id: int, store) -> int:
     """How far behind the beginning of the log a queue's first message stands."""
     low, _ = store.bounds(topic, queue_id)
-    return store.get(topic, queue_id, low, 1).messages[0].physical_offset - engine_of(store).log.start
+    return store.get(topic, queue_id, low, 1).messages[0].physical_offset - Probe(store).log_start
 
 
 # --- crashes
@@ -431,11 +434,10 @@ def _round(disk: CrashAt) -> tuple[dict[int, bytes], CrashAt, int, int]:
     stored = fill(store, 36)
     store.flush()
     stored |= fill(store, 18, 36)  # dispatched, and not synced
-    engine_of(store).log.commit()
-    engine_of(store).catch_up()
-    first, synced = disk.operations + 1, engine_of(store).log.marks.flushed
-    retention = retention_of(store)
-    retention._parts = replace(retention._parts, log_end=lambda: engine_of(store).log.marks.committed)
+    probe = Probe(store)
+    probe.catch_up()
+    first, synced = disk.operations + 1, probe.flushed
+    retention = retention_of(store, log_end=lambda: probe.log_end)
     with suppress(PowerCut):
         retention.clean_now(any_age=True)
     return stored, disk, first, synced
@@ -480,7 +482,7 @@ def test_rounds_while_others_put_read_and_dispatch(tmp_path) -> None:
         for number in range(200, 350):
             topic, queue_id = QUEUES[number % 3]
             assert store.put(Message(topic, body_of(number), queue_id=queue_id)).is_stored
-            engine_of(store).workers["dispatch"].step_once()
+            Probe(store).step("dispatch")
 
     def guarded(action) -> None:
         try:
@@ -502,7 +504,7 @@ def test_rounds_while_others_put_read_and_dispatch(tmp_path) -> None:
     store.flush()
     while retention.clean_now(any_age=True).has_more:
         pass
-    assert len(engine_of(store).parts.log.starts) == 1
+    assert len(Probe(store).log_files) == 1
     assert retention.removed_files > 30
     found = readable(store)
     assert list(found) == sorted(found)

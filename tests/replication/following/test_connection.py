@@ -24,7 +24,7 @@ from rmqstore.replication.following.probe import MasterLog
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
 from rmqstore.replication.tls import master_side
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 from tests.replication.pem import PEM, files
 
 pytestmark = pytest.mark.stores
@@ -110,7 +110,7 @@ def test_a_pair_that_does_not_fit_waits_and_says_why(
         error = why_it_waits(replica)
         assert "\n" not in error
         assert error.startswith(f"{store.ha_address}: ")
-        assert engine_of(replica).log.marks.appended == 0
+        assert Probe(replica).log_end == 0
         assert store.slaves() == {}
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(error)
@@ -120,7 +120,7 @@ def test_the_host_name_may_be_another_than_the_one_that_is_connected_to(tmp_path
     slave = LinkTls(files("slave"), "master.example")
     with master_with(tmp_path, files("elsewhere")) as store, slave_of(store, tmp_path, slave) as replica:
         catch_up(replica, store)
-        end = engine_of(store).log.marks.appended
+        end = Probe(store).log_end
         assert log_of(tmp_path / "r", end) == log_of(tmp_path / "m", end)
 
 

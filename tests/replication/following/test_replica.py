@@ -19,7 +19,7 @@ from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica, replica_config
 from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores
 
@@ -87,7 +87,7 @@ def test_a_replica_that_ended_without_warning_goes_on(tmp_path: Path) -> None:
         put(master, 200)
         replica = replica_of(master, tmp_path / "r")
         catch_up(replica, master)
-        engine_of(replica).abandon()
+        Probe(replica).crash()
         put(master, 100, "b")
         with replica_of(master, tmp_path / "r") as again:
             catch_up(again, master)
@@ -103,13 +103,13 @@ def test_a_reader_sees_what_the_master_stored_a_moment_ago(tmp_path: Path) -> No
                 count += 1
             for number in range(50):
                 assert master.put(Message("orders", b"%d" % number)).status is PutStatus.PUT_OK
-            assert engine_of(replica).log.marks.flushed == master.statistics().gauges.log_max_offset
+            assert Probe(replica).flushed == master.statistics().gauges.log_max_offset
         assert len(bodies(tmp_path / "r")) == count + 1 + 50
 
 
 def test_nothing_can_be_put_to_it(tmp_path: Path) -> None:
     with opened(tmp_path / "m") as master, replica_of(master, tmp_path / "r") as replica:
-        answer = engine_of(replica).put(Message("orders", b"x"))
+        answer = Probe(replica).engine.put(Message("orders", b"x"))
         assert answer.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "put it there" in answer.reason
 

@@ -20,6 +20,7 @@ from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import HaConfig
 from rmqstore.errors import DurabilityLost
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following import backoff
 from rmqstore.replication.following.follower import HistoryGone
@@ -27,8 +28,7 @@ from rmqstore.replication.following.masters import BareMaster, KnownMaster
 from rmqstore.replication.following.replica import Replica, realign
 from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
-from tests.crash.disks import MemoryDisk
-from tests.engine_of import engine_of
+from tests.crash.disks import BreakingDisk, MemoryDisk
 
 pytestmark = pytest.mark.stores
 
@@ -278,10 +278,13 @@ def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Pa
 def test_a_replica_whose_queues_are_not_written_any_more_says_so(tmp_path: Path) -> None:
     with opened(tmp_path / "m") as store:
         end = put(store, 10)
-        with Replica(tmp_path / "r", master_of(store)) as replica:
-            replica.run(has(end))
-            engine_of(replica).reasons.append("the worker 'dispatch' ended: no reason")
-            with pytest.raises(DurabilityLost, match="'dispatch' ended"):
-                replica.run()
-            assert replica.state.phase == "failed"
-            engine_of(replica).reasons.clear()
+        disk = BreakingDisk(RealFileSystem())
+        replica = Replica(tmp_path / "r", master_of(store), fs=disk)
+        replica.run(has(end))
+        disk.broken = "/consumequeue/"
+        put(store, 10)
+        with pytest.raises(DurabilityLost, match="'dispatch' ended"):
+            replica.run()
+        assert replica.state.phase == "failed"
+        with pytest.raises(DurabilityLost, match="'dispatch' ended"):
+            replica.close()

@@ -18,10 +18,10 @@ from rmqstore.formats.names import format_start
 from rmqstore.replication.following.follower import Follower, ForeignRecord
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
+from rmqstore.testing import Probe
 from tests.crash.disks import Choice, MemoryDisk
 from tests.crash.strides import first, stride
 from tests.crash.workload import Ledger, Moments
-from tests.engine_of import engine_of
 from tests.store.interrupting import Interrupt
 
 pytestmark = pytest.mark.stores
@@ -83,9 +83,9 @@ class OfMaster:
         with rmqstore.open_store(ROOT, config, filesystem=disk, clock=ManualClock(), workers=False) as store:
             steps(store)
             store.flush()
-            log = engine_of(store).log
+            log = Probe(store).engine.log
             self.log = log.read(0, log.marks.appended)
-            self.held = held(engine_of(store))
+            self.held = held(Probe(store).engine)
 
 
 def held(engine: Engine) -> dict[tuple[str, int], list[bytes]]:
@@ -329,7 +329,7 @@ def test_readers_of_the_replica_see_what_those_of_the_master_see(tmp_path: Path,
         in_all_queues(store)
         store.flush()
         assert store.ha_address is not None
-        end = engine_of(store).log.marks.appended
+        end = Probe(store).log_end
         wanted = rows(tmp_path / "m")
         assert len(wanted) == 7
         with Replica(tmp_path / "r", BareMaster(store.ha_address, 4096)) as replica:

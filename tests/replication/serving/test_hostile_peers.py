@@ -26,7 +26,7 @@ from rmqstore.remoting.client import host_and_port
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.serving.log_for_slaves import LogForSlaves
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 from tests.store.children import in_child
 
@@ -119,7 +119,7 @@ def test_a_slave_that_is_overtaken_by_retention_ends_alone(tmp_path: Path) -> No
                 pass
             came = 1
             with socket.socket() as other, pytest.raises(OSError, match="retention"):
-                LogForSlaves(engine_of(store).log).send(other, 0, 100)
+                LogForSlaves(Probe(store).engine.log).send(other, 0, 100)
             while data := slow.recv(1 << 20):
                 came += len(data)
             assert came < store.statistics().gauges.log_max_offset
@@ -212,9 +212,8 @@ def test_a_process_without_descriptors_does_not_spin_and_takes_slaves_in_later(t
         with rmqstore.open_store(tmp_path, config, workers=False) as store, socket.socket() as slave:
             store.put(Message("t", b"x"))
             store.flush()
-            master = engine_of(store).master
-            assert master is not None
-            host, _, port = master.address.rpartition(":")
+            probe = Probe(store)
+            host, _, port = (store.ha_address or "").rpartition(":")
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (1000, limits[1]))
             with suppress(OSError):  # until all are taken
@@ -224,17 +223,17 @@ def test_a_process_without_descriptors_does_not_spin_and_takes_slaves_in_later(t
             slave.sendall(struct.pack(">q", 1))
             began_s, steps = time.monotonic(), 0
             while time.monotonic() - began_s < 1.2:
-                master.step()
+                probe.step("replication")
                 steps += 1
-            tell(f"{len(master.slaves)} slaves after {'few' if steps < 10 else 'many'} steps")
+            tell(f"{len(store.slaves())} slaves after {'few' if steps < 10 else 'many'} steps")
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             slave.settimeout(0.01)
             data = b""
             while not data:
-                master.step()
+                probe.step("replication")
                 with suppress(TimeoutError):
                     data = slave.recv(4096)
-            tell(f"{len(master.slaves)} slave with {'all' if len(data) > 90 else 'a part'}")
+            tell(f"{len(store.slaves())} slave with {'all' if len(data) > 90 else 'a part'}")
 
     assert in_child(work) == ["0 slaves after few steps", "1 slave with all"]
 

@@ -20,9 +20,8 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
 from rmqstore.message import PutStatus
 from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.serving.master import Master
 from rmqstore.replication.tls import slave_side
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 from tests.replication.pem import files
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 
@@ -79,71 +78,69 @@ def is_let_go(peer: socket.socket) -> bool:
 
 
 @contextmanager
-def stepped(root: Path) -> Iterator[tuple[Master, ManualClock, tuple[str, int]]]:
+def stepped(root: Path) -> Iterator[tuple[rmqstore.Store, ManualClock, tuple[str, int]]]:
     """A master whose steps and time are the test's."""
     clock = ManualClock()
     serving = HaConfig(listen="127.0.0.1:0", tls=files("master"))
     config = StoreConfig(log_file_size=1 << 16, ha=serving)
     with rmqstore.open_store(root, config, clock=clock, workers=False) as store:
-        master = engine_of(store).master
-        assert master is not None
-        host, _, port = master.address.rpartition(":")
-        yield master, clock, (host, int(port))
+        host, _, port = (store.ha_address or "").rpartition(":")
+        yield store, clock, (host, int(port))
 
 
 @pytest.mark.parametrize("first", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_what_is_no_handshake_is_let_go_at_once(first: bytes, tmp_path: Path) -> None:
-    with stepped(tmp_path) as (master, _, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=0.1) as peer:
         peer.sendall(first)
         for _ in range(4):
-            master.step()
-        assert not master.slaves
+            Probe(store).step("replication")
+        assert not store.slaves()
         assert is_let_go(peer)
 
 
 @pytest.mark.parametrize("first", HALVES.values(), ids=HALVES)
 def test_a_handshake_that_is_not_finished_has_the_time_of_a_first_report(first: bytes, tmp_path: Path) -> None:
-    with stepped(tmp_path) as (master, clock, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=0.1) as peer:
         peer.sendall(first)
         for _ in range(3):
-            master.step()
+            Probe(store).step("replication")
         clock.advance(FIRST_REPORT_MS - 1)
-        master.step()
-        assert len(master.slaves) == 1
+        Probe(store).step("replication")
+        assert len(store.slaves()) == 1
         clock.advance(1)
-        master.step()
-        assert not master.slaves
+        Probe(store).step("replication")
+        assert not store.slaves()
         assert is_let_go(peer)
 
 
 def test_a_hello_that_comes_byte_by_byte_has_no_longer(tmp_path: Path) -> None:
-    with stepped(tmp_path) as (master, clock, place), socket.create_connection(place, timeout=0.1) as peer:
-        master.step()
+    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=0.1) as peer:
+        Probe(store).step("replication")
         for byte in HELLO[:10]:
             peer.sendall(bytes([byte]))
             clock.advance(FIRST_REPORT_MS // 10)
-            master.step()
-        assert not master.slaves
+            Probe(store).step("replication")
+        assert not store.slaves()
         assert is_let_go(peer)
 
 
 def test_a_slave_that_is_greeted_and_then_says_nothing_is_let_go(tmp_path: Path) -> None:
     with (
-        stepped(tmp_path) as (master, clock, place),
+        stepped(tmp_path) as (store, clock, place),
         socket.create_connection(place, timeout=5) as plain,
         context_of("slave").wrap_socket(plain, do_handshake_on_connect=False) as peer,
     ):
         shaking = threading.Thread(target=peer.do_handshake)
         shaking.start()
         for _ in range(4):
-            master.step()
+            Probe(store).step("replication")
         shaking.join()
         clock.advance(FIRST_REPORT_MS - 1)
-        master.step()
-        assert len(master.slaves) == 1
+        Probe(store).step("replication")
+        assert len(store.slaves()) == 1
         clock.advance(1)
-        master.step()
-        assert not master.slaves
+        Probe(store).step("replication")
+        assert not store.slaves()
         assert is_let_go(peer)
 
 
@@ -179,10 +176,10 @@ def test_a_wrong_certificate_is_let_go_with_the_reason_and_sees_no_log(
 
 
 def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
-    with stepped(tmp_path) as (master, _, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=0.1) as peer:
         peer.sendall(HELLO.replace(b"\x03\x03", b"\x03\x02").replace(b"\x03\x04", b"\x03\x02"))
         for _ in range(4):
-            master.step()
+            Probe(store).step("replication")
         assert is_let_go(peer)
 
 

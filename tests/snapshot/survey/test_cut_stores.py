@@ -12,7 +12,7 @@ from rmqstore import Corrupt, Message, Rejected, StoreConfig, TopicConfig, open_
 from rmqstore.clock import ManualClock
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import read_entries
-from tests.engine_of import engine_of
+from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores
 
@@ -74,9 +74,9 @@ def test_no_bit_of_the_only_batch_of_a_queue_hides_its_messages(tmp_path: Path, 
         store.topics.put(TopicConfig("bcq", attributes={"queue.type": "BatchCQ"}))
         for number in range(3):
             store.put(Message("t", b"%d" % number))
-        place = engine_of(store).log.marks.appended
+        place = Probe(store).log_end
         store.put_batch([Message("bcq", b"one"), Message("bcq", b"two")]).raise_for_status()
-        end = engine_of(store).log.marks.appended
+        end = Probe(store).log_end
         for _ in range(after):
             store.put(Message("t", b"after"))
     whole = log_of(tmp_path).read_bytes()

@@ -33,7 +33,7 @@ class Stream:
 
     def __init__(self, root: Path, *, clock: Clock | None = None, **options: str) -> None:
         chosen = {"path": str(root), "subscribe": "T", "startingOffsets": "earliest"} | options
-        self._options = {name: text for name, text in chosen.items() if text != "-"}
+        self.options = {name: text for name, text in chosen.items() if text != "-"}
         self._clock = clock or Clock()
         self.rows: list[tuple[str, int, int, bytes]] = []
         self.ends: list[str] = []
@@ -41,7 +41,7 @@ class Stream:
 
     def start(self) -> None:
         """A new reader process."""
-        read = parse_stream_options(self._options)
+        read = parse_stream_options(self.options)
         shape = shape_for(spark_schema(self.columns))
         read = read.with_columns(self.columns)
         self.reader = StreamReader(read, shape, self._clock)

@@ -318,7 +318,7 @@ def test_spark_before_4_2_does_not_say_where_a_restarted_query_stands(store):
 def test_spark_before_4_2_goes_on_though_the_options_name_no_place_any_more(store, tmp_path):
     stream = EarlierStream(store.root, startingOffsets='{"T": {"0": 2, "1": 2}}')
     assert stream.step() == 6
-    stream._options["startingOffsets"] = '{"U": {"0": 2}}'
+    stream.options["startingOffsets"] = '{"U": {"0": 2}}'
     stream.start()
     store.add("T", 0)
     store.publish()

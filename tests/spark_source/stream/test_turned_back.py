@@ -12,6 +12,7 @@ import pytest
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream import turned_back
+from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.offsets import BEHIND, SINCE
 from spark_source.stream import reader as stream_reader
 from tests.snapshot.growing_store import GrowingStore, made_anew
@@ -445,15 +446,15 @@ def test_what_is_stored_while_the_stream_looks_is_new(store: GrowingStore, monke
     stream = Stream(store.root, failOnDataLoss="false")
     stream.step()
     anew = made_anew(store, 30)
-    look = stream.reader._ends.look
+    look = StreamEnds.look
 
-    def looked() -> Snapshot:
-        snapshot = look()
+    def looked(ends: StreamEnds) -> Snapshot:
+        snapshot = look(ends)
         add_now(anew, 2)
         return snapshot
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(stream.reader._ends, "look", looked)
+        meanwhile.setattr(StreamEnds, "look", looked)
         end = stream.plan()[1]
     assert SINCE in json.loads(end)
     stream.ends.append(end)
