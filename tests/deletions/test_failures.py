@@ -1,7 +1,6 @@
 """A crash, a failing disk or an interrupt while a topic is deleted, or while a replica finds that one was."""
 
 import errno
-import random
 
 import pytest
 
@@ -94,25 +93,6 @@ def test_a_disk_that_fails_leaves_the_topic_there_or_gone(error: int, forever: b
                 assert found in ([[], []], [play.put["t", 0], play.put["t", 1]])
                 assert (again.topics.find("t") is None) == (found == [[], []])
     assert outcomes >= {"failed"} | (set() if forever else {"repeated"})
-
-
-@pytest.mark.some(9)
-@pytest.mark.crash
-@pytest.mark.parametrize(
-    ("name", "choice"),
-    [(CASES[1], "random"), *((name, choice) for name in CASES[2:] for choice in ("killed", "lost", "kept", "random"))],
-)
-def test_a_replica_goes_on_after_a_crash_at_any_operation(name: str, choice: str) -> None:
-    play = Play(HISTORIES[name].steps)
-    choices: list[Choice] = [random.Random(5) if choice == "random" else choice]  # type: ignore[list-item]
-    moments = Moments(MemoryDisk(), choices, Ledger, quick=7)
-    fed(Follower(replica_on(moments), lambda: None), log_of(play), 1000)
-    assert moments.count > 50
-    for operation, _, disk, _ in moments.taken:
-        engine = replica_on(disk)
-        gone_on(engine, log_of(play))
-        assert held_by(engine) == play.wanted(HISTORIES[name].replica or ""), operation
-        engine.close()
 
 
 @pytest.mark.some(3)
