@@ -4,10 +4,8 @@ A row is enough for a feature: tests/crash/test_scenarios.py takes the crashes.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -25,6 +23,7 @@ from rmqstore.replication.following.follower import Follower
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, MemoryDisk
+from tests.crash.sweep import Promises, Scenario
 from tests.deletions.following import fed, gone_on, held_by, log_of, replica_on
 from tests.deletions.histories import HISTORIES, Play
 from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, put
@@ -33,24 +32,6 @@ from tests.log.queue_kinds_store import KindsStore, derived, rebuilt, write_some
 ROOT = "/store"
 NODE = "/node/dledger-n0"
 _STORES = pytest.mark.stores
-Promises = list[Any]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """`run` works on a disk that `begin` makes, and adds to its list what it was promised.
-
-    `check` opens the disk that a crash left, given the promises by then, and says what it found; each of `outcomes`
-    has to be found so many times.  `quick`: `make test` takes every so many of the moments.
-    """
-
-    run: Callable[[FileSystem, Promises], object]
-    check: Callable[[MemoryDisk, Promises], object]
-    begin: Callable[[], MemoryDisk] = MemoryDisk
-    choices: Sequence[Choice] = ("lost", "kept", "killed")
-    outcomes: Mapping[object, int] = field(default_factory=dict[object, int])
-    quick: int = 1
-    moments_min: int = 20
 
 
 def _random(count: int) -> list[Choice]:
@@ -231,6 +212,16 @@ def _a_conversion() -> Scenario:
     return Scenario(run, check, begin, ("lost", "killed"), moments_min=40)
 
 
+def _a_store_that_is_made(choice: Choice) -> Scenario:
+    """What is left is opened, and takes a message."""
+
+    def use(fs: FileSystem, _: Promises) -> None:
+        with _store(fs, PLAIN) as store:
+            put(store, 1)
+
+    return Scenario(use, use, choices=[choice])
+
+
 def _readers_beside_an_opening(how: str) -> Scenario:
     """What the queues listed counts as agreed on; an opening that cuts them, to write them again from the log, has the
     checkpoint say so first.  A stream would take the store for another one."""
@@ -299,6 +290,8 @@ SCENARIOS: dict[str, tuple[Callable[[], Scenario], Sequence[pytest.MarkDecorator
     "a conversion": (_a_conversion, [_STORES]),
     **{f"readers beside an opening, {how}": (lambda how=how: _readers_beside_an_opening(how), [_STORES])
        for how in ("killed", "closed and marked as open")},
+    **{f"a store that is made, {choice}": (lambda choice=choice: _a_store_that_is_made(choice), [_STORES])
+       for choice in ("lost", "kept", "killed")},
     **{f"a replica, {name}, {choice}": (lambda name=name, choice=choice: _a_replica(name, choice),
                                         [_STORES, _SELDOM, pytest.mark.crash])
        for name, choice in [("deleted again and again", "random"),
