@@ -139,7 +139,7 @@ flips: $(READY)  ## turn every bit of a small store over, one at a time: what is
 
 crash: $(READY)  ## crashes and kills for long; N=20 tries so many times as much
 	@RMQSTORE_MUST_MOUNT=1 RMQSTORE_SWEEPS=whole RMQSTORE_CRASH_ROUNDS=$(or $(N),20) $(PYTEST) -q -n 2 tests/crash tests/store/test_interrupts.py tests/store/test_small_disk.py tests/store/test_slips_machine.py \
-	    tests/dledger/test_entry_store.py tests/replication/following/test_topics_made_again.py $(ARGS)
+	    tests/dledger/test_entry_store.py tests/deletions/test_failures.py $(ARGS)
 
 sim: $(READY)  ## a master and a slave over a network and disks that fail; N=10000 says how many seeds
 	@RMQSTORE_SIM_SEEDS=$(or $(N),10000) $(PYTEST) -q -n 2 tests/replication/test_simulation.py $(ARGS)

@@ -5,10 +5,12 @@ argument finds it here without writing anything.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from rmqstore import (
     StoreError,
     SubscriptionGroup,
     TopicConfig,
+    WrongType,
     open_snapshot,
     open_store,
 )
@@ -71,6 +74,7 @@ RIGHT: dict[str, Callable[[Store], Any]] = {
     "offset": lambda _: 0,
     "key": lambda _: "k",
     "message": lambda store: store.message_at(0),
+    "Transactions.prepare(message)": lambda _: Message("orders", b""),
     "messages": lambda _: [Message("orders", b"")],
     "table": lambda _: pa.table({"topic": ["orders"], "body": [b""]}),
     "timestamp_ms": lambda _: 0,
@@ -83,6 +87,29 @@ RIGHT: dict[str, Callable[[Store], Any]] = {
 }
 
 
+# Arguments that an error calls by another name.
+NAMED = {
+    "place": "(place|physical_offset)", "name": "(name|table)", "messages": "messages?", "start_time": "start time",
+    "end_time": "end time",
+}  # fmt: skip
+# What serves where a type is wanted; of others the walk does not know it.  A body that is None is answered by a status.
+TAKEN: dict[object, tuple[type, ...]] = {
+    int: (int, np.integer), str: (str,), bool: (bool, np.bool_), bytes: (bytes, type(None)),
+    float: (int, float, np.integer), type(None): (type(None),),
+}  # fmt: skip
+
+
+def is_refused(value: object, hint: object) -> bool:
+    """Whether a value has to be refused where a type, or one of some types, is wanted."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if not all(kind in TAKEN for kind in kinds) or (
+        type(None) in kinds and isinstance(value, list | tuple | dict) and not value
+    ):
+        return False  # an empty collection is taken for no tags at all
+    taken = tuple(kind for each in kinds for kind in TAKEN[each])
+    return not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds)
+
+
 def calls(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     kind = type(owner)
     for name, _ in inspect.getmembers(kind, inspect.isfunction):
@@ -90,33 +117,40 @@ def calls(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"{kind.__name__}.{name}", getattr(owner, name)
 
 
-def offences(call: Callable[[Any], Any]) -> Iterator[str]:
-    """What comes out of a call with each wrong value that ought not to."""
+def offences(call: Callable[[Any], Any], name: str = "", hint: object = None) -> Iterator[str]:
+    """What comes out of a call with each wrong value that ought not to.  The argument's `name` is in its errors, and
+    what the type `hint` does not allow has to be refused."""
     for make in WRONG:
         value = make()
         try:
             found = call(value)
             if isinstance(found, pa.RecordBatchReader):
                 found.read_all()
+            if is_refused(value, hint):
+                yield f"{shown(value)}: taken for {hint}"
         except StoreError as error:
             line = str(error)
             if len(line.splitlines()) != 1 or len(line) > 1000 or not line.isprintable():
                 yield f"{shown(value)}: {line!r:.200}"
+            if isinstance(error, WrongType) and not re.search(rf"^{NAMED.get(name, name)}\b|in {name}$", error.field):
+                yield f"{shown(value)}: {line!r:.200} does not name {name}"
         except Exception as error:  # noqa: BLE001 - any other is what is looked for
             yield f"{shown(value)}: {type(error).__name__}: {error}"
 
 
 def offences_of(name: str, function: Callable[..., Any], store: Store) -> list[str]:
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
-    found = []
+    hints, found = get_type_hints(function), []
     for parameter in parameters:
 
         def call(value: Any, parameter: inspect.Parameter = parameter) -> Any:
             others = [each for each in parameters if each is not parameter and each.default is each.empty]
-            right = {each.name: RIGHT[each.name](store) for each in others}
+            right = {each.name: RIGHT.get(f"{name}({each.name})", RIGHT[each.name])(store) for each in others}
             return function(**right, **{parameter.name: value})
 
-        found += [f"{name}({parameter.name}=…): {each}" for each in offences(call)]
+        found += [
+            f"{name}({parameter.name}=…): {each}" for each in offences(call, parameter.name, hints.get(parameter.name))
+        ]
     return found
 
 
@@ -160,7 +194,7 @@ def test_of_the_fields_of_a_message(how: str, store: Store) -> None:
             message = Message(**({"topic": "orders", "body": b""} | {name: value}))
             assert len(repr(PUTS[how](store, message)).splitlines()) == 1
 
-        found += [f"{field.name}: {each}" for each in offences(call)]
+        found += [f"{field.name}: {each}" for each in offences(call, field.name, get_type_hints(Message)[field.name])]
     assert not found, "\n".join(found)
     store.flush()
     assert store.health().is_writable
@@ -168,12 +202,15 @@ def test_of_the_fields_of_a_message(how: str, store: Store) -> None:
 
 @pytest.mark.parametrize("kind", [TopicConfig, SubscriptionGroup, StoreConfig])
 def test_of_the_fields_of_a_configuration(kind: type[Any], store: Store) -> None:
+    hints = get_type_hints(kind)
     first = {} if kind is StoreConfig else {fields(kind)[0].name: "orders"}
     put = {TopicConfig: store.topics.put, SubscriptionGroup: store.groups.put}.get(kind, lambda _: None)
     found = [
         f"{field.name}: {each}"
         for field in fields(kind)
-        for each in offences(lambda value, name=field.name: put(kind(**(first | {name: value}))))
+        for each in offences(
+            lambda value, name=field.name: put(kind(**(first | {name: value}))), field.name, hints[field.name]
+        )
     ]
     assert not found, "\n".join(found)
 

@@ -2,7 +2,6 @@
 
 import errno
 import itertools
-import random
 import threading
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import consumer_offsets, parse
 from tests.broker.scenes import disk_of
-from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk
 from tests.golden.cases import OPENED_CASES
 
 PATH = "/store/config/consumerOffset.json"
@@ -171,35 +170,6 @@ def test_a_broken_pair_is_an_empty_table_and_a_warning() -> None:
         disk.put_file(path, bytes(64))
     warnings = ConsumerOffsets(disk, "/store", ManualClock()).load()
     assert [warning.endswith("an empty table is used") for warning in warnings] == [True, True]
-
-
-@pytest.mark.parametrize("choose", ["lost", "kept", "killed", *range(8)])
-@pytest.mark.parametrize("light", [False, True])
-def test_no_persisted_offset_moves_back_in_a_crash(choose, light: bool) -> None:
-    group = "%LMQ%c" if light else "g"
-
-    def persisted(fs: FileSystem) -> int:
-        done = 0
-        try:
-            offsets = offsets_on(fs)
-            for offset in (1, 2, 3):
-                offsets.commit(group, "t", 0, offset)
-                offsets.commit("other", "t", 0, offset)
-                offsets.persist()
-                done = offset
-        except PowerCut:
-            return done
-        return done
-
-    whole = CrashAt(MemoryDisk())
-    assert persisted(whole) == 3
-    for at in range(1, whole.operations + 1):
-        disk = MemoryDisk()
-        done = persisted(CrashAt(disk, at))
-        after = offsets_on(disk.crash(random.Random(choose) if isinstance(choose, int) else choose))
-        found = {name: after.committed(name, "t", 0) or 0 for name in (group, "other")}
-        assert found[group] == found["other"]
-        assert done <= found[group] <= done + 1
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"])

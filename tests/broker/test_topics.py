@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import random
 import threading
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from rmqstore.formats.broker_json import TopicConfig, data_version
 from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
 from tests.broker.scenes import disk_of
-from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
+from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, WatchedDisk
 from tests.golden.cases import OPENED_CASES
 
 PATH = "/store/config/topics.json"
@@ -290,28 +289,6 @@ def test_a_change_that_cannot_be_saved_is_not_made() -> None:
         topics.remove("t")
     assert queue_nums(topics, "t") == (3, 3)
     assert answer(topics, "t") is None
-
-
-@pytest.mark.parametrize("choose", ["lost", "kept", "killed", *range(6)])
-def test_an_admitted_topic_survives_a_crash(choose) -> None:
-    def admitted(fs: FileSystem) -> list[str]:
-        done: list[str] = []
-        topics = topics_on(fs)
-        try:
-            for name in ("a", "b", "c"):
-                assert answer(topics, name) is None
-                done.append(name)
-        except PowerCut:
-            return done
-        return done
-
-    whole = CrashAt(MemoryDisk())
-    admitted(whole)
-    for at in range(1, whole.operations + 1):
-        disk = MemoryDisk()
-        done = admitted(CrashAt(disk, at))
-        found = list(topics_on(disk.crash(random.Random(choose) if isinstance(choose, int) else choose)).all())
-        assert found in (done, ["a", "b", "c"][: len(done) + 1])
 
 
 @pytest.mark.usefixtures("restless")

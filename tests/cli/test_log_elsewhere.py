@@ -6,17 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, document_of, last_line
-from tests.snapshot.small_store import small_store
+from tests.snapshot.small_store import split_store
 
 COUNT = 10
 
 
 @pytest.fixture
 def split(tmp_path: Path) -> tuple[Path, Path]:
-    """A store and the directory of its commitlog."""
-    root = small_store(COUNT).write(tmp_path / "store")
-    shutil.move(root / "commitlog", tmp_path / "log")
-    return root, tmp_path / "log"
+    return split_store(COUNT, tmp_path)
 
 
 @pytest.mark.parametrize("command", ["inspect", "cat"])

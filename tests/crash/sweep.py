@@ -1,11 +1,15 @@
 """A crash, or a failure, at every operation of a life of a store."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost
+from rmqstore.files.filesystem import FileSystem
 from rmqstore.message import Message
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.strides import IS_WHOLE, ROUNDS, every
@@ -17,6 +21,41 @@ from tests.crash.workload import (
     check_disk,
     run,
 )
+
+Promises = list[Any]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`run` works on a disk that `begin` makes, and adds to its list what it was promised.
+
+    `check` opens the disk that a crash left, given the promises by then, and says what it found; each of `outcomes`
+    has to be found so many times.  `quick`: `make test` takes every so many of the moments.
+    """
+
+    run: Callable[[FileSystem, Promises], object]
+    check: Callable[[MemoryDisk, Promises], object]
+    begin: Callable[[], MemoryDisk] = MemoryDisk
+    choices: Sequence[Choice] = ("lost", "kept", "killed")
+    outcomes: Mapping[object, int] = field(default_factory=dict[object, int])
+    quick: int = 1
+    moments_min: int = 20
+
+
+def sweep(scenario: Scenario) -> None:
+    """Checks what a crash before each operation of a scenario leaves.  Raises what is wrong."""
+    promises = Promises()
+    moments = Moments(scenario.begin(), scenario.choices, lambda: promises, scenario.quick)  # type: ignore[arg-type,return-value]
+    scenario.run(moments, promises)
+    assert moments.count > scenario.moments_min
+    found: Counter[object] = Counter()
+    for operation, choice, disk, kept in moments.taken:
+        try:
+            found[scenario.check(disk, kept)] += 1  # type: ignore[arg-type]
+        except Exception as error:
+            error.add_note(f"crash before {operation}, {choice}")
+            raise
+    assert all(found[outcome] >= count for outcome, count in scenario.outcomes.items()), found
 
 
 def choices(rounds: int = ROUNDS) -> list[Choice]:

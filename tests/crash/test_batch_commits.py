@@ -15,11 +15,13 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
+from rmqstore.files.filesystem import FileSystem
 from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
 from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.crash.strides import ROUNDS, every
+from tests.crash.sweep import Promises, Scenario, sweep
 from tests.crash.unaware import unaware
 from tests.crash.workload import ROOT, SYNC, Ledger, Moments, check_rebuild
 
@@ -131,16 +133,14 @@ def test_a_crash_before_any_operation_of_a_commit(name: str, is_new: bool):
     disk = MemoryDisk() if is_new else with_messages(config)
     before = [] if is_new else OLD
     batch = staged(disk, 7, COUNTS, config)
-    moments = Moments(disk, choices(1), Ledger, STRIDE)
-    assert append_once(ROOT, batch, config, clock=later(), filesystem=moments)
-    were_in = set()
-    for operation, choice, image, _ in moments.taken:
-        try:
-            were_in.add(check_settled(image, config, before, all_bodies(7, COUNTS)))
-        except Exception as error:
-            error.add_note(f"crash before {operation}, {choice}")
-            raise
-    assert were_in == {False, True}
+
+    def check(image: MemoryDisk, _: Promises) -> bool:
+        return check_settled(image, config, before, all_bodies(7, COUNTS))
+
+    def run(fs: FileSystem, _: Promises) -> None:
+        assert append_once(ROOT, batch, config, clock=later(), filesystem=fs)
+
+    sweep(Scenario(run, check, lambda: disk, choices(1), {False: 1, True: 1}, STRIDE))
     assert len([path for path in disk.image() if "/commitlog/" in path]) >= 2, "the batch rolls no file"
 
 
@@ -193,25 +193,24 @@ def test_a_crash_before_any_operation_of_an_overwrite():
     """There is the old store or the new one, never neither."""
     disk = with_messages(PLAIN)
     batch = staged(disk, 7, COUNTS, PLAIN)
-    moments = Moments(disk, ["lost", "kept", "killed", random.Random(3)], Ledger, STRIDE)
-    assert overwrite_once(ROOT, batch, PLAIN, clock=later(), filesystem=moments)
     new = all_bodies(7, COUNTS)
-    seen = set()
-    for operation, choice, image, _ in moments.taken:
-        try:
-            with reopened(image, PLAIN) as store:
-                bodies = stored(store)
-            assert bodies in (OLD, new)
-            seen.add(bodies == new)
-            again = staged(image, 7, COUNTS, PLAIN, attempt=1)
-            assert overwrite_once(ROOT, again, PLAIN, clock=later(), filesystem=image) == (bodies == OLD)
-            with reopened(image, PLAIN) as store:
-                assert stored(store) == new
-            assert not image.exists(f"{ROOT}.rmqstore-old")
-        except Exception as error:
-            error.add_note(f"crash before {operation}, {choice}")
-            raise
-    assert seen == {False, True}
+
+    def run(fs: FileSystem, _: Promises) -> None:
+        assert overwrite_once(ROOT, batch, PLAIN, clock=later(), filesystem=fs)
+
+    def check(image: MemoryDisk, _: Promises) -> bool:
+        with reopened(image, PLAIN) as store:
+            bodies = stored(store)
+        assert bodies in (OLD, new)
+        again = staged(image, 7, COUNTS, PLAIN, attempt=1)
+        assert overwrite_once(ROOT, again, PLAIN, clock=later(), filesystem=image) == (bodies == OLD)
+        with reopened(image, PLAIN) as store:
+            assert stored(store) == new
+        assert not image.exists(f"{ROOT}.rmqstore-old")
+        return bodies == new
+
+    cuts: list[Choice] = ["lost", "kept", "killed", random.Random(3)]
+    sweep(Scenario(run, check, lambda: disk, cuts, {False: 1, True: 1}, STRIDE))
 
 
 def test_batch_after_batch_with_a_crash_in_each():

@@ -14,7 +14,7 @@ from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
 from rmqstore.directory.store_root import require_room, require_store
-from rmqstore.errors import Corrupt, NotAStore, StoreError, StoreInUse, UnsupportedLayout
+from rmqstore.errors import Corrupt, NotAStore, StoreInUse, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -26,7 +26,7 @@ from rmqstore.sink import Batch, append_once, overwrite_once, require_free, sett
 from rmqstore.testing import ManualStore
 from spark_source.options.writes import parse_sink_options
 from spark_source.sink import open_sink
-from tests.crash.disks import CrashAt, MemoryDisk, PowerCut, WatchedDisk
+from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.golden.rows import fingerprint
 from tests.snapshot.small_store import small_store
 from tests.store.children import in_child
@@ -329,22 +329,6 @@ def test_a_store_is_made_where_nothing_is_or_was_begun(tmp_path: Path, what: str
     with open_store(root, CONFIG, workers=False) as store:
         assert store.put(Message("T", b"first")).is_stored
         assert not store.warnings
-
-
-@pytest.mark.parametrize("choice", ["lost", "kept", "killed"])
-def test_what_a_crash_while_a_store_is_made_leaves_is_opened(choice: str) -> None:
-    def use(disk: object) -> None:
-        with open_store("/store", CONFIG, filesystem=disk, clock=ManualClock(), workers=False) as store:
-            store.put(Message("T", b"first", keys="k"))
-
-    counter = CrashAt(MemoryDisk())
-    use(counter)
-    assert counter.operations > 20
-    for at in range(1, counter.operations + 1):
-        disk = MemoryDisk()
-        with pytest.raises((PowerCut, StoreError)):
-            use(CrashAt(disk, at))
-        use(disk.crash(choice))  # type: ignore[arg-type]
 
 
 def test_what_stands_beside_a_store_is_told_and_left(tmp_path: Path) -> None:

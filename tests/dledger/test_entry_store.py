@@ -1,7 +1,6 @@
 """The log of entries: DLedger's own vectors and tests as tables of cases, and where this is safer than the original."""
 
 import os
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged, StoreIn
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries
 from tests.crash.disks import MemoryDisk
-from tests.crash.workload import Moments
 from tests.store.interrupting import Interrupt
 
 pytestmark = pytest.mark.stores
@@ -406,42 +404,6 @@ def test_two_at_once_are_refused() -> None:
 CRASHING = EntryStoreConfig(data_file_size=1024, index_file_size=1024)
 
 
-@pytest.mark.some(3)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_crash_at_any_operation_leaves_a_beginning(seed: int) -> None:
-    """What was flushed is there, nothing is made up, and what was cut off does not come back."""
-
-    from tests.crash.workload import Moments
-
-    flushed: list[list[bytes]] = [[]]
-    moments = Moments(MemoryDisk(), ["lost", "killed", random.Random(seed)], lambda: list(map(list, flushed)))
-    store = EntryStore(NODE, CRASHING, ManualClock(), moments)
-    sent: list[bytes] = []
-    for number in range(12):
-        made = bodies(9, 9 * number)
-        store.append(made, 1 + number // 4)
-        sent += made
-        if number % 3 == 2:
-            store.flush()
-            flushed[:] = [list(sent)]
-        if number == 7:
-            kept = store.get(53)
-            flushed[:] = [sent[:54]]
-            store.truncate(kept)
-            sent = sent[:54]
-            flushed[:] = [list(sent)]
-    store.close()
-    assert len(moments.taken) > 60
-    for operation, _, disk, durable in moments.taken:
-        again = opened(disk, CRASHING)
-        found = indexes(again)
-        assert found[: len(durable[0])] == durable[0], operation
-        assert all(body == f"hello-{number}".encode() or number >= 54 for number, body in enumerate(found)), operation
-        again.append([b"next"], 9)
-        again.close()
-        assert indexes(opened(disk, CRASHING)) == [*found, b"next"], operation
-
-
 def test_readers_see_the_entries(tmp_path: Path) -> None:
     with EntryStore(tmp_path / "dledger-n0", SMALL) as store:
         store.append(bodies(10), 1)
@@ -579,27 +541,6 @@ def test_a_fork_has_nothing_of_it(tmp_path: Path) -> None:
             EntryStore(tmp_path / "dledger-n0")
         store.append(bodies(1, 3), 1)
         assert indexes(store) == bodies(4)
-
-
-def test_a_member_that_begins_elsewhere_survives_a_crash_at_any_operation() -> None:
-    """Its leader has deleted what it has: all goes, and one entry comes; nothing in between stops it for good."""
-    disk = MemoryDisk()
-    with opened(disk) as store:
-        store.append(bodies(30), 1)
-        store.update_committed(1, 29)
-    moments = Moments(disk, ["lost", "killed"], list)
-    store = opened(moments)
-    wanted = Entry(99, 1, 5000, b"x")
-    store.truncate(wanted)
-    assert len(moments.taken) > 20
-    for operation, _, left, _ in moments.taken:
-        again = opened(left)
-        found = indexes(again)
-        assert found in ([b"x"], bodies(len(found))), operation
-        again.truncate(wanted)
-        assert (again.begin_index, again.end_index) == (99, 99), operation
-        again.close()
-        assert indexes(opened(left)) == [b"x"], operation
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rmqstore
-from rmqstore import LedgerConfig, Message, Store, StoreConfig, open_snapshot, open_store
-from rmqstore.clock import ManualClock
+from rmqstore import LedgerConfig, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged, StoreInUse, UnsupportedLayout
 from rmqstore.formats.dledger import MAGIC_BLANK
@@ -21,7 +20,6 @@ from rmqstore.sink import Batch, append_once, require_free
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
 from rmqstore.testing import Probe
-from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import CONVERTS, LEDGER, PLAIN, image, put
 
 pytestmark = pytest.mark.stores
@@ -115,29 +113,6 @@ def test_a_store_whose_log_holds_nothing_yet_goes_over(tmp_path: Path, is_ended_
             store.abandon()
     assert len(rows(tmp_path)) == len(rows(tmp_path, "commitlog")) == 10
     require_sound(tmp_path)
-
-
-def test_a_conversion_that_ends_anywhere_is_completed_by_the_next() -> None:
-    from tests.crash.workload import Moments
-
-    def opened(disk: object, config: StoreConfig) -> Store:
-        return open_store("/store", config, filesystem=disk, clock=ManualClock(), workers=False)  # type: ignore[arg-type]
-
-    disk = MemoryDisk()
-    with opened(disk, PLAIN) as store:
-        put(store, 60)
-    moments = Moments(disk, ["lost", "killed"], list)
-    with opened(moments, CONVERTS) as store:
-        put(store, 3, "entry")
-    assert len(moments.taken) > 40
-    for operation, _, left, _ in moments.taken:
-        with opened(left, CONVERTS) as again:
-            assert sum(again.bounds("t", queue_id)[1] for queue_id in range(3)) >= 60, operation
-            put(again, 3, "after")
-            for queue_id in range(3):
-                low, high = again.bounds("t", queue_id)
-                places = [again.get("t", queue_id, offset, max_count=1).messages for offset in range(low, high)]
-                assert all(len(found) == 1 for found in places), operation
 
 
 REFUSALS: dict[str, tuple[Callable[[Path], object], StoreConfig, type[Exception], str]] = {}

@@ -1,5 +1,6 @@
 """Stores of a few records, written byte by byte, for tests that must know where everything lies."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,3 +107,9 @@ def small_store(count: int = 60, **sizes: int) -> SmallStore:
     for number in range(count):
         store.add("T", number % 2, body=b"body %d" % number)
     return store
+
+
+def split_store(count: int, directory: Path) -> tuple[Path, Path]:
+    """A small store below `directory`, and where its commitlog lies: elsewhere."""
+    root = small_store(count).write(directory / "store")
+    return root, shutil.move(root / "commitlog", directory / "log")

@@ -6,6 +6,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "rmq"
 
 
-def rows_by_broker(directory: Path) -> dict[str, int]:
-    rows = open_snapshot(StoresIn(str(directory))).scan(["T"], columns=["brokerName"]).read_all()
+def rows_by_broker(directory: Path, **how: Any) -> dict[str, int]:
+    rows = open_snapshot(StoresIn(str(directory))).scan(["T"], columns=["brokerName"], **how).read_all()
     return {row["values"]: row["counts"] for row in rows.column("brokerName").value_counts().to_pylist()}
 
 
@@ -35,7 +36,8 @@ def tell_name(root: Path, broker: str) -> None:
 
 
 def test_each_store_is_read_under_the_name_of_its_directory(directory: Path) -> None:
-    assert rows_by_broker(directory) == {"broker-a": 6, "broker-b": 4}
+    for mode in ("auto", "queue", "commitlog"):
+        assert rows_by_broker(directory, scan_mode=mode) == {"broker-a": 6, "broker-b": 4}
     tell_name(directory / "broker-a", "broker-a")
     assert rows_by_broker(directory) == {"broker-a": 6, "broker-b": 4}
 

@@ -1,7 +1,6 @@
 """The option storePathCommitLog, in batch, stream and tables."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,54 +11,51 @@ from rmqstore.snapshot import open_snapshot
 from spark_source.options.reads import parse_options, parse_stream_options
 from spark_source.source import RmqStoreDataSource
 from spark_source.tables import TablePartition, TableReader, parse_table
-from tests.snapshot.small_store import small_store
+from tests.snapshot.small_store import split_store
 
 COUNT = 10
 
 
 @pytest.fixture
 def split(tmp_path: Path) -> tuple[str, str]:
-    """A store and the directory of its commitlog."""
-    root = small_store(COUNT).write(tmp_path / "store")
-    shutil.move(root / "commitlog", tmp_path / "log")
-    return str(root), str(tmp_path / "log")
+    root, log = split_store(COUNT, tmp_path)
+    return str(root), str(log)
 
 
-def options_of(root: str, log: str) -> list[dict[str, str]]:
+@pytest.fixture(
+    params=[
+        lambda root, log: {"path": root, "storePathCommitLog": log},
+        lambda root, log: {"path": root, "storepathcommitlog": f"{log}, {log}"},
+        lambda root, log: {"paths": json.dumps([root, log])},
+        lambda root, log: {"stores": json.dumps({"broker-a": [root, log]})},
+    ],
+    ids=["option", "two paths", "paths", "stores"],
+)
+def layout(request: pytest.FixtureRequest, split: tuple[str, str]) -> dict[str, str]:
     """Each way to say it."""
-    return [
-        {"path": root, "storePathCommitLog": log},
-        {"path": root, "storepathcommitlog": f"{log}, {log}"},
-        {"paths": json.dumps([root, log])},
-        {"stores": json.dumps({"broker-a": [root, log]})},
-    ]
+    return request.param(*split)
 
 
-def test_a_batch_read_finds_the_messages(split: tuple[str, str]) -> None:
-    for options in options_of(*split):
-        reader = RmqStoreDataSource(options | {"subscribe": "T", "columns": "queueOffset"})
-        read = parse_options(reader.options)
-        assert open_snapshot(read.stores).scan(topics=["T"]).read_all().num_rows == COUNT
-        parts = reader.reader(reader.schema()).partitions()
-        assert sum(batch.num_rows for part in parts for batch in reader.reader(reader.schema()).read(part)) == COUNT
+def test_a_batch_read_finds_the_messages(layout: dict[str, str]) -> None:
+    reader = RmqStoreDataSource(layout | {"subscribe": "T", "columns": "queueOffset"})
+    assert open_snapshot(parse_options(reader.options).stores).scan(topics=["T"]).read_all().num_rows == COUNT
+    parts = reader.reader(reader.schema()).partitions()
+    assert sum(batch.num_rows for part in parts for batch in reader.reader(reader.schema()).read(part)) == COUNT
 
 
-def test_a_stream_finds_the_messages(split: tuple[str, str], tmp_path: Path) -> None:
-    for options in options_of(*split):
-        more = {"subscribe": "T", "startingOffsets": "earliest", "progressFile": str(tmp_path / "progress.json")}
-        source = RmqStoreDataSource(options | more)
-        stream = source.streamReader(source.schema())
-        (topic,) = stream.reportLatestOffset().keys() - {"$metrics"}
-        assert topic == "T"
-        assert [sum(queues.values()) for queues in stream.reportLatestOffset()["T"].values()] == [COUNT]
+def test_a_stream_finds_the_messages(layout: dict[str, str], tmp_path: Path) -> None:
+    more = {"subscribe": "T", "startingOffsets": "earliest", "progressFile": str(tmp_path / "progress.json")}
+    source = RmqStoreDataSource(layout | more)
+    ends = source.streamReader(source.schema()).reportLatestOffset()
+    assert ends.keys() - {"$metrics"} == {"T"}
+    assert [sum(queues.values()) for queues in ends["T"].values()] == [COUNT]
 
 
-def test_a_table_finds_the_messages(split: tuple[str, str]) -> None:
-    for options in options_of(*split):
-        asked = parse_table(options | {"table": "queues"})
-        assert asked is not None
-        (rows,) = TableReader(asked).read(TablePartition("queues"))
-        assert sum(rows.column("messages").to_pylist()) == COUNT
+def test_a_table_finds_the_messages(layout: dict[str, str]) -> None:
+    asked = parse_table(layout | {"table": "queues"})
+    assert asked is not None
+    (rows,) = TableReader(asked).read(TablePartition("queues"))
+    assert sum(rows.column("messages").to_pylist()) == COUNT
 
 
 def test_without_it_the_read_is_refused_and_names_it(split: tuple[str, str]) -> None:

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_store
-from spark_source.stream.reader import HAS_LIMITS
-from tests.snapshot.growing_store import BrokerStore, broker_store
+from tests.snapshot.growing_store import broker_store
 from tests.spark_source.advice import advice_in
 
 pytestmark = pytest.mark.spark
@@ -59,9 +58,8 @@ def by_broker(frame: DataFrame) -> dict[str, int]:
     return {row["brokerName"]: row["count"] for row in frame.groupBy("brokerName").count().collect()}
 
 
-@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
-def test_a_batch_reads_all_stores_under_their_brokers_names(read, directory, topic, mode):
-    frame = read(scanMode=mode)
+def test_a_batch_reads_all_stores_under_their_brokers_names(read, directory, topic):
+    frame = read(stores=f"file://{directory}")
     assert by_broker(frame) == counts_of(directory, topic)
     places = [tuple(row) for row in frame.select("brokerName", "queueId", "queueOffset").collect()]
     assert len(set(places)) == len(places)
@@ -90,27 +88,10 @@ def test_side_tables_have_the_rows_of_all_stores(spark, directory):
         assert by_broker(frame) == expected
 
 
-def test_the_directory_of_executors_is_a_uri_too(read, directory, topic):
-    assert by_broker(read(stores=f"file://{directory}")) == counts_of(directory, topic)
-
-
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        ({"path": "{directory}"}, "path and stores are given: keep one of them"),
-        ({"storePathCommitLog": "/log"}, "storePathCommitLog goes with one store"),
-        ({"stores": "{directory}/golden-a"}, "golden-a: is a store itself: give it as the path"),
-        ({"stores": "{directory}/absent"}, "absent: does not exist here; give the directory in which the stores are"),
-        ({"stores": '["{directory}"]'}, "write the directory in which the stores are, or a JSON object"),
-        ({"stores": "hdfs://host/rmq"}, "hdfs: is not a file system path"),
-        ({"stores": "{directory}/just-made"}, "just-made: holds no store"),
-        ({"subscribe": "No-Such-Topic"}, "no topic 'No-Such-Topic'"),
-    ],
-)
-def test_a_wrong_directory_is_told_when_it_is_loaded(read, directory, options, advice):
+def test_a_wrong_directory_is_told_when_it_is_loaded(read, directory):
     with pytest.raises(PySparkException) as caught:
-        read(**{name: text.format(directory=directory) for name, text in options.items()}).count()
-    assert advice in advice_in(caught.value)
+        read(stores=f"{directory}/absent").count()
+    assert "absent: does not exist here; give the directory in which the stores are" in advice_in(caught.value)
 
 
 class Rows:
@@ -156,35 +137,3 @@ def test_a_running_query_takes_stores_in_as_they_come(spark, tmp_path):
     query = started(spark, directory, rows).trigger(availableNow=True).start()
     assert query.awaitTermination(PATIENCE_S)
     assert rows.counts() == {"broker-a": 5, "broker-b": 30, "broker-c": 200}
-
-
-def test_a_store_that_went_ends_the_query_or_is_left_out(spark, tmp_path):
-    directory, rows = tmp_path / "rmq", Rows()
-    first = broker_store(directory, "broker-a", 10)
-    gone = broker_store(directory, "broker-b", 6)
-    query = started(spark, directory, rows, startingOffsets="earliest").trigger(availableNow=True).start()
-    assert query.awaitTermination(PATIENCE_S)
-    shutil.rmtree(gone.root)
-    first.add_many(4)
-    first.publish()
-    with pytest.raises(PySparkException) as caught:
-        started(spark, directory, rows).trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
-    line = advice_in(caught.value)
-    assert line.startswith("rmqstore.errors.DataLost: T/0: ")
-    assert "broker broker-b" in line
-    assert "failOnDataLoss=false" in line
-    query = started(spark, directory, rows, failOnDataLoss="false").trigger(availableNow=True).start()
-    assert query.awaitTermination(PATIENCE_S)
-    assert rows.counts() == {"broker-a": 14, "broker-b": 6}
-
-
-@pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 knows no limits, the options are refused there")
-def test_available_now_in_limited_batches_reads_all_of_them(spark, tmp_path):
-    directory, rows = tmp_path / "rmq", Rows()
-    stores: dict[str, BrokerStore] = {name: broker_store(directory, name, 50) for name in ("a", "b", "c")}
-    query = started(spark, directory, rows, startingOffsets="earliest", maxOffsetsPerTrigger="60")
-    query = query.trigger(availableNow=True).start()
-    assert query.awaitTermination(PATIENCE_S)
-    assert rows.counts() == dict.fromkeys(stores, 50)
-    assert [len(batch) for batch in rows.batches.values()] == [60, 60, 30]
-    assert Counter(row[0] for row in rows.batches[0]) == dict.fromkeys(stores, 20)

@@ -425,27 +425,6 @@ def test_with_threads_a_message_is_readable_soon_and_many_threads_share_a_store(
     assert not (tmp_path / "s" / "abort").exists()
 
 
-@pytest.mark.parametrize("is_dispatched", [True, False])
-def test_a_deleted_topic_begins_anew(is_dispatched: bool) -> None:
-    """Also when its last messages are not in their queue yet."""
-    disk = MemoryDisk()
-    store = opened(disk=disk)
-    for number in range(3):
-        store.put(Message("orders", b"old %d" % number))
-    store.put(Message("others", b"stays"))
-    if is_dispatched:
-        store.step()
-    assert store.delete_topic("orders")
-    assert not store.delete_topic("orders")
-    assert [store.put(Message("orders", b"new %d" % number)).queue_offset for number in range(2)] == [0, 1]
-    store.step()
-    assert store.bounds("orders", 0) == (0, 2)
-    assert [message.body for message in store.get("orders", 0, 0).messages] == [b"new 0", b"new 1"]
-    assert [message.body for message in store.get("others", 0, 0).messages] == [b"stays"]
-    store.close()
-    assert opened(disk=disk).bounds("orders", 0) == (0, 2)
-
-
 def test_what_a_write_does_not_expect_is_no_acknowledgement():
     class Refusing(WatchedDisk):
         def before(self, operation: Operation) -> None:

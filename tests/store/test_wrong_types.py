@@ -1,4 +1,4 @@
-"""What a caller passes that is not what is wanted: one line that names the field, and nothing is stored."""
+"""What is said of a wrong value, and that nothing is stored; tests/test_any_argument.py has every argument refused."""
 
 import datetime
 import enum
@@ -16,39 +16,26 @@ from tests.store.opened import SMALL, opened
 
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("topic", {"topic": None}, "text"),
     ("topic", {"topic": 5}, "text"),
-    ("topic", {"topic": b"orders"}, "text"),
-    ("topic", {"topic": ["orders"]}, "text"),
     ("body", {"body": "text"}, "bytes, as text.encode()"),
-    ("body", {"body": 5}, "bytes"),
     ("body", {"body": np.zeros(3)}, "bytes, not an array of other numbers"),
     ("tags", {"tags": ["a", "b"]}, "text: a message has one tag"),
-    ("tags", {"tags": 5}, "text: a message has one tag"),
     ("keys", {"keys": 5}, "text with spaces between the keys, or several texts"),
-    ("keys", {"keys": b"k"}, "text with spaces between the keys, or several texts"),
     ("keys[1]", {"keys": ["k", 2]}, "text"),
-    ("properties", {"properties": None}, "a mapping from names to texts"),
     ("properties", {"properties": ["a"]}, "a mapping from names to texts"),
     ("properties['retries']", {"properties": {"retries": 3}}, "text"),
     ("properties['DELAY']", {"properties": {"DELAY": 3}}, "text"),
     ("properties['WAIT']", {"properties": {"WAIT": False}}, "text"),
     ("properties['UNIQ_KEY']", {"properties": {"UNIQ_KEY": b"u"}}, "text"),
     ("the name 5 in properties", {"properties": {5: "five"}}, "text"),
-    ("queue_id", {"queue_id": True}, "an integer"),
-    ("queue_id", {"queue_id": 9.0}, "an integer"),
     ("queue_id", {"queue_id": "1"}, "an integer"),
-    ("queue_id", {"queue_id": np.True_}, "an integer"),
     ("flag", {"flag": None}, "an integer"),
-    ("flag", {"flag": False}, "an integer"),
     ("sys_flag", {"sys_flag": "0"}, "an integer"),
     ("reconsume_times", {"reconsume_times": 1.5}, "an integer"),
     ("prepared_transaction_offset", {"prepared_transaction_offset": True}, "an integer"),
     ("born_timestamp_ms", {"born_timestamp_ms": NOW}, "milliseconds since the epoch, int(value.timestamp() * 1000)"),
     ("born_timestamp_ms", {"born_timestamp_ms": time.time()}, "milliseconds since the epoch"),
-    ("born_timestamp_ms", {"born_timestamp_ms": True}, "an integer"),
     ("born_host", {"born_host": 10911}, "text"),
-    ("born_host", {"born_host": ["h"]}, "text"),
     ("wait_store_ok", {"wait_store_ok": "false"}, "True or False"),
 ]
 
@@ -169,7 +156,7 @@ def test_keys_of_an_iterator_are_there_as_often_as_they_are_wanted() -> None:
             store.put(Message("orders", b"", keys=keys))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("messages", [Message("orders", b""), "orders", 5, None])
+@pytest.mark.parametrize("messages", [Message("orders", b""), "orders"])
 def test_a_batch_is_several_messages(messages: Any) -> None:
     with pytest.raises(WrongType, match=r"messages=.*several messages"):
         opened().put_batch(messages)
@@ -180,27 +167,17 @@ def test_a_batch_may_come_from_a_generator() -> None:
     assert (result.status, result.message_count, len(result.msg_ids)) == (PutStatus.PUT_OK, 3, 3)
 
 
-@pytest.mark.parametrize("message", ["orders", None, 5, {"topic": "orders"}])
-def test_only_a_message_is_put(message: Any) -> None:
+def test_only_a_message_is_put() -> None:
     with pytest.raises(WrongType, match=r"message=.*a rmqstore\.Message"):
-        opened().put(message)
+        opened().put("orders")  # type: ignore[arg-type]
 
 
 SECONDS = 1_795_000_000
 CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
     ("offset=-5: at least 0", Rejected, lambda store: store.offsets.commit("g", "orders", 0, -5)),
     ("queue_id=-1: 0 to", Rejected, lambda store: store.offsets.commit("g", "orders", -1, 0)),
-    ("queue_id=True", WrongType, lambda store: store.offsets.commit("g", "orders", True, 0)),
-    ("offset=1.0", WrongType, lambda store: store.offsets.commit("g", "orders", 0, 1.0)),  # type: ignore[arg-type]
     ("group=5", WrongType, lambda store: store.offsets.commit(5, "orders", 0, 0)),  # type: ignore[arg-type]
-    ("topic=5", WrongType, lambda store: store.get(5, 0, 0)),  # type: ignore[arg-type]
-    ("queue_id='0'", WrongType, lambda store: store.get("orders", "0", 0)),  # type: ignore[arg-type]
-    ("offset=0.0", WrongType, lambda store: store.get("orders", 0, 0.0)),  # type: ignore[arg-type]
-    ("max_count=True", WrongType, lambda store: store.get("orders", 0, 0, True)),
     ("tags=", WrongType, lambda store: store.get("orders", 0, 0, tags=["a"])),  # type: ignore[arg-type]
-    ("max_bytes='1'", WrongType, lambda store: store.get("orders", 0, 0, max_bytes="1")),  # type: ignore[arg-type]
-    ("key=5", WrongType, lambda store: store.query("orders", 5)),  # type: ignore[arg-type]
-    ("max_count='1'", WrongType, lambda store: store.query("orders", "k", "1")),  # type: ignore[arg-type]
     ("1795000000 looks like seconds", Rejected, lambda store: store.query("orders", "k", begin_ms=SECONDS)),
     ("end_ms=", WrongType, lambda store: store.query("orders", "k", end_ms=NOW)),  # type: ignore[arg-type]
     ("timestamp_ms=", WrongType, lambda store: store.offset_at("orders", 0, NOW)),  # type: ignore[arg-type]
@@ -208,35 +185,20 @@ CALLS: list[tuple[str, type[Rejected], Callable[[Store], object]]] = [
     ("write 1795000000000", Rejected, lambda store: store.offset_at("orders", 0, SECONDS)),
     ("boundary='middle': one of lower, upper", Rejected,
      lambda store: store.offset_at("orders", 0, 0, "middle")),  # type: ignore[arg-type]
-    ("physical_offset=0.5", WrongType, lambda store: store.message_at(0.5)),  # type: ignore[arg-type]
-    ("topic=5", WrongType, lambda store: store.bounds(5, 0)),  # type: ignore[arg-type]
-    ("topic=5", WrongType, lambda store: store.delete_topic(5)),  # type: ignore[arg-type]
-    ("group=5", WrongType, lambda store: store.consumer(5, "orders")),  # type: ignore[arg-type]
     ("tags=None", WrongType, lambda store: store.consumer("g", "orders", None)),  # type: ignore[arg-type]
     ("consume_from='first': one of earliest, latest", Rejected,
      lambda store: store.consumer("g", "orders", consume_from="first")),  # type: ignore[arg-type]
     ("max_count=0: at least 1", Rejected, lambda store: store.consumer("g", "orders").poll(0)),
     ("offset=-1: at least 0", Rejected, lambda store: store.consumer("g", "orders").seek("orders", 0, -1)),
     ("topic=['orders']", WrongType, lambda store: store.consumer("g", ["orders"])),  # type: ignore[arg-type]
-    ("queue_id=[]", WrongType, lambda store: store.bounds("orders", [])),  # type: ignore[arg-type]
-    ("queue_id=array([0, 1])", WrongType, lambda store: store.get("orders", np.array([0, 1]), 0)),  # type: ignore[arg-type]
-    ("timeout_s='x'", WrongType, lambda store: store.flush("x")),  # type: ignore[arg-type]
     ("timeout_s=nan: 0 to", Rejected, lambda store: store.flush(float("nan"))),
-    ("any_age='no'", WrongType, lambda store: store.clean(any_age="no")),  # type: ignore[arg-type]
-    ("topic=1", WrongType, lambda store: store.topics.find(1)),  # type: ignore[arg-type]
     ("config=1 (int): wanted is a TopicConfig", WrongType, lambda store: store.topics.put(1)),  # type: ignore[arg-type]
-    ("order='no'", WrongType, lambda store: store.topics.put(TopicConfig("t", order="no"))),  # type: ignore[arg-type]
     ("unknown_fields=", WrongType, lambda store: store.topics.put(TopicConfig("t", unknown_fields={"a": store}))),
     ("result=1 (int): wanted is a PutResult", WrongType, lambda store: store.transactions.prepared(1)),  # type: ignore[arg-type]
     ("prepared=1 (int): wanted is a Prepared", WrongType, lambda store: store.transactions.commit(1)),  # type: ignore[arg-type]
-    ("message='m'", WrongType, lambda store: store.consumer("g", "orders").send_back("m")),  # type: ignore[arg-type]
-    ("delay_level=None", WrongType,
-     lambda store: store.retries.send_back("g", store.message_at(0), None)),  # type: ignore[arg-type]
     ("tags='\\ud800': '\\ud800' is half a character", Rejected, lambda store: store.get("orders", 0, 0, tags="\ud800")),
     ("key='k\\ud800'", Rejected, lambda store: store.query("orders", "k\ud800")),
     ("queue_id=1180591620717411303424: -9223372036854775808 to", Rejected, lambda store: store.bounds("orders", 2**70)),
-    ("read_queue_nums='8'", WrongType,
-     lambda store: store.topics.put(TopicConfig("orders", "8")))  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -263,23 +225,9 @@ def test_numbers_of_numpy_are_numbers_everywhere() -> None:
     assert store.message_at(np.int64(0)).body == b""
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"log_file_size": "64"}, "log_file_size='64'"),
-        ({"flush_interval_ms": 0.5}, "flush_interval_ms=0.5"),
-        ({"pool_buffers": True}, "pool_buffers=True"),
-        ({"retention": "no"}, "retention='no'"),
-        ({"store_host": 10911}, "store_host=10911"),
-        ({"log_paths": "/data/log"}, "log_paths='/data/log'"),
-    ],
-)
-def test_a_setting_of_wrong_type_is_named(changes: dict[str, Any], line: str) -> None:
-    with pytest.raises(WrongType, match=line):
-        StoreConfig(**changes)
-
-
 def test_a_configuration_is_a_store_config() -> None:
+    with pytest.raises(WrongType, match="log_paths='/data/log'"):
+        StoreConfig(log_paths="/data/log")  # type: ignore[arg-type]
     with pytest.raises(WrongType, match=r"config=.*StoreConfig"):
         opened({"flush": "SYNC"})  # type: ignore[arg-type]
     assert SMALL.flush == "SYNC"

@@ -8,8 +8,8 @@ _FOLLOWER = "rmqstore/replication/following/follower.py"
 _SESSION = "rmqstore/replication/following/session.py"
 _DELETION = "rmqstore/broker/topic_deletion.py"
 _UNNOTED = "rmqstore/snapshot/survey/unnoted_deletions.py"
-_T_AGAIN = "tests/replication/following/test_topics_made_again.py"
-_T_UNNOTED = "tests/snapshot/survey/test_unnoted_deletions.py"
+_T_OUTCOMES = "tests/deletions/test_outcomes.py"
+_T_REST = "tests/deletions/test_what_no_row_says.py"
 _T_SIMULATION = "tests/replication/test_simulation.py"
 
 PLANTS: tuple[Plant, ...] = (
@@ -50,7 +50,7 @@ PLANTS: tuple[Plant, ...] = (
         _FOLLOWER,
         "        return again\n",
         "        return None\n",
-        f"{_T_AGAIN}::test_queues_that_begin_again_hold_what_the_masters_hold[in_all_queues-150]",
+        f"{_T_OUTCOMES}::test_a_replica[in all queues-150]",
         finding="old",
     ),
     plant(
@@ -58,15 +58,15 @@ PLANTS: tuple[Plant, ...] = (
         _FOLLOWER,
         "        if again is not None and again.is_doubted:\n",
         "        if False:\n",
-        f"{_T_AGAIN}::test_a_single_record_that_says_0_is_no_new_beginning",
-        finding="DID NOT RAISE",
+        f"{_T_REST}::test_a_single_record_that_says_0_is_no_new_beginning",
+        finding="where 1 comes next",
     ),
     plant(
         "replica: new queues go with the old ones of their topic",
         _DELETION,
         "            stay = [each for each, places in held.items() if places.last >= end]\n",
         "            stay = list[int]()\n",
-        f"{_T_AGAIN}::test_queues_that_begin_again_hold_what_the_masters_hold[in_more_queues-150]",
+        f"{_T_OUTCOMES}::test_a_replica[in more queues-150]",
         finding="new",
     ),
     plant(
@@ -74,7 +74,7 @@ PLANTS: tuple[Plant, ...] = (
         _UNNOTED,
         "    if place <= after or not is_backed(queue, 0, entries[0], view):\n",
         "    if True:\n",
-        f"{_T_UNNOTED}::test_a_topic_that_was_made_again_has_its_new_messages[3-1-1-live]",
+        f"{_T_OUTCOMES}::test_readers_without_a_note[from 1 to 1 queues with 3]",
         finding="Corrupt",
     ),
     plant(
@@ -82,39 +82,39 @@ PLANTS: tuple[Plant, ...] = (
         "rmqstore/snapshot/survey/survey.py",
         "        if not store.was_killed:\n            unnoted =",
         "        if True:\n            unnoted =",
-        f"{_T_UNNOTED}::test_after_a_crash_new_messages_without_entries_are_no_deleted_ones",
-        finding="lost entry",
+        f"{_T_OUTCOMES}::test_readers_after_a_crash_without_a_note[without entries after a crash]",
+        finding="lost 0",
     ),
     plant(
         "recovery: a queue that begins again in the log takes the other queues' messages",
         "rmqstore/log/recovery/queue_states.py",
         "            self._begin_with(run, facts)\n",
         "            self.made_again_at = None if self.next is None else run.offset\n            self._begin_with(run, facts)\n",
-        f"{_T_UNNOTED}::test_queues_that_are_built_again_from_the_log_alone_lack_no_new_message",
-        finding="in a new queue|changed",
+        f"{_T_OUTCOMES}::test_readers_without_a_note[built from the log alone]",
+        finding="early 0",
     ),
     plant(
         "a reader hides messages whose queue files are lost",
         _UNNOTED,
         "    return {topic: DeletedTopic(known_end) for topic in gone if known and topic not in known}\n",
         "    return {topic: DeletedTopic(known_end) for topic in gone}\n",
-        f"{_T_UNNOTED}::test_messages_without_queue_files_are_there_where_nobody_deleted_them[known topic]",
-        finding="UnknownTopic|contains 10 more items",
+        f"{_T_OUTCOMES}::test_readers_without_a_note[lost, of a known topic]",
+        finding="UnknownTopic|Right contains",
     ),
     plant(
         "a reader goes by an older table of topics",
         _UNNOTED,
         "    return None if found is None or found.is_backup else found.value\n",
         "    return None if found is None else found.value\n",
-        f"{_T_UNNOTED}::test_messages_without_queue_files_are_there_where_nobody_deleted_them[no table of topics]",
-        finding="UnknownTopic",
+        f"{_T_OUTCOMES}::test_readers_without_a_note[lost with the table of topics]",
+        finding="UnknownTopic|Right contains",
     ),
     plant(
         "a damaged record proves that its topic was deleted",
         _UNNOTED,
         "    proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))\n",
         "    proven = dict(older.values())\n",
-        f"{_T_UNNOTED}::test_a_record_that_names_another_topic_is_no_proof_of_a_deletion",
-        finding="is lost",
+        f"{_T_REST}::test_a_record_that_names_another_topic_is_no_proof_of_a_deletion",
+        finding="lost 0",
     ),
 )

@@ -1,12 +1,10 @@
 """Queues of whole batches: put, read from any place, recovered, expired; RocketMQ's own bytes."""
 
-import random
 import struct
 from dataclasses import replace
 
 import pytest
 
-from rmqstore.clock import ManualClock
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import Rejected
 from rmqstore.files.file_sequence import FileHandles
@@ -16,7 +14,7 @@ from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.formats.names import ABORT_FILE
 from rmqstore.log.derived.batch_queue import BatchQueue
 from rmqstore.message import GetStatus, Message, PutStatus
-from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
+from tests.crash.disks import MemoryDisk
 from tests.golden.cases import STORE_CASES, load_expected
 from tests.log.queue_kinds_golden import put_again, rebuilt_golden
 from tests.log.queue_kinds_store import KINDS, ROOT, KindsStore, derived, rebuilt, write_some
@@ -356,47 +354,6 @@ def test_old_batches_expire_with_the_log(low: int, first: int, left: int) -> Non
     again.correct_min(low)
     assert (again.min_offset, again.max_offset, again.max_physical) == (first, 15, 400)
     assert queue.expired(10**9) == queue.files.starts[:-1]
-
-
-class Moments(WatchedDisk):
-    """Takes what a crash before each operation would leave, and how many puts were acknowledged by then."""
-
-    def __init__(self, inner: MemoryDisk) -> None:
-        super().__init__(inner)
-        self.taken: list[tuple[Operation, Choice, MemoryDisk]] = []
-
-    def before(self, operation: Operation) -> None:
-        assert isinstance(self.inner, MemoryDisk)
-        choices: list[Choice] = ["lost", "kept", "killed", random.Random(self.operations)]
-        choice = choices[self.operations % 4]
-        self.taken.append((operation, choice, self.inner.crash(choice)))
-
-
-def test_queues_of_all_kinds_survive_a_crash_at_every_operation() -> None:
-    """They come out as from the log alone, whatever reached the disk; and the store goes on."""
-    moments = Moments(MemoryDisk())
-    store = KindsStore(moments, flush="SYNC")
-    write_some(store)
-    store.flush()
-    write_some(store, 1)
-    store.dispatch.catch_up()
-    write_some(store, 2)
-    store.close()
-    write_some(KindsStore(moments, flush="SYNC", clock=store.clock), 3)
-    for number, (operation, choice, disk) in enumerate(moments.taken[::9]):
-        after = KindsStore(disk, clock=ManualClock(1_800_000_000_000))
-        image = disk.image()
-        assert derived(image) == rebuilt(image), (operation, choice)
-        for queue in ("orders", "%LMQ%x", "%LMQ%y", "batches"):
-            after.bodies(queue)
-        again = disk.crash("lost")
-        KindsStore(again)
-        assert derived(again.image()) == derived(image), (operation, choice)
-        if number % 5 == 0:
-            write_some(after, 9)
-            after.close()
-            assert derived(disk.image()) == rebuilt(disk.image()), (operation, choice)
-            assert KindsStore(disk).plan.changes_nothing, (operation, choice)  # type: ignore[union-attr]
 
 
 def test_the_sweep_finds_a_mistake() -> None:

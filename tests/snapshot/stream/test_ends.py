@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore import Message, StoreConfig, open_snapshot, open_store
+from rmqstore import open_snapshot
 from rmqstore.errors import NotAStore
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream import ends as stream_ends
@@ -234,21 +234,3 @@ def test_looks_agree_with_a_fresh_snapshot_whatever_the_writer_does(tmp_path, se
         seen = ends.look()
         assert bounds(seen) == bounds(open_snapshot(store.root))
         assert not any(one.damage for one in seen.stores)
-
-
-@pytest.mark.parametrize("count", [1, 4, 9])
-def test_a_topic_that_is_made_again_is_seen_at_once(tmp_path: Path, count: int) -> None:
-    """Its numbers are those that were counted already: nobody would notice by them alone."""
-    config = StoreConfig(log_file_size=65536, queue_file_size=2000, preallocate=False)
-    with open_store(tmp_path, config, workers=False) as writer:
-        for number in range(5):
-            writer.put(Message("t", b"old %d" % number))
-        writer.put(Message("o", b"other"))
-        writer.flush()
-        ends = StreamEnds(str(tmp_path))
-        assert highs(ends.look()) == {("t", 0): 5, ("o", 0): 1}
-        assert writer.delete_topic("t")
-        for number in range(count):
-            writer.put(Message("t", b"new %d" % number))
-        writer.flush()
-        assert highs(ends.look()) == {("t", 0): count, ("o", 0): 1}

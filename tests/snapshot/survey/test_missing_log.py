@@ -16,17 +16,10 @@ from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.store import open_store
-from tests.snapshot.small_store import small_store
+from tests.snapshot.small_store import small_store, split_store
 
 COUNT = 20
 CONFIG = StoreConfig.embedded(log_file_size=65536, queue_file_size=1000, index_slot_count=50, index_item_count=200)
-
-
-def split_store(tmp_path: Path) -> tuple[Path, Path]:
-    """A store and the directory of its commitlog elsewhere."""
-    root = small_store(COUNT).write(tmp_path / "store")
-    shutil.move(root / "commitlog", tmp_path / "log")
-    return root, tmp_path / "log"
 
 
 def count_of(snapshot: rmqstore.Snapshot) -> int:
@@ -34,7 +27,7 @@ def count_of(snapshot: rmqstore.Snapshot) -> int:
 
 
 def test_a_store_whose_log_lies_elsewhere_is_refused_in_a_line_that_says_how_to_name_it(tmp_path: Path) -> None:
-    root, _ = split_store(tmp_path)
+    root, _ = split_store(COUNT, tmp_path)
     with pytest.raises(NotAStore) as caught:
         rmqstore.open_snapshot(root)
     line = str(caught.value)
@@ -46,7 +39,7 @@ def test_a_store_whose_log_lies_elsewhere_is_refused_in_a_line_that_says_how_to_
 
 
 def test_every_way_to_name_its_directory_reads_it(tmp_path: Path) -> None:
-    root, log = split_store(tmp_path)
+    root, log = split_store(COUNT, tmp_path)
     for paths in ([root, log], [[root, log]], {"broker-a": [root, log]}, {"broker-a": (str(root), str(log))}):
         snapshot = rmqstore.open_snapshot(paths)
         assert count_of(snapshot) == COUNT
@@ -54,7 +47,7 @@ def test_every_way_to_name_its_directory_reads_it(tmp_path: Path) -> None:
 
 
 def test_a_directory_named_as_a_log_has_to_be_there(tmp_path: Path) -> None:
-    root, log = split_store(tmp_path)
+    root, log = split_store(COUNT, tmp_path)
     with pytest.raises(NotAStore, match="storePathCommitLog"):
         rmqstore.open_snapshot([[root, tmp_path / "nowhere"]])
     with pytest.raises(rmqstore.Rejected, match="no directory given"):
@@ -132,12 +125,12 @@ def test_rocksdb_queues_and_a_checkpoint_tell_of_messages_too(tmp_path: Path) ->
 
 
 def test_verify_still_looks_at_a_store_without_a_log(tmp_path: Path) -> None:
-    root, _ = split_store(tmp_path)
+    root, _ = split_store(COUNT, tmp_path)
     assert look_at(root).stores[0].log_files == ()
 
 
 def test_a_stream_stops_where_its_log_goes_away(tmp_path: Path) -> None:
-    root, log = split_store(tmp_path)
+    root, log = split_store(COUNT, tmp_path)
     ends = StreamEnds([[root, log]])
     assert sum(ends.look().queues()["maxOffset"].to_pylist()) == COUNT
     for file in log.iterdir():
