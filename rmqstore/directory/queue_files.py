@@ -272,16 +272,14 @@ class TopicDirectory(NamedTuple):
 
 
 def queue_directories(disk: ReadableDisk, root: str, kind: str) -> Iterator[QueueDirectory]:
-    """Each directory of a queue with a readable name."""
+    """Each directory of a queue."""
     for listed in listed_topics(disk, root, kind):
         yield from listed.queues
 
 
 def listed_topics(disk: ReadableDisk, root: str, kind: str) -> Iterator[TopicDirectory]:
-    """The directory of each topic with a readable name."""
+    """The directory of each topic: what a directory can be called, a topic may be."""
     for topic, directory in directories(disk, join(root, _DIRECTORIES[kind])):
-        if not names.is_directory_name(topic):
-            continue
         yield _topic_directory(disk, topic, directory)
 
 

@@ -10,7 +10,9 @@ import pytest
 
 import rmqstore
 from rmqstore import NotAStore, Snapshot, StoreConfig, open_store
+from rmqstore.directory.queue_files import SIMPLE, queues_of
 from rmqstore.errors import StoreError
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.names import format_start
 from tests.golden.cases import FOLDERS
 from tests.golden.rows import EVERYTHING, fingerprint, make_read_only, make_writable
@@ -182,6 +184,14 @@ def test_other_things_among_the_queues_do_no_harm(tmp_path: Path, mode: str) -> 
     assert bodies(snapshot, scan_mode=mode) == BODIES
     found = zip(*(snapshot.queues()[name].to_pylist() for name in ("topic", "queueId", "maxOffset")), strict=True)
     assert list(found) == [("Empty", 3, 0), ("T", 0, 50), ("T", 1, 50)]
+
+
+@pytest.mark.parametrize("topic", ["../elsewhere", "T/../../elsewhere", "", ".", "..", "T\0"])
+def test_a_topic_that_is_a_path_has_no_queues(tmp_path: Path, topic: str) -> None:
+    root = small_store(COUNT).write(tmp_path)
+    shutil.copytree(root / "consumequeue" / "T", root / "elsewhere")
+    assert queues_of(LOCAL, str(root), "T", SIMPLE)
+    assert queues_of(LOCAL, str(root), topic, SIMPLE) == []
 
 
 def ask_everything(snapshot: Snapshot, topic: str, queue_id: int) -> None:
