@@ -48,8 +48,8 @@ def transform(messages: DataFrame, renamed: Mapping[str, str] | None = None, shi
 
 
 def writer_of(asked: argparse.Namespace) -> str:
-    """The name under which a replay is put once: that which was given, or one that tells of its arguments, so that the
-    same command adds nothing a second time, and another one does."""
+    """The name under which a replay is put once: the name that was given, or one made of its arguments.  The same
+    command adds nothing a second time, says so and ends with 1; another command adds."""
     if asked.writer_id is not None:
         return str(asked.writer_id)
     told = {name: value for name, value in vars(asked).items() if name not in {"to", "writer_id"}}
@@ -106,10 +106,8 @@ def _replay(
 
     writer = writer_of(asked)
     if last_batch(asked.to, writer) is not None:
-        if asked.writer_id is not None:
-            parser.exit(1, f"{parser.prog}: nothing was added: writer {writer} has put its replay into {asked.to}\n")
-        print(f"0 messages were added: this replay is in {asked.to} already; with another --writer-id it comes again")
-        return
+        told = f"nothing was added: writer {writer} has put its replay into {asked.to}"
+        parser.exit(1, f"{parser.prog}: {told}; with another --writer-id it comes again\n")
     options = job_command.chosen(asked) | {
         name: getattr(asked, name) for name in ("tags", "keys") if getattr(asked, name)
     }

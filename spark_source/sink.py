@@ -68,7 +68,9 @@ class StoreSink:
             raise
 
     @errors_in_one_line()
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, is_lasting: bool) -> None:
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, is_lasting: bool, is_stream: bool
+    ) -> None:
         """Adds what the tasks staged.  Raises as rmqstore.sink.append_once."""
         parts = _parts_of(messages)
         if not parts:
@@ -82,13 +84,20 @@ class StoreSink:
         batch = Batch(writer_ids.pop(), batch_id, tuple(staged), is_lasting)
         add = overwrite_once if self._overwrite else append_once
         if not add(self._request.path, batch, self._request.config):
-            self._tell_passed_over(batch)
+            self._tell_passed_over(batch, is_stream)
 
-    def _tell_passed_over(self, batch: Batch) -> None:
-        """Logs that the store holds the batch, or a later one: a lower number is most likely another batch."""
+    def _tell_passed_over(self, batch: Batch, is_stream: bool) -> None:
+        """Logs that the store holds the batch, or a later one: a lower number is most likely another batch.
+
+        A stream brings its last batch again whenever it starts; a program that writes one may not know.
+        """
         last = last_batch(self._request.path, batch.writer_id)
         if last is None or batch.batch_id == last:
-            log.info("batch %d of %s is in %s already", batch.batch_id, batch.writer_id, self._request.path)
+            log.log(
+                logging.INFO if is_stream else logging.WARNING,
+                "batch %d of writer %s is in %s already: its %d rows are not added again",
+                batch.batch_id, batch.writer_id, self._request.path, sum(part.row_count for part in batch.parts),
+            )  # fmt: skip
             return
         log.warning(
             "batch %d of writer %s is not added to %s: batch %d is there, and the numbers of a writer rise; its %d "
@@ -142,7 +151,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds all rows to the store."""
-        self._sink.commit(messages, self._batch_id, is_lasting=self._is_lasting)
+        self._sink.commit(messages, self._batch_id, is_lasting=self._is_lasting, is_stream=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes what was staged."""
@@ -174,7 +183,7 @@ class StreamSink(*_StreamWriters):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Adds all rows to the store, unless the batch is in; Spark may call it again for a batch."""
-        self._sink.commit(messages, batchId, is_lasting=True)
+        self._sink.commit(messages, batchId, is_lasting=True, is_stream=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 (Spark's signature)
         """Removes what was staged."""

@@ -20,6 +20,7 @@ from rmqstore.dledger.state import (
     load_term,
     require_alone,
     require_committed,
+    require_own_directory,
     save_committed,
     save_term,
 )
@@ -56,6 +57,7 @@ class EntryStore:
         fs = filesystem or RealFileSystem()
         self.config, self._clock = config or EntryStoreConfig(), clock
         self.node = LedgerNode(canonical_path(directory))
+        require_own_directory(fs, self.node)
         fs.make_directories(self.node.directory)
         # A store with this member holds the lock of its root; so does a broker.
         locked = directory_of(self.node.directory) if self.node.self_id else self.node.directory

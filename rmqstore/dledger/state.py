@@ -4,12 +4,44 @@ Each is replaced as a whole and synced: after a crash it is the old one or the n
 `.bak` and takes the file away before it puts the new one there.
 """
 
-from rmqstore.directory.ledger.nodes import CHECKPOINT_FILE, TERM_FILE, LedgerNode, committed_index, term_of
-from rmqstore.errors import StoreDamaged, StoreInUse
+from rmqstore.directory.ledger.nodes import (
+    CHECKPOINT_FILE,
+    DATA_ROOM,
+    INDEX_ROOM,
+    TERM_FILE,
+    LedgerNode,
+    committed_index,
+    has_begun,
+    nodes_below,
+    term_of,
+)
+from rmqstore.errors import NotAStore, StoreDamaged, StoreInUse
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.replace import replace_file
 from rmqstore.files.store_lock import mapping_process, unseen_owner
 from rmqstore.formats.dledger import Term, checkpoint_text, term_text
+from rmqstore.formats.names import LOCK_FILE
+
+# A node's checkpoint and term have some 40 bytes of text, a store's checkpoint 4,096.
+_TEXT_SIZE_MAX = 1024
+
+
+def require_own_directory(fs: FileSystem, node: LedgerNode) -> None:
+    """Raises NotAStore for a directory with files that are no node's, as that above a node has: a node's checkpoint has
+    the name of a store's."""
+    if has_begun(fs, node):
+        return
+    files = {f"{name}{ending}" for name in (CHECKPOINT_FILE, TERM_FILE) for ending in ("", ".tmp", ".bak")}
+    own = files | {DATA_ROOM, INDEX_ROOM, LOCK_FILE}
+    foreign = [
+        each.name
+        for each in fs.entries(node.directory)
+        if each.name not in own or (each.name in files and each.size > _TEXT_SIZE_MAX)
+    ]
+    if foreign:
+        below = " and ".join(other.directory for other in nodes_below(fs, node.directory))
+        hint = f"its nodes are {below}" if below else "give an empty directory, or that of a node"
+        raise NotAStore(node.directory, f"has {foreign[0]}, which is no DLedger node's; {hint}")
 
 
 def require_alone(node: LedgerNode) -> None:

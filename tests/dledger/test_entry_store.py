@@ -1,7 +1,7 @@
 """The log of entries: DLedger's own vectors and tests as tables of cases, and where this is safer than the original."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from rmqstore import LedgerConfig, Message, StoreConfig, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.dledger.entry_log import EntryLog, MemoryEntryStore
 from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
-from rmqstore.errors import NotNow, Rejected, StoreClosed, StoreDamaged, StoreInUse
+from rmqstore.errors import NotAStore, NotNow, Rejected, StoreClosed, StoreDamaged, StoreInUse
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries
 from tests.crash.disks import MemoryDisk
+from tests.dledger.ledgers import LEDGER, PLAIN, put
 from tests.store.interrupting import Interrupt
 
 pytestmark = pytest.mark.stores
@@ -392,6 +393,34 @@ def test_a_destroyed_log_is_empty_and_begins_again() -> None:
     store.append(bodies(3), 1)
     store.close()
     assert indexes(opened(disk)) == bodies(3)
+
+
+@pytest.mark.parametrize("what", ["a store", "an empty store", "a node's store", "another program's", "a checkpoint"])
+def test_a_directory_that_holds_something_else_is_refused_and_left_as_it_is(tmp_path: Path, what: str) -> None:
+    root = tmp_path / "root"
+    if what in {"a store", "an empty store", "a node's store"}:
+        with open_store(root, LEDGER if what == "a node's store" else PLAIN) as store:
+            put(store, 0 if what == "an empty store" else 3)
+    else:
+        root.mkdir()
+        (root / ("checkpoint" if what == "a checkpoint" else "notes.txt")).write_bytes(bytes(4096))
+    before = {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")}
+    below = ".*its nodes are .*dledger-n0" if what == "a node's store" else ""
+    with pytest.raises(NotAStore, match=f"which is no DLedger node's{below}"):
+        EntryStore(root, SMALL)
+    assert {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")} == before
+
+
+@pytest.mark.parametrize("left", [(), ("data",), ("data", "index"), ("index",)])
+def test_a_directory_with_what_a_crash_left_of_a_new_node_is_taken(tmp_path: Path, left: Sequence[str]) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "checkpoint").write_text("committedIndex=-1\nendIndex=-1\n")
+    for room in left:
+        (tmp_path / "node" / room).mkdir()
+    with EntryStore(tmp_path / "node", SMALL) as store:
+        assert store.append(bodies(2), 1)
+    with EntryStore(tmp_path / "node", SMALL) as store:
+        assert store.end_index == 1
 
 
 def test_two_at_once_are_refused() -> None:

@@ -177,8 +177,8 @@ def test_the_two_attempts_of_one_task_count_once(spark, tmp_path):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_lower_batch_number_is_passed_over_aloud(tmp_path, caplog, overwrite):
-    """A query with a new checkpoint counts from 0 again; the same batch once more is nothing to speak of."""
-    request = parse_sink_options({"path": str(tmp_path / "store")}, is_stream=False)
+    """A query with a new checkpoint counts from 0 again; of the same batch once more a program is told, too."""
+    request, seen = parse_sink_options({"path": str(tmp_path / "store")}, is_stream=False), list[int]()
     for number, body, told in ((7, b"a", 0), (7, b"a", 0), (3, b"b", 1), (8, b"c", 0)):
         writer = sink.BatchSink(sink.StoreSink(request, SinkColumns("orders"), overwrite=overwrite), "w", number)
         caplog.clear()
@@ -187,6 +187,9 @@ def test_a_lower_batch_number_is_passed_over_aloud(tmp_path, caplog, overwrite):
         warnings = [line for line in caplog.messages if "its 2 rows count as added before" in line]
         assert len(warnings) == told
         assert all("batch 3 of writer w" in line and "batch 7 is there" in line for line in warnings)
+        again = [line for line in caplog.messages if "its 2 rows are not added again" in line]
+        assert len(again) == int(number == 7 and len(seen) == 1)
+        seen.append(number)
     assert bodies(tmp_path / "store") == (["c", "c"] if overwrite else ["a", "a", "c", "c"])
 
 
