@@ -7,6 +7,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.ledger.nodes import (
     INDEX_ROOM,
     LOOKED_AT,
+    TERM_FILE,
     LedgerNode,
     begins_with_message,
     nodes_below,
@@ -122,11 +123,13 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
             root, f"has an ordinary commitlog, {old[0]}; open it without dledger=, or say LedgerConfig(converts=True) "
             "to go on in a DLedger log after it, which only brokers in DLedger mode open afterwards",
         )  # fmt: skip
-    if files and term.voted_for not in (None, settings.self_id) and not settings.takes_over:
+    if term.voted_for != settings.self_id and not settings.takes_over and _has_entries(fs, files):
+        voted = f"the member voted for {term.voted_for!r} in term {term.number}, so its group has others"
+        if term.voted_for is None:
+            voted = f"it has entries, and {TERM_FILE} names no vote of its own: its group may have others"
         raise Rejected(
-            f"{node.directory}: the member voted for {term.voted_for!r} in term {term.number}, so its group has "
-            "others, which may have agreed on other entries at its end; LedgerConfig(takes_over=True) goes on alone "
-            "with what it has"
+            f"{node.directory}: {voted}, which may have agreed on other entries at its end; "
+            "LedgerConfig(takes_over=True) goes on alone with what it has"
         )
     return FoundMember(fs, node, settings, placed, term, bool(files))
 
@@ -144,6 +147,11 @@ def _require_own(fs: FileSystem, path: str, node: LedgerNode) -> None:
     other = LedgerNode(directory_of(path))
     if fs.real_path(other.directory) != fs.real_path(node.directory) and term_of(fs, other) is not None:
         raise NotAStore(path, f"belongs to the DLedger member in {other.directory}; open the root above that")
+
+
+def _has_entries(fs: FileSystem, files: Sequence[StoredFile]) -> bool:
+    heads = (read_part(fs, file.path, 0, ENTRY_HEAD.size) for file in files)
+    return any(is_entry(head, file.start) for head, file in zip(heads, files, strict=True))
 
 
 def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:

@@ -61,9 +61,11 @@ def test_a_first_write_that_was_cut_short_anywhere_is_cut(log: str, config: Stor
     disk = MemoryDisk()
     open_again(disk, config).put(Message("orders", b"hello"))
     data = disk.image()[log]
+    terms = {path: said for path, said in disk.image().items() if path.endswith("/currterm")}
     for count in range(1, len(data.rstrip(b"\0"))):
         torn = MemoryDisk()
-        torn.put_file(f"{ROOT}/abort", b"")
+        for path, said in {f"{ROOT}/abort": b"", **terms}.items():
+            torn.put_file(path, said)
         torn.put_file(log, data[:count].ljust(len(data), b"\0"))
         store = open_again(torn, config)
         assert store.queues() == [], count

@@ -247,6 +247,47 @@ def test_a_member_of_several_goes_on_alone_when_told_to(tmp_path: Path) -> None:
     assert len(rows(tmp_path)) == 45
 
 
+def _without(path: Path) -> None:
+    path.unlink()
+
+
+VOTES: dict[str, Callable[[Path], object]] = {
+    "no file": _without,
+    "no vote": lambda path: path.write_text("currTerm=1\n"),
+    "an empty vote": lambda path: path.write_text("voteLeader=\ncurrTerm=1\n"),
+    "another's vote": lambda path: path.write_text("voteLeader=n1\ncurrTerm=1\n"),
+    "only a spare of another's": lambda path: (path.rename(f"{path}.bak"), Path(f"{path}.bak").write_text(
+        "voteLeader=n1\ncurrTerm=1\n")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", VOTES)
+def test_entries_without_a_vote_for_oneself_are_no_group_of_one(tmp_path: Path, what: str) -> None:
+    """What nobody agreed on would become messages: a follower that never voted has a `currterm` without a vote."""
+    _ledger(tmp_path)
+    VOTES[what](tmp_path / "dledger-n0" / "currterm")
+    before = image(tmp_path)
+    with pytest.raises(Rejected, match="takes_over=True"):
+        open_store(tmp_path, LEDGER)
+    assert image(tmp_path) == before
+    with open_store(tmp_path, replace(PLAIN, dledger=LedgerConfig(takes_over=True))) as store:
+        assert sum(high - low for low, high in (store.bounds(*queue) for queue in store.queues())) > 0
+
+
+@pytest.mark.parametrize("torn", [b"", b"voteLeader=n0\ncurr"])
+@pytest.mark.parametrize("spare", [".bak", ".tmp"])
+def test_a_torn_term_does_not_give_way_to_an_older_one(tmp_path: Path, torn: bytes, spare: str) -> None:
+    _ledger(tmp_path)
+    path = tmp_path / "dledger-n0" / "currterm"
+    path.rename(f"{path}{spare}")
+    path.write_bytes(torn)
+    before = image(tmp_path)
+    for opening in (lambda: open_store(tmp_path, LEDGER), lambda: EntryStore(tmp_path / "dledger-n0")):
+        with pytest.raises(StoreDamaged, match="says no term"):
+            opening()
+    assert image(tmp_path) == before
+
+
 def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
     with open_store(tmp_path, LEDGER), pytest.raises(StoreInUse):
         open_store(tmp_path, LEDGER)

@@ -129,12 +129,18 @@ def committed_index(disk: ReadableDisk, node: LedgerNode, spares: Sequence[str] 
 
 
 def term_of(disk: ReadableDisk, node: LedgerNode) -> Term | None:
-    """The term that the node is in; None where nothing says so."""
+    """The term that the node is in; None where nothing says so.
+
+    Where a crash took the file away before the new one was there, what stands beside it says the term.  A file that is
+    there and torn was the newer one: the older term, and its vote, would not be the node's.
+    """
     for name in (TERM_FILE, f"{TERM_FILE}.tmp", f"{TERM_FILE}.bak"):
         data = read_small(disk, join(node.directory, name), _TEXT_SIZE_MAX, past_directories=True)
         with suppress(Corrupt):
             if data is not None:
                 return dledger.read_term(data)
+        if data is not None and name == TERM_FILE:
+            return None
     return None
 
 
