@@ -24,7 +24,7 @@ import sys
 from rmqstore import LedgerConfig, StoreConfig, open_store
 from rmqstore.errors import StoreInUse
 root, log, kind = sys.argv[1:]
-paths = {"log_paths": (log,)} if kind == "plain" else {"dledger": LedgerConfig(data_paths=(log,))}
+paths = {"log_paths": (log,)} if kind == "plain" else {"dledger": LedgerConfig(data_paths=(log,), takes_over=True)}
 try:
     open_store(root, StoreConfig(log_file_size=4096, queue_file_size=400, **paths)).close()
 except StoreInUse as error:
@@ -37,7 +37,8 @@ def plain(log: Path) -> StoreConfig:
 
 
 def ledger(log: Path) -> StoreConfig:
-    return replace(SMALL, dledger=LedgerConfig(index_file_size=640, data_paths=(str(log),)))
+    config = LedgerConfig(index_file_size=640, data_paths=(str(log),), takes_over=True)
+    return replace(SMALL, dledger=config)
 
 
 def in_another_process(root: Path, log: Path, kind: str) -> str:
