@@ -11,7 +11,7 @@ from rmqstore.errors import StoreError
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.survey.survey import survey
 from tests.crash.disks import MemoryDisk
-from tests.crash.strides import stride
+from tests.crash.strides import IS_WHOLE, stride
 from tests.crash.workload import ASYNC, LEDGER, ROOT, SYNC, Moments
 
 pytestmark = [pytest.mark.stores, pytest.mark.crash]
@@ -118,4 +118,4 @@ def test_no_reader_sees_less_than_before_without_being_told(config: str, loss: s
                 assert begins(now, before), (seed, operation, mode)
                 assert begins(after, now), (seed, operation, mode)
                 assert all(now_ends.get(key, 0) >= end for key, end in queue_ends.items()), (seed, operation)
-    assert looks
+    assert looks or not IS_WHOLE  # some openings have fewer operations than a quick run's stride

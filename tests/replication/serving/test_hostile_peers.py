@@ -192,6 +192,7 @@ def test_a_child_that_outlives_a_killed_master_holds_neither_the_port_nor_a_slav
             with suppress(ConnectionResetError):
                 while slave.recv(1 << 16):
                     pass
+        parent.wait()  # its sockets may be closed before its lock is
         config = StoreConfig(log_file_size=1 << 16, ha=HaConfig(listen=address))
         rmqstore.open_store(tmp_path, config).close()  # the child lives on
 
