@@ -48,6 +48,8 @@ _COMMAS = re.compile(r"(?<=[\[{,])[\s,]*,|,[\s,]*(?=[\]}])")
 _TABLE_DEPTHS = {"topicConfigTable": 1, "subscriptionGroupTable": 1, "offsetTable": 2, "lmqOffsetTable": 1}
 # What a 5.x broker puts behind the group in the key of a broadcasting consumer (Java: BroadcastOffsetManager).
 _BROADCAST = "@broadcast"
+# A table may hold a million odd entries, and somebody is to read why.
+_TOLD_MAX = 100
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _I64 = range(-(2**63), 2**63)
@@ -168,16 +170,14 @@ def _tidied(text: str) -> str:
     """The same without what hands leave and fastjson passes over: a byte order mark, comments, commas too many; strings
     in single quotes get double ones."""
     parts = _TOKENS.split(text.removeprefix("\ufeff"))
+    if any(_GAP in part for part in parts[::2]):
+        return text
     between, strings = parts[:1], list[str]()
     for token, following in zip(parts[1::2], parts[2::2], strict=True):
-        if token.startswith("/"):
-            between[-1] += " " + following
-        else:
+        if not token.startswith("/"):
             strings.append(token if token.startswith('"') else _double_quoted(token))
-            between.append(following)
-    if any(_GAP in part for part in between):
-        return text
-    tidy = _COMMAS.sub("", _GAP.join(between)).split(_GAP)
+        between += [" " if token.startswith("/") else _GAP, following]
+    tidy = _COMMAS.sub("", "".join(between)).split(_GAP)
     return "".join(each for pair in zip(tidy, [*strings, ""], strict=True) for each in pair)
 
 
@@ -256,6 +256,8 @@ def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
             within = partial(_within, shape, name)
             clean[name], left = _sift(table, within, depth, ("", reasons))
             odd |= {name: left} if left else {}
+    if (more := len(reasons) - _TOLD_MAX) > 0:
+        reasons[_TOLD_MAX:] = [f"{more} more entries are passed over"]
     return Sifted(shape(clean), odd, reasons)
 
 

@@ -204,14 +204,24 @@ def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None
         parse(text)
 
 
+def test_of_many_odd_entries_some_are_told_and_the_others_counted() -> None:
+    document = {"offsetTable": {"t@g": {"0": 7}} | {f"odd {number}": 1 for number in range(5000)}}
+    found = broker_json.sifted(document, broker_json.consumer_offsets)
+    assert found.value == {("g", "t"): {0: 7}}
+    assert len(found.odd["offsetTable"]) == 5000
+    assert len(found.reasons) == 101
+    assert found.reasons[-1] == "4900 more entries are passed over"
+
+
 @pytest.mark.host
 @pytest.mark.parametrize(
     "text",
     [
         '{"' + "a" * 300_000, "a" * 300_000, '{"a":"' + "\\" * 300_001 + '"}', '\\"' * 300_000, "{" + " " * 300_000,
-        "{a" + " " * 300_000, "{" + '"",' * 100_000, "[" * 300_000,
+        "{a" + " " * 300_000, "{" + '"",' * 100_000, "[" * 300_000, "//\n" * 900_000 + "{", "/*" * 900_000 + "{",
+        "{a:1" + ", " * 900_000 + "x", "'" * 900_000,
     ],
-    ids=range(8),
+    ids=range(12),
 )  # fmt: skip
 def test_a_text_takes_no_longer_than_its_length(text: str) -> None:
     began = time.process_time()

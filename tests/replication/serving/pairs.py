@@ -37,7 +37,7 @@ def pair(
             thread = threading.Thread(target=replica.run)
             thread.start()
             try:
-                deadline_s = time.monotonic() + 60
+                deadline_s = time.monotonic() + 600
                 while store.put(Message("t", b"first")).status is not PutStatus.PUT_OK:
                     assert time.monotonic() < deadline_s, replica.state
                 yield store, (host, int(port))
