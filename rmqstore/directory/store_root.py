@@ -207,11 +207,11 @@ def _is_part(disk: ReadableDisk, path: str, entry: DirectoryEntry, log_paths: Pa
 
 
 def _is_root_content(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
-    """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too."""
+    """Whether a file of a root may be what its name says; TensorFlow keeps a `checkpoint`, too, of text."""
     if not entry.size:
         return True
-    if entry.name == names.CHECKPOINT_FILE:
-        return entry.size >= CHECKPOINT_SIZE
+    if entry.name == names.CHECKPOINT_FILE:  # a crash may leave a short one; it begins with a time, whose top byte is 0
+        return entry.size >= CHECKPOINT_SIZE or read_part(disk, path, 0, 1) == b"\0"
     if entry.name == names.LOCK_FILE:  # never opened: closing it would drop the lock of a store that is open
         return entry.size <= _LOCK_SIZE
     if entry.name != names.ABORT_FILE:

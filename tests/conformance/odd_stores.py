@@ -41,7 +41,7 @@ class JavaStore:
         self.directory = directory
         self._oracle, self._name = oracle, name
         config = JAVA_SIZES | {"maxMessageSize": BODY_SIZE_MAX} | _JAVAS_SETTINGS[name]
-        more: Json = {"name": name}
+        more: Json = {"name": name, "cleansByHand": True}
         if not version.startswith("4."):
             config |= {"timerWheelEnable": False}
             more |= {"hooks": True, "topics": _ATTRIBUTES}

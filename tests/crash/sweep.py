@@ -42,8 +42,9 @@ class Scenario:
     moments_min: int = 20
 
 
-def sweep(scenario: Scenario) -> None:
-    """Checks what a crash before each operation of a scenario leaves.  Raises what is wrong."""
+def sweep(scenario: Scenario) -> int:
+    """Checks what a crash before each operation of a scenario leaves.  Raises what is wrong; returns how many images
+    of a crash it checked."""
     promises = Promises()
     moments = Moments(scenario.begin(), scenario.choices, lambda: promises, scenario.quick)  # type: ignore[arg-type,return-value]
     scenario.run(moments, promises)
@@ -56,6 +57,7 @@ def sweep(scenario: Scenario) -> None:
             error.add_note(f"crash before {operation}, {choice}")
             raise
     assert all(found[outcome] >= count for outcome, count in scenario.outcomes.items()), found
+    return found.total()
 
 
 def choices(rounds: int = ROUNDS) -> list[Choice]:

@@ -140,7 +140,7 @@ def test_a_crash_before_any_operation_of_a_commit(name: str, is_new: bool):
     def run(fs: FileSystem, _: Promises) -> None:
         assert append_once(ROOT, batch, config, clock=later(), filesystem=fs)
 
-    sweep(Scenario(run, check, lambda: disk, choices(1), {False: 1, True: 1}, STRIDE))
+    assert sweep(Scenario(run, check, lambda: disk, choices(1), {False: 1, True: 1}, STRIDE))
     assert len([path for path in disk.image() if "/commitlog/" in path]) >= 2, "the batch rolls no file"
 
 
@@ -210,7 +210,7 @@ def test_a_crash_before_any_operation_of_an_overwrite():
         return bodies == new
 
     cuts: list[Choice] = ["lost", "kept", "killed", random.Random(3)]
-    sweep(Scenario(run, check, lambda: disk, cuts, {False: 1, True: 1}, STRIDE))
+    assert sweep(Scenario(run, check, lambda: disk, cuts, {False: 1, True: 1}, STRIDE))
 
 
 def test_batch_after_batch_with_a_crash_in_each():

@@ -8,4 +8,4 @@ from tests.crash.sweep import sweep
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, (_, marks) in SCENARIOS.items()])
 def test_a_crash_before_any_operation(name: str) -> None:
-    sweep(SCENARIOS[name][0]())
+    assert sweep(SCENARIOS[name][0]())

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
-from rmqstore.directory.store_root import require_room, require_store
+from rmqstore.directory.store_root import require_replaceable, require_room, require_store
 from rmqstore.errors import Corrupt, NotAStore, StoreInUse, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
@@ -445,6 +445,17 @@ def test_a_replaced_store_is_removed_also_when_its_removal_had_begun(tmp_path: P
     settle_store(str(root), CONFIG)
     assert not old.exists()
     assert root.exists()
+
+
+@pytest.mark.parametrize("size", [1, 39, 4095])
+def test_a_checkpoint_that_a_crash_cut_short_is_part_of_a_store(tmp_path: Path, size: int) -> None:
+    """An overwrite that was given up left it beside the store, and the next one removes it."""
+    root, new = ours(tmp_path / "root"), ours(tmp_path / "root.rmqstore-new")
+    whole_file = encode_checkpoint(Checkpoint(physic_timestamp_ms=1_700_000_000_000))
+    (new / "checkpoint").write_bytes(whole_file[:size])
+    require_replaceable(RealFileSystem(), str(new))
+    assert WRITERS["overwrite_once"](root)
+    assert not new.exists()
 
 
 def test_an_overwrite_does_not_replace_a_link(tmp_path: Path) -> None:
