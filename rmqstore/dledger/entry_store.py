@@ -21,6 +21,7 @@ from rmqstore.dledger.state import (
     require_alone,
     require_committed,
     require_own_directory,
+    require_term_of,
     save_committed,
     save_term,
 )
@@ -121,12 +122,18 @@ class EntryStore:
         save_term(self._fs, self.node, term)
         self._term = term
 
+    def _note_term(self, term: int) -> None:
+        """Before an entry of this term: a node that lost the note could be told from one that never voted."""
+        if term > self._term.number:
+            self.save_term(Term(term, None))
+
     # --- entries
 
     def append(self, bodies: Sequence[bytes], term: int, hook: Hook | None = None) -> list[Entry]:
         """Appends entries as the leader of a term, next to each other unless a file ends between them.  `hook` may
-        change a body once its place is known.  Raises Rejected for one that no file can hold, and for a term that is
-        over; NotNow while the disk is full; DurabilityLost.
+        change a body once its place is known.  A newer term than the noted one is noted first, durably, without a vote.
+        Raises Rejected for a body that no file can hold, and for a term that is over; NotNow while the disk is full;
+        OSError, DurabilityLost.
         """
         self._require_open()
         least = max(self.end_term, self._term.number)
@@ -134,6 +141,7 @@ class EntryStore:
             raise Rejected(f"term {term}: the node is in term {least}")
         bodies = [require_body(body, self._files.file_size) for body in bodies]
         self._require_room()
+        self._note_term(term)
         gap, made = ENTRY_HEAD.size, list[Entry]()
         self._wrapper.term = term
         for body in bodies:
@@ -163,6 +171,7 @@ class EntryStore:
         if self.end_index < 0 and entry.index:
             raise Rejected(f"entry {entry.index}: entry 0 comes first; `truncate` begins a log elsewhere")
         self._require_place(entry)
+        self._note_term(entry.term)
         self._take(entry)
 
     def truncate(self, entry: Entry) -> None:
@@ -174,6 +183,7 @@ class EntryStore:
         self._require_open()
         require_entry(entry, self._files.file_size)
         is_same = self._may_be_last(entry)
+        self._note_term(entry.term)
         self.flush()  # what stays is durable from here on
         if not 0 <= self.begin_index <= entry.index <= self.end_index + 1:
             self._begin_again(entry)
@@ -333,12 +343,12 @@ class EntryStore:
         for path in paths:
             fs.make_directories(path)
         self.index, self.warnings = opened_index(fs, self._handles, self.node, config.index_file_size)
-        self._files = FileSequence(
-            fs, self._handles, paths, self._file_size(paths), pick=self._space.pick, keep_open=True
-        )
+        size = _data_file_size(fs, paths) or config.data_file_size
+        self._files = FileSequence(fs, self._handles, paths, size, pick=self._space.pick, keep_open=True)
         self.warnings += self._files.load()
         plan = plan_entries(fs, self._files, self.index, must_refuse=config.on_middle_damage == "refuse")
-        last, _ = last_entry(plan.heads)
+        last, newest = last_entry(plan.heads)
+        require_term_of(self.node, self._term, newest)
         require_committed(fs, self.node, last, may_lack=config.on_middle_damage == "cut")
         repaired(self.index, EntryFiles(self._files, plan.begin, plan.end), plan.heads)
         self._files.cut(plan.end)
@@ -346,13 +356,6 @@ class EntryStore:
         self._go_on(plan.end)
         self._find_begin()
         self.update_committed(self._term.number, load_committed(fs, self.node))
-
-    def _file_size(self, paths: Sequence[str]) -> int:
-        """The size that data files have; of new ones the configured one."""
-        sizes = {
-            entry.size for path in paths for entry in self._fs.entries(path) if not entry.is_directory and entry.size
-        }
-        return sizes.pop() if len(sizes) == 1 else self.config.data_file_size
 
     def _go_on(self, end: int) -> None:
         """A log that ends at byte `end`, all of it durable, with the index that there is."""
@@ -405,3 +408,9 @@ class EntryStore:
         if not self._ownership.is_inherited:
             self._handles.close()
         self._ownership.end()
+
+
+def _data_file_size(fs: FileSystem, paths: Sequence[str]) -> int | None:
+    """The size that data files have; None for none, or several."""
+    sizes = {entry.size for path in paths for entry in fs.entries(path) if not entry.is_directory and entry.size}
+    return sizes.pop() if len(sizes) == 1 else None

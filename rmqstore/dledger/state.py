@@ -75,6 +75,18 @@ def load_term(fs: FileSystem, node: LedgerNode) -> Term:
     return Term(0, None)
 
 
+def require_term_of(node: LedgerNode, term: Term, newest: int) -> None:
+    """Raises StoreDamaged where the node has entries of a `newest` term that its own file does not reach: that is gone
+    or an older one, and the node may have voted since."""
+    if term.number < newest:
+        hint = f"write currTerm={newest} and voteLeader=, or whom it voted for, as the other members tell"
+        raise StoreDamaged(
+            join(node.directory, TERM_FILE),
+            0,
+            f"says term {term.number}, and the node has entries of term {newest}: {hint}",
+        )
+
+
 def save_committed(fs: FileSystem, node: LedgerNode, committed: int, end: int) -> None:
     """Notes the index of the last entry that is agreed on, and of the last one, durably.  Raises OSError."""
     replace_file(fs, join(node.directory, CHECKPOINT_FILE), checkpoint_text(committed, end).encode())

@@ -323,6 +323,41 @@ def test_a_torn_term_is_refused(torn: bytes) -> None:
         opened(disk)
 
 
+@pytest.mark.parametrize("left", [
+    {}, {"currterm": b"voteLeader=n1\ncurrTerm=2\n"}, {"currterm.bak": b"voteLeader=n0\ncurrTerm=2\n"},
+    {"currterm.tmp": b"", "currterm.bak": b"voteLeader=\ncurrTerm=1\n"},
+], ids=["gone", "older", "only an older spare", "two spares"])  # fmt: skip
+def test_a_term_behind_the_entries_is_refused(left: dict[str, bytes]) -> None:
+    """The node may have voted in a newer one; the file written by hand lets it go on."""
+    disk = MemoryDisk()
+    with opened(disk) as store:
+        store.append(bodies(3), 2)
+        store.append(bodies(1), 3)
+    disk.remove(f"{NODE}/currterm")
+    for name, content in left.items():
+        disk.put_file(f"{NODE}/{name}", content)
+    before = disk.image()
+    with pytest.raises(StoreDamaged, match="the node has entries of term 3: write currTerm=3"):
+        opened(disk)
+    assert disk.image() == before
+    disk.put_file(f"{NODE}/currterm", b"currTerm=3\nvoteLeader=\n")
+    assert opened(disk).term == Term(3, None)
+
+
+def test_the_term_of_an_entry_is_noted_before_it() -> None:
+    disk, copy = MemoryDisk(), MemoryDisk()
+    store = opened(disk)
+    store.save_term(Term(3, "n0"))
+    made = store.append(bodies(2), 3)
+    assert store.term == Term(3, "n0")
+    made += store.append(bodies(1, 2), 5)
+    assert reopened(disk).term == reopened(disk, "lost").term == Term(5, None)
+    follower = opened(copy)
+    for entry in made:
+        follower.append_entry(entry)
+    assert reopened(copy, "lost").term == follower.term == Term(5, None)
+
+
 @pytest.mark.parametrize("kept", ["currterm.tmp", "currterm.bak"])
 def test_a_term_that_was_just_being_replaced_is_found(kept: str) -> None:
     """Java takes the file away before it puts the new one there."""
