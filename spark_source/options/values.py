@@ -11,6 +11,7 @@ from rmqstore.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
 from rmqstore.snapshot import StoresIn
+from rmqstore.snapshot.stream.offsets import topics_in
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
 JSON_BYTES_MAX = 1024 * 1024
@@ -254,12 +255,12 @@ def _is_group(text: str) -> bool:
 
 
 def _offset_json(text: str, words: str) -> dict[str, Any]:
-    """Offset JSON as it stands in options, checkpoints and progress; what begins with $ is a stream's own note."""
+    """Offset JSON as it stands in options, checkpoints and progress, by topic; a stream's own notes are left out."""
     advice = f"""write {words} or offset JSON such as {{"orders": {{"broker-a": {{"0": 12}}}}}}"""
     if not text.strip().startswith("{"):
         raise Rejected(advice)
     value = parse_json(text)
-    kept = {topic: inner for topic, inner in value.items() if not topic.startswith("$")} if value else {}
+    kept = topics_in(value) if isinstance(value, dict) else {}
     if not kept:
         raise Rejected(advice)
     return kept

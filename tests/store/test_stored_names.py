@@ -1,7 +1,9 @@
 """Topics of names that no client may send to and that brokers store all the same: retry topics V2 of POP consumers,
 light queues of MQTT and of lite topics, names that an older broker or a tool let in."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import QUEUE_FILE_ENTRIES, SmallStore
+from tests.spark_source.stream.streams import Stream
 
 pytestmark = pytest.mark.stores
 
@@ -26,6 +29,9 @@ NAMES = (
     "订单",
     "all orders",
     "rock'n'roll!",
+    "$x",
+    "$marks",
+    "$from",
 )
 LIGHT_NAMES = ("%LMQ%$orders$lite-1", "%LMQ%device.1%state", "%LMQ%устройство/1".replace("/", ":"))
 
@@ -58,6 +64,31 @@ def test_every_stored_name_is_listed_and_read(tmp_path: Path, topic: str, mode: 
     assert bodies(root, topic, mode) == [b"n0", b"n1", b"n2"]
     findings = [found for found in verify(survey(LOCAL, str(root))) if not found.path.endswith("checkpoint")]
     assert [found for found in findings if found.severity == DAMAGE] == []
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("topic", NAMES)
+def test_every_stored_name_is_followed_once(tmp_path: Path, topic: str, chosen: bool) -> None:
+    root = made(tmp_path / "store", topic)
+    how: dict[str, Any] = {"topics": [topic]} if chosen else {"pattern": ".*", "include_system_topics": True}
+    found, offsets = [], None
+    for _ in range(3):
+        start = {"start": "earliest"} if offsets is None else {"after": offsets}
+        following = open_snapshot(root).follow(wait_s=0, columns="body", **how, **start)
+        found += [body for batch in following for body in batch.rows.column("body").to_pylist()]
+        offsets = json.loads(json.dumps(following.offsets))
+    assert sorted(found) == sorted([b"n0", b"n1", b"n2"] + ([] if chosen else [b"o0", b"o1", b"o2"]))
+
+
+@pytest.mark.parametrize("topic", NAMES)
+def test_every_stored_name_is_streamed_by_spark_s_reader(tmp_path: Path, topic: str) -> None:
+    root = made(tmp_path / "store", topic)
+    stream = Stream(root, subscribe="-", assign=json.dumps({topic: [0]}))
+    assert [stream.step(), stream.step()] == [3, 0]
+    stream.start()
+    assert stream.step() == 0
+    again = Stream(root, subscribe="-", assign=json.dumps({topic: [0]}), startingOffsets=stream.ends[-1])
+    assert again.step() == 0
 
 
 @pytest.mark.parametrize("topic", [*NAMES, *LIGHT_NAMES])

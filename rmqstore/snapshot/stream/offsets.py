@@ -6,7 +6,8 @@ begin whose start is written down nowhere else, because Spark keeps no initial o
 `$behind` say what is known of queues that were found shorter than where the stream stands (`turned_back`); `$marks` has
 a checksum of the last message that was read of a queue (`same_logs`); `$metrics` stands in reports only.  Before 4.2
 Spark asks for the first end without saying whether it is a new query's: `$initial` in that end is where a new one would
-begin, and counts for the first batch, which on those versions is the one whose start says `"$initial": true`.
+begin, and counts for the first batch, which on those versions is the one whose start says `"$initial": true`.  A topic
+whose own name begins with `$` is written with one more: the offsets of `$x` stand under `$$x`.
 """
 
 import re
@@ -20,6 +21,7 @@ from rmqstore.snapshot.stream.subscription import Offsets
 
 FROM, INITIAL, MARKS, METRICS = "$from", "$initial", "$marks", "$metrics"
 SINCE, BEHIND = "$since", "$behind"
+_NOTES = frozenset({FROM, INITIAL, MARKS, METRICS, SINCE, BEHIND})
 
 __all__ = [
     "BEHIND",
@@ -33,6 +35,7 @@ __all__ = [
     "note_in",
     "offset_json",
     "offsets_in",
+    "topics_in",
 ]
 
 Notes = Mapping[str, Mapping[Place, int]]
@@ -42,8 +45,27 @@ def offset_json(offsets: Mapping[Place, int], notes: Notes | None = None) -> dic
     """`offsets` as JSON, sorted, with those of the notes that say anything."""
     shaped: dict[str, Any] = {name: offset_json(note) for name, note in sorted((notes or {}).items()) if note}
     for (broker, topic, queue_id), offset in sorted(offsets.items(), key=_sort_key):
-        shaped.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
-    return shaped
+        shaped.setdefault(_key_of(topic), {}).setdefault(broker, {})[str(queue_id)] = offset
+    return dict(sorted(shaped.items()))
+
+
+def _key_of(topic: str) -> str:
+    return "$" + topic if topic.startswith("$") else topic
+
+
+def topics_in(shaped: Mapping[str, Any]) -> dict[str, Any]:
+    """What offset JSON has under each topic, without its notes.  Raises Rejected for a key that is neither."""
+    found = {}
+    for key, value in shaped.items():
+        if not isinstance(key, str):
+            raise _wrong(str(key))
+        if key.startswith("$$"):
+            found[key[1:]] = value
+        elif not key.startswith("$"):
+            found[key] = value
+        elif key not in _NOTES:
+            raise Rejected(f"{key!r} in offset JSON is no note of this source: a topic of that name is written ${key}")
+    return found
 
 
 def _sort_key(item: tuple[Place, int]) -> tuple[str, ...]:
@@ -55,11 +77,7 @@ def _sort_key(item: tuple[Place, int]) -> tuple[str, ...]:
 def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
     """The offsets that JSON holds, without its notes.  Raises Rejected for another shape."""
     offsets: Offsets = {}
-    for topic, brokers in (shaped or {}).items():
-        if not isinstance(topic, str):
-            raise _wrong(str(topic))
-        if topic.startswith("$"):
-            continue
+    for topic, brokers in topics_in(shaped or {}).items():
         for broker, queues in _table(brokers, topic).items():
             for queue_id, offset in _table(queues, topic).items():
                 whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= I64_MAX

@@ -45,6 +45,23 @@ def test_notes_come_back_by_name_and_are_sorted_as_all_the_rest():
     assert note_in(shaped, BEHIND) == {}
 
 
+@pytest.mark.parametrize("topic", ["$x", "$marks", "$from", "$$since", "$", "!$a"])
+def test_a_topic_that_is_named_like_a_note_is_none(topic):
+    places = {("b", topic, 0): 4, ("b", "orders", 1): 5}
+    notes = {name: {("b", topic, 0): 3} for name in (FROM, SINCE, BEHIND)}
+    shaped = json.loads(json.dumps(offset_json(places, notes)))
+    assert json.dumps(shaped) == json.dumps(shaped, sort_keys=True)
+    assert offsets_in(shaped) == places
+    assert {name: note_in(shaped, name) for name in notes} == notes
+    assert shaped.keys() - notes.keys() == {"orders", "$" + topic if topic.startswith("$") else topic}
+    assert offsets_in(offset_json({}, notes)) == {}
+
+
+def test_a_key_that_is_neither_note_nor_topic_is_told():
+    with pytest.raises(Rejected, match=r"'\$x' in offset JSON is no note .* is written \$\$x"):
+        offsets_in({"orders": {"b": {"0": 1}}, "$x": {"b": {"0": 1}}})
+
+
 @pytest.mark.parametrize(
     "shaped",
     [{"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": -1}}}, {"t": {"b": {"0": True}}},

@@ -54,6 +54,7 @@ def test_delays(text, ms):
         ("LATEST", "latest"),
         ("group:billing", "group:billing"),
         ('{"orders": {"0": 5}}', {"orders": {"0": 5}}),
+        ('{"$$from": {"0": 5}, "$marks": {}}', {"$from": {"0": 5}}),
     ],
 )
 def test_starts_of_a_stream(text, start):
@@ -70,6 +71,7 @@ def test_a_batch_read_starts_where_a_group_stands_too():
         ({"startingOffsets": "now"}, "write earliest, latest, group:<name> or offset JSON"),
         ({"startingOffsets": "group: "}, "write the consumer group after group:"),
         ({"startingOffsets": '{"$from": {"t": {"b": {"0": 1}}}}'}, "or offset JSON such as"),
+        ({"startingOffsets": '{"orders": {"0": 1}, "$x": {"0": 1}}'}, "a topic of that name is written $$x"),
         (
             {"endingOffsets": "latest"},
             "endingOffsets is for batch reads and this is a stream: a stream has no end; use",
