@@ -7,13 +7,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from rmqstore.clock import Clock
 from rmqstore.errors import Corrupt, StoreClosed, TooLarge
 from rmqstore.files.filesystem import FileSystem, directory_of, join
-from rmqstore.files.replace import replace_file
+from rmqstore.files.replace import keep_copy, replace_file
 from rmqstore.formats import broker_json
 from rmqstore.formats.broker_json import DataVersion
 from rmqstore.formats.broker_json_text import delay_offsets_text
 from rmqstore.formats.names import CONFIG_ROOM
 
-_OLD, _KEPT = ".bak", ".unreadable"
+_OLD = ".bak"
 
 
 class _HasOthers(Protocol):
@@ -53,7 +53,8 @@ class ConfigFile(Generic[Content]):
         """The content, None where neither the file nor its .bak can be used, and warnings.
 
         A file that is missing, empty or torn gives way to its .bak, as in RocketMQ.  An entry that is odd is passed
-        over, told and written back as it is.  Raises TooLarge, so that a file that may be sound is not written over,
+        over, told and written back as it is.  Before a file is written over that could not be read whole, a copy of it
+        is kept as NAME.unreadable.  Raises TooLarge, so that a file that may be sound is not written over,
         and OSError where the disk fails to read it.
         """
         self._is_known = True
@@ -77,7 +78,7 @@ class ConfigFile(Generic[Content]):
         found = broker_json.sifted(document, self._parse)
         content = found.value
         if not found.odd:
-            return content, ()
+            return content, found.reasons
         return replace(content, others={**content.others, **found.odd}), found.reasons  # type: ignore[type-var]
 
     def save(self, content: Content) -> None:
@@ -92,7 +93,7 @@ class ConfigFile(Generic[Content]):
             self.load()
         data = self._text(content).encode(errors="replace")
         while self._unreadable:
-            self._keep(self._unreadable[0])
+            keep_copy(self._fs, self._unreadable[0])
             del self._unreadable[0]
         if not self._has_directory:
             self._fs.make_directories(directory_of(self.path))
@@ -116,21 +117,11 @@ class ConfigFile(Generic[Content]):
         except Corrupt as damage:
             self._unreadable.append(path)
             return None, [f"{path} cannot be read ({damage.reason})"]
-        return content, [f"{path}: {reason}" for reason in reasons]
-
-    def _keep(self, path: str) -> None:
-        """A copy of a file that nobody could read, before it is written over; durable."""
-        try:
-            file = self._fs.open(path)
-        except FileNotFoundError:
-            return
-        data, number = file.read(0, file.size()), 0
-        while self._fs.exists(kept := f"{path}{_KEPT}{number or ''}"):
-            other = self._fs.open(kept)
-            if other.read(0, other.size()) == data:
-                return
-            number += 1
-        replace_file(self._fs, kept, data)
+        told = [f"{path}: {reason}" for reason in reasons]
+        if not broker_json.is_utf8(data):
+            self._unreadable.append(path)
+            told.append(f"{path} holds bytes that are no UTF-8, which read as \ufffd, as in RocketMQ")
+        return content, told
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from rmqstore.log.encode.record_frame import may_be_stored
 from rmqstore.log.put.refusal_reasons import topic_reason
 from rmqstore.message import Message, PutStatus
 
+_TABLE = "topicConfigTable"
 _ANY_QUEUE = I32_MAX + 1
 _PERM_MAX = 15
 # How many queues a topic gets because messages ask for them.  Nobody has so many: it is a hash, or a user's id, that
@@ -59,7 +60,8 @@ class Topics:
     %RETRY%, %DLQ% and %LMQ% may always be put to, into any queue, and are made when first seen (%LMQ% topics stand in
     no table, as in RocketMQ).  With it a topic also gets more queues when a message asks for one, where RocketMQ
     refuses it: a program that embeds a store has nobody else to ask.  `retry_queue_nums` says how many queues the retry
-    topic of a group gets, else it is one.
+    topic of a group gets, else it is one.  Messages of a topic whose entry in the file nobody can read are refused
+    until it is mended, or `put` replaces it: another entry in its place might let in what it keeps out.
     `last_failure` is why the last topic on demand could not be saved, None since one could.
     """
 
@@ -135,21 +137,30 @@ class Topics:
                                "its queues are of one kind")  # fmt: skip
             if before is not None and not config.unknown_fields:
                 config = replace(config, unknown_fields=before.unknown_fields)
-            self._save(self._configs | {config.topic: config})
+            self._save(self._configs | {config.topic: config}, self._others_without(config.topic))
             self._know(config)
 
     @checked
     def remove(self, topic: str) -> bool:
         """Takes a topic out; durable when it returns.  False if there is none.  Raises OSError with nothing changed."""
         with self._lock:
-            if topic not in self._configs:
+            if topic not in self._configs and topic not in self._odd:
                 return False
-            self._save({name: config for name, config in self._configs.items() if name != topic})
-            del self._configs[topic]
-            del self._limits[
-                topic
-            ]  # the kind of its queues counts until a topic of its name is made: records may still come
+            kept = {name: config for name, config in self._configs.items() if name != topic}
+            self._save(kept, self._others_without(topic))
+            self._configs.pop(topic, None)
+            # The kind of its queues counts until a topic of its name is made: records may still come.
+            self._limits.pop(topic, None)
         return True
+
+    @property
+    def _odd(self) -> Mapping[str, Any]:
+        """Entries of the file that nobody could read, by topic."""
+        return self._others.get(_TABLE) or {}
+
+    def _others_without(self, topic: str) -> Mapping[str, Any]:
+        odd = {name: entry for name, entry in self._odd.items() if name != topic}
+        return {name: value for name, value in self._others.items() if name != _TABLE} | ({_TABLE: odd} if odd else {})
 
     def follow(self, document: Any) -> None:
         """Takes over the whole table of another broker, as its topics.json has it; durable when it returns.
@@ -171,7 +182,7 @@ class Topics:
     def adopt(self, queues: Iterable[tuple[str, int]], is_batch_topic: Callable[[str], bool] = lambda _: False) -> None:
         """Adds the topics of these queues (topic, queue id) that are not in the table, with as many queues as there
         are, and of their kind: a store written without a broker has no table.  In memory only, until something else is
-        saved.
+        saved; those whose entry nobody can read stay there, to be read from.
         """
         counts: dict[str, int] = {}
         for topic, queue_id in queues:
@@ -180,6 +191,8 @@ class Topics:
             for topic, count in counts.items():
                 if topic not in self._configs and _is_listed(topic):
                     config = self._with_queues(topic, count)
+                    if topic in self._odd:
+                        config = replace(config, perm=PERM_READ)
                     if is_batch_topic(topic):
                         config = replace(config, attributes={QUEUE_TYPE: BATCH_QUEUES})
                     self._know(config)
@@ -200,6 +213,11 @@ class Topics:
         if not self._may_go(topic, queue_id):
             if not 0 <= queue_id < I32_MAX:
                 return f"queue_id={queue_id}: 0 to {I32_MAX - 1}"
+            if topic in self._odd:
+                return (
+                    f"topic {topic!r}: its entry in {self._file.path} cannot be read; mend it there while the store is "
+                    "closed, or replace it with store.topics.put"
+                )
             if known is not None and not _limit(known):
                 return f"topic {topic!r} takes no messages: its perm is {known.perm}, without 2 (write)"
             if known is None and not may_be_stored(topic, long_as_v2=True):
@@ -244,7 +262,7 @@ class Topics:
                 if not self._may_go(topic, queue_id):
                     return PutStatus.MESSAGE_ILLEGAL
                 known = made.get(topic) or self._configs.get(topic)
-                if known is None and _is_listed(topic):
+                if known is None and topic not in self._odd and _is_listed(topic):
                     made[topic] = self._made(topic, queue_id + 1)
                 elif known is not None and _limit(known) <= queue_id:
                     made[topic] = _widened(known, queue_id + 1)
@@ -268,7 +286,9 @@ class Topics:
             return 0 <= queue_id < limit
         if not 0 <= queue_id < I32_MAX or not may_be_stored(topic, long_as_v2=True):
             return False
-        return names.is_system_topic(topic) or (self._auto_create and queue_id < GROWN_QUEUE_NUMS_MAX)
+        if names.is_system_topic(topic):
+            return True
+        return self._auto_create and queue_id < GROWN_QUEUE_NUMS_MAX and topic not in self._odd
 
     def _made(self, topic: str, queue_nums: int) -> TopicConfig:
         """A topic made on demand."""
@@ -286,11 +306,13 @@ class Topics:
         perm = PERM_INHERIT if topic.startswith(_SYNC_MEMBER_PREFIX) else _OWN_PERMS.get(topic, PERM_READ | PERM_WRITE)
         return TopicConfig(topic, queue_nums, queue_nums, perm)
 
-    def _save(self, configs: Mapping[str, TopicConfig]) -> None:
+    def _save(self, configs: Mapping[str, TopicConfig], others: Mapping[str, Any] | None = None) -> None:
         """Writes a table, under the lock."""
-        version = self._version.next(self._clock.now_ms())
-        self._file.save(_Document(configs, version, self._others))
-        self._version = version
+        version, others = self._version.next(self._clock.now_ms()), self._others if others is None else others
+        odd = others.get(_TABLE) or {}
+        configs = {name: config for name, config in configs.items() if name not in odd} if odd else configs
+        self._file.save(_Document(configs, version, others))
+        self._version, self._others = version, others
 
     def _know(self, config: TopicConfig) -> None:
         self._configs[config.topic] = config
@@ -299,7 +321,7 @@ class Topics:
 
 
 def _parse(document: Any) -> _Document:
-    others = broker_json.others_of(document, ("dataVersion", "topicConfigTable"))
+    others = broker_json.others_of(document, ("dataVersion", _TABLE))
     version = broker_json.data_version(document) or DataVersion()
     return _Document(broker_json.topic_configs(document), version, others)
 

@@ -40,18 +40,19 @@ def load_newest(
             found = broker_json.sifted(broker_json.parse(data), shape)
         except TooLarge as large:
             raise TooLarge(path, 0, large.reason) from None
-        except (Corrupt, ValueError):
+        except Corrupt as damage:
+            tell_once(f"{path} cannot be read: {damage.reason}")
             continue
         for reason in found.reasons:
-            _tell(path, reason)
+            tell_once(f"{path}: {reason}")
         return Loaded(found.value, candidate != name)
     return None
 
 
 @lru_cache(maxsize=256)
-def _tell(path: str, reason: str) -> None:
+def tell_once(warning: str) -> None:
     """Says it once in a process: tables are read again and again."""
-    log.warning("%s: %s", path, reason)
+    log.warning("%s", warning)
 
 
 def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape], empty: Shape) -> Shape:

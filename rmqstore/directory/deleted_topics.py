@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.directory.config_files import tell_once
 from rmqstore.errors import Corrupt
 from rmqstore.files.disk import ReadableDisk, read_small
 from rmqstore.files.filesystem import join
@@ -18,6 +19,8 @@ from rmqstore.formats.deleted_topics import (
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import CONFIG_ROOM
 
+MAY_COME_BACK = "topics that were deleted may come back"
+
 if TYPE_CHECKING:
     from rmqstore.records.vectors import Records
 
@@ -28,22 +31,26 @@ def note_path(root: str) -> str:
 
 
 def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, DeletedTopic], list[str]]:
-    """The topics that are noted, and warnings: of a file that cannot be read nothing is known.  Raises
-    OSError.
-    """
+    """The topics that are noted, and warnings: of what cannot be read nothing is known.  Raises OSError."""
     path = note_path(root)
     data = read_small(disk, path, TEXT_SIZE_MAX + 1)
     if data is None:
         return {}, []
     try:
-        return read_deleted_topics(data), []
+        found = read_deleted_topics(data)
     except Corrupt as damage:
-        return {}, [f"{path} cannot be read ({damage.reason}): topics that were deleted may come back"]
+        return {}, [f"{path} cannot be read ({damage.reason}): {MAY_COME_BACK}"]
+    return found.value, [f"{path}: {reason}: {MAY_COME_BACK}" for reason in found.reasons]
 
 
 def deleted_topics(disk: ReadableDisk, root: str) -> DeletedTopics:
-    """The topics that this engine deleted, for readers; none where the note cannot be read."""
-    return {} if disk.is_directory(note_path(root)) else load_deleted_topics(disk, root)[0]
+    """The topics that this engine deleted, for readers; none where the note cannot be read, and the log says so."""
+    if disk.is_directory(note_path(root)):
+        return {}
+    noted, warnings = load_deleted_topics(disk, root)
+    for warning in warnings:
+        tell_once(warning)
+    return noted
 
 
 def without_deleted(batch: "Records", rows: Ints, ends: Mapping[str, int]) -> Ints:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NEW = ".tmp"
 _OLD = ".bak"
+_KEPT = ".unreadable"
 
 
 def replace_file(fs: FileSystem, path: str, data: "Buffer", *, backup: bool = False) -> None:
@@ -33,6 +34,23 @@ def replace_file(fs: FileSystem, path: str, data: "Buffer", *, backup: bool = Fa
             _put_in_place(fs, path + _OLD, old)
     _put_in_place(fs, path, data)
     fs.sync_directory(directory_of(path))
+
+
+def keep_copy(fs: FileSystem, path: str) -> None:
+    """A copy of a file that nobody could read whole, before it is written over: `path`.unreadable, durable.  Copies of
+    before stay, under further numbers.  Raises OSError.
+    """
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return
+    data, number = file.read(0, file.size()), 0
+    while fs.exists(kept := f"{path}{_KEPT}{number or ''}"):
+        other = fs.open(kept)
+        if other.read(0, other.size()) == data:
+            return
+        number += 1
+    replace_file(fs, kept, data)
 
 
 def _put_in_place(fs: FileSystem, path: str, data: "Buffer") -> None:

@@ -1,8 +1,9 @@
 """The broker's JSON files under config/, in the dialect of fastjson 1.x: bare and numeric keys beside quoted ones, and
 what hands leave that RocketMQ reads: a byte order mark, comments, single quotes, commas too many.
 
-`parse` gives plain values; the functions for a file give its content a shape, ignore members that they do not know and
-raise Corrupt for an entry of another kind; `sifted` passes such entries over.
+`parse` gives plain values; the functions for a file give its content a shape, ignore members that they do not know,
+take values of other types that fastjson casts (`"4"`, `4.0`), and raise Corrupt for an entry of another kind; `sifted`
+passes such entries over.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rmqstore.arguments import I32_MAX, I64_MAX
+from rmqstore.arguments import I32_MAX, I64_MAX, shown
 from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.formats.java_text import java_text
 
@@ -45,7 +46,13 @@ _TOKENS = re.compile(
 _INNER_QUOTE = re.compile(r"\\.|\"", re.DOTALL)
 _COMMAS = re.compile(r"(?<=[\[{,])[\s,]*,|,[\s,]*(?=[\]}])")
 # The tables of the files, and on how many levels their entries are told apart.
-_TABLE_DEPTHS = {"topicConfigTable": 1, "subscriptionGroupTable": 1, "offsetTable": 2, "lmqOffsetTable": 1}
+_TABLE_DEPTHS = {
+    "topicConfigTable": 1,
+    "subscriptionGroupTable": 1,
+    "offsetTable": 2,
+    "lmqOffsetTable": 1,
+    "deletedTopics": 1,
+}
 # What a 5.x broker puts behind the group in the key of a broadcasting consumer (Java: BroadcastOffsetManager).
 _BROADCAST = "@broadcast"
 # A table may hold a million odd entries, and somebody is to read why.
@@ -53,6 +60,7 @@ _TOLD_MAX = 100
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _I64 = range(-(2**63), 2**63)
+_DIGITS = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 # Bits of TopicConfig.perm (Java: PermName).
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
@@ -157,6 +165,15 @@ def parse(text: str | bytes) -> Any:
     return _without_surrogates(value) if "\\u" in plain or _LONE_SURROGATES.search(plain) else value
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether reading it as text loses nothing."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _value(text: str) -> Any:
     try:
         return json.loads(_quote_keys(text), strict=False, parse_constant=_finite, parse_float=_finite)
@@ -242,8 +259,8 @@ def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
     """`shape` of a document without the entries of its tables for which it raises Corrupt.
 
     Brokers write entries that are not known here, and hands write others.  That one is odd says nothing of its
-    neighbours.  Keys `topic@group@broadcast` are sound, and passed over without a reason.  Raises Corrupt for what is
-    no entry's fault.
+    neighbours, and a dataVersion nothing of the entries.  Keys `topic@group@broadcast` are sound, and passed over
+    without a reason.  Raises Corrupt for what is no entry's fault.
     """
     try:
         return Sifted(shape(document))
@@ -256,6 +273,11 @@ def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
             within = partial(_within, shape, name)
             clean[name], left = _sift(table, within, depth, ("", reasons))
             odd |= {name: left} if left else {}
+    try:
+        data_version(document)
+    except Corrupt as error:
+        del clean["dataVersion"]
+        reasons.append(f"dataVersion is passed over: {error.reason}")
     if (more := len(reasons) - _TOLD_MAX) > 0:
         reasons[_TOLD_MAX:] = [f"{more} more entries are passed over"]
     return Sifted(shape(clean), odd, reasons)
@@ -341,7 +363,7 @@ def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
 
 def delay_offsets(document: Any) -> dict[int, int]:
     """Next queue offset to deliver by delay level (1-based: queue id + 1), of delayOffset.json."""
-    return _numbers(_table(document, "offsetTable"))
+    return _numbers(_whole_table(document, "offsetTable"))
 
 
 def data_version(document: Any) -> DataVersion | None:
@@ -379,8 +401,16 @@ def _table(document: Any, name: str) -> dict[str, Any]:
     return table
 
 
+def _whole_table(document: Any, name: str) -> dict[str, Any]:
+    """The table that a file is made for.  Raises Corrupt where it is null: no release writes that, or goes by it."""
+    table = _table(document, name)
+    if name in document and document[name] is None:
+        raise Corrupt("", 0, f"{name} is null")
+    return table
+
+
 def _entries(document: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for key, entry in _table(document, name).items():
+    for key, entry in _whole_table(document, name).items():
         if not isinstance(entry, dict):
             raise Corrupt("", 0, f"{name}: {key!r} is no object")
         yield key, entry
@@ -392,19 +422,23 @@ def _numbers(table: dict[str, Any]) -> dict[int, int]:
     for key, value in table.items():
         if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= I32_MAX):
             raise Corrupt("", 0, f"{key!r} is no queue id")
-        numbers[int(key)] = _integer(value, key)
+        numbers[int(key)] = _integer(value, f"the offset of {key}")
     return numbers
 
 
 def _integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in _I64:
-        raise Corrupt("", 0, f"{name} is no integer of 64 bits")
-    return value
+    """A number as fastjson casts values to one: also digits in quotes, and a fraction without its end."""
+    number = value
+    if isinstance(value, float) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number not in _I64:
+        raise Corrupt("", 0, f"{name} is {shown(value)}, no integer of 64 bits")
+    return number
 
 
 def _number(entry: dict[str, Any], name: str, default: int) -> int:
     value = entry.get(name)
-    return default if value is None else _integer(value, name)
+    return default if value in (None, "") else _integer(value, name)
 
 
 def _count(entry: dict[str, Any], name: str, default: int) -> int:
@@ -416,13 +450,19 @@ def _count(entry: dict[str, Any], name: str, default: int) -> int:
 
 def _flag(entry: dict[str, Any], name: str, default: bool) -> bool:
     value = entry.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise Corrupt("", 0, f"{name} is neither true nor false")
-    return default if value is None else value
+    if value in (None, ""):
+        return default
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, int):
+        raise Corrupt("", 0, f"{name} is {shown(value)}, neither true nor false")
+    return value == 1  # a boolean, or as fastjson takes a number
 
 
 def _text(entry: dict[str, Any], name: str, default: str) -> str:
     value = entry.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
     if value is not None and not isinstance(value, str):
-        raise Corrupt("", 0, f"{name} is no text")
+        raise Corrupt("", 0, f"{name} is {shown(value)}, no text")
     return default if value is None else value

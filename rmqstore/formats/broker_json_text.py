@@ -147,7 +147,7 @@ def _joined(table: Mapping[Any, Any], odd: Mapping[str, Any]) -> Mapping[Any, An
     joined = dict(table)
     for key, entry in odd.items():
         if key not in known:
-            joined[key] = entry
+            joined[key] = _Text("null") if entry is None else entry
         elif isinstance(entry, Mapping) and isinstance(table.get(key), Mapping):
             joined[key] = _joined(table[key], entry)
     return joined

@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqstore.errors import Corrupt
 from rmqstore.formats import broker_json
+from rmqstore.formats.broker_json import Sifted
 from rmqstore.formats.names import QueueKey
 
 DELETED_TOPICS_FILE = "deletedTopics.json"
@@ -34,13 +35,17 @@ DeletedTopics = Mapping[str, DeletedTopic]
 DeletedBefore = Mapping[str | QueueKey, int]
 
 
-def read_deleted_topics(data: str | bytes) -> dict[str, DeletedTopic]:
+def deleted_topics_in(document: Any) -> dict[str, DeletedTopic]:
     """The topics by name.  Raises Corrupt."""
-    document = broker_json.parse(data)
     table = document.get(_TABLE) if isinstance(document, dict) else None
     if not isinstance(table, dict):
         raise Corrupt("", 0, f"no table {_TABLE}")
     return {name: _read(name, entry) for name, entry in table.items()}
+
+
+def read_deleted_topics(data: str | bytes) -> Sifted[dict[str, DeletedTopic]]:
+    """The topics by name, and the entries that were passed over.  Raises Corrupt."""
+    return broker_json.sifted(broker_json.parse(data), deleted_topics_in)
 
 
 def _read(name: str, entry: Any) -> DeletedTopic:

@@ -130,7 +130,7 @@ def is_directory_name(topic: str) -> bool:
     Readers, recovery and replicas go by this.  Brokers make topics of their own that no client may name: retry topics
     V2 (`%RETRY%group+topic`), light queues of lite topics (`%LMQ%$parent$lite`) and of MQTT.
     """
-    is_path = any(mark in topic for mark in "/\\\0") or topic in {"", ".", ".."}
+    is_path = any(mark in topic for mark in "/\0") or topic in {"", ".", ".."}
     return not is_path and len(topic.encode("utf-8", "surrogatepass")) <= _DIRECTORY_SIZE_MAX
 
 

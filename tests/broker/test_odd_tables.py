@@ -1,15 +1,16 @@
 """Tables of config/ as other releases and hands leave them: what cannot be understood costs nothing else."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rmqstore import Message, StoreConfig, SubscriptionGroup, open_snapshot, open_store
+from rmqstore import Message, PutStatus, StoreConfig, SubscriptionGroup, TopicConfig, open_snapshot, open_store
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import broker_json
-from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.finding import DAMAGE, NOTE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 
@@ -109,9 +110,102 @@ def test_an_odd_entry_is_passed_over_told_and_kept(
     assert any(key in warning for warning in warnings) is is_told
     assert len(warnings) == int(is_told)
     written = broker_json.parse(file.read_text())[table]
-    if "null" not in entry:  # which no broker writes, and nothing is lost with it
-        assert broker_json.parse(f"{{{entry}}}").items() <= written.items()
+    assert broker_json.parse(f"{{{entry}}}").items() <= written.items()
     require_the_rest(tmp_path / "store")
+
+
+ODD_TOPICS = {
+    "a word": ('"perm":6', '"perm":"rw"'),
+    "a negative count": ('"writeQueueNums":8', '"writeQueueNums":-8'),
+    "null": ('"orders":{', '"orders":null,"pears":{'),
+}
+
+
+@pytest.mark.parametrize("what", ODD_TOPICS)
+def test_a_topic_whose_entry_nobody_can_read_is_read_and_not_put_to(origin: Path, tmp_path: Path, what: str) -> None:
+    """What made here in its place let in what it may keep out."""
+    root = tmp_path / "store"
+    file = edited(origin, root, "topics.json", lambda text: text.replace(*ODD_TOPICS[what], 1))
+    odd = broker_json.parse(file.read_text())["topicConfigTable"]["orders"]
+    for number in range(3):
+        with open_store(root, CONFIG) as store:
+            assert any("'orders' is passed over" in warning for warning in store.warnings)
+            refused = store.put(Message("orders", b"new", queue_id=0))
+            assert refused.status is PutStatus.MESSAGE_ILLEGAL
+            assert "its entry in" in refused.reason
+            assert "cannot be read; mend it" in refused.reason
+            store.put(Message("others", b"")).raise_for_status()
+            store.topics.put(TopicConfig("more", 2, 2))
+            assert [message.body for message in store.get("orders", 0, 0).messages] == [b"0", b"1", b"2", b"3"]
+            with store.consumer(f"audit{number}", "orders") as consumer:
+                assert [message.body for message in consumer.poll()] == [b"0", b"1", b"2", b"3"]
+        assert broker_json.parse(file.read_text())["topicConfigTable"]["orders"] == odd
+    with open_store(root, CONFIG) as store:
+        store.topics.put(TopicConfig("orders", 4, 4, 4))
+        assert "without 2" in store.put(Message("orders", b"new", queue_id=0)).reason
+        store.topics.put(TopicConfig("orders", 4, 4))
+        store.put(Message("orders", b"new", queue_id=0)).raise_for_status()
+        store.flush()
+        assert store.delete_topic("orders")
+    assert "orders" not in broker_json.parse(file.read_text())["topicConfigTable"]
+
+
+def test_a_deleted_topic_takes_its_odd_entry_along(origin: Path, tmp_path: Path) -> None:
+    file = edited(origin, tmp_path / "store", "topics.json", lambda text: text.replace('"perm":6', '"perm":"rw"', 1))
+    with open_store(tmp_path / "store", CONFIG) as store:
+        assert store.delete_topic("orders")
+        store.put(Message("orders", b"new", queue_id=0)).raise_for_status()
+        store.flush()
+    assert broker_json.parse(file.read_text())["topicConfigTable"]["orders"]["perm"] == 6
+
+
+@pytest.mark.parametrize("counter", ['"abc"', "[]", "1e400"])
+def test_a_version_that_nobody_can_read_costs_no_entry(origin: Path, tmp_path: Path, counter: str) -> None:
+    for name in ("consumerOffset.json", "topics.json", "subscriptionGroup.json"):
+        root = tmp_path / name
+        edited(origin, root, name, lambda text: re.sub(r'"counter":\d+', f'"counter":{counter}', text, count=1))
+        if counter == "1e400":  # no number of JSON's: the table is kept, and empty
+            continue
+        found = [one for one in verify(survey(LOCAL, str(root))) if one.path.endswith(name)]
+        assert [one.severity for one in found] == [NOTE]
+        (warning,) = require_the_rest(root)
+        assert "dataVersion is passed over" in warning
+
+
+@pytest.mark.parametrize("table", ["topics.json", "consumerOffset.json", "subscriptionGroup.json"])
+def test_a_table_that_is_null_gives_way_to_its_backup(origin: Path, tmp_path: Path, table: str) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(origin, root)
+    file = root / "config" / table
+    sound = file.read_text()
+    file.with_name(f"{table}.bak").write_text(sound)
+    member = next(
+        name for name in ("topicConfigTable", "offsetTable", "subscriptionGroupTable") if f'"{name}"' in sound
+    )
+    file.write_text(f'{{"{member}":null}}')
+    (found,) = [found for found in verify(survey(LOCAL, str(root))) if found.severity == DAMAGE]
+    assert found.reason == f"{member} is null; RocketMQ reads {table}.bak instead"
+    with open_store(root, CONFIG) as store:
+        (warning,) = store.warnings
+        assert f"{member} is null" in warning
+        assert store.offsets.committed("billing", "orders", 0) == 2
+        assert "billing" in store.groups.all()
+        assert "orders" in store.topics.all()
+        store.offsets.commit("shipping", "orders", 0, 1)
+        store.put(Message("more", b"")).raise_for_status()
+        store.groups.put(SubscriptionGroup("shipping"))
+    assert file.with_name(f"{table}.unreadable").exists()
+
+
+def test_bytes_that_are_no_text_are_kept_before_they_are_written_over(origin: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(origin, root)
+    file = root / "config" / "consumerOffset.json"
+    data = file.read_bytes().replace(b'"offsetTable":{', b'"offsetTable":{"orders@b\xe4r":{0:1},', 1)
+    file.write_bytes(data)
+    assert any("no UTF-8" in found.reason for found in verify(survey(LOCAL, str(root))))
+    assert any("no UTF-8" in warning for warning in require_the_rest(root))
+    assert file.with_name("consumerOffset.json.unreadable").read_bytes() == data
 
 
 def test_a_committed_offset_takes_the_place_of_an_odd_one(origin: Path, tmp_path: Path) -> None:
@@ -188,3 +282,57 @@ def test_a_table_that_nobody_can_read_is_kept_before_it_is_written_over(
     if backup is not None:
         assert kept.pop("consumerOffset.json.bak.unreadable") == backup.encode()
     assert not kept
+
+
+@pytest.fixture
+def deleted(origin: Path, tmp_path: Path) -> Path:
+    """The store without `orders`, which was deleted; the note of it."""
+    root = tmp_path / "store"
+    shutil.copytree(origin, root)
+    with open_store(root, CONFIG) as store:
+        store.put(Message("others", b"1")).raise_for_status()
+        store.put(Message("more", b"1")).raise_for_status()
+        store.flush()
+        store.delete_topic("orders")
+    return root / "config" / "deletedTopics.json"
+
+
+NOTES: dict[str, Edit] = {
+    "torn": lambda text: text[: len(text) // 2],
+    "null": lambda text: "null",
+    "a list": lambda text: "[]",
+    "without its table": lambda text: '{"deletedTopics":null}',
+    "with a text for an offset": lambda text: text.replace('"logEnd": ', '"logEnd": "x", "was": '),
+}
+
+
+@pytest.mark.parametrize("what", NOTES)
+def test_a_note_of_deletions_that_nobody_can_read_is_told_and_kept(deleted: Path, what: str) -> None:
+    text = NOTES[what](deleted.read_text())
+    deleted.write_text(text)
+    root = deleted.parent.parent
+    told = [found for found in verify(survey(LOCAL, str(root))) if found.path == str(deleted)]
+    assert len(told) == 1
+    assert all("RocketMQ reads" not in found.reason for found in told)
+    with open_store(root, CONFIG) as store:
+        assert any("deletedTopics.json" in each and "deleted may come back" in each for each in store.warnings)
+        assert store.delete_topic("others")
+    assert [path.read_text() for path in deleted.parent.glob("deletedTopics.json.unreadable*")] == [text]
+    assert broker_json.parse(deleted.read_text())["deletedTopics"].keys() == {"others"}
+
+
+def test_an_odd_note_of_one_deletion_leaves_the_others_in_force(deleted: Path) -> None:
+    text = deleted.read_text().replace("{", '{"zz": null, ', 2).replace('{"zz": null, ', "{", 1)
+    deleted.write_text(text)
+    root = deleted.parent.parent
+    assert "'zz' is passed over" in next(
+        found.reason for found in verify(survey(LOCAL, str(root))) if found.path == str(deleted)
+    )
+    (root / "abort").touch()
+    assert "orders" not in open_snapshot(root).topics().column("topic").to_pylist()
+    with open_store(root, CONFIG) as store:
+        assert any("'zz' is passed over" in each for each in store.warnings)
+        assert not store.get("orders", 0, 0).messages
+        assert store.delete_topic("more")
+    assert [path.read_text() for path in deleted.parent.glob("deletedTopics.json.unreadable*")] == [text]
+    assert broker_json.parse(deleted.read_text())["deletedTopics"].keys() == {"orders", "more"}

@@ -32,7 +32,7 @@ LIGHT = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
 
 
 def noted(disk: MemoryDisk) -> dict[str, int]:
-    return {topic: one.log_end for topic, one in read_deleted_topics(disk.image()[NOTE]).items()}
+    return {topic: one.log_end for topic, one in read_deleted_topics(disk.image()[NOTE]).value.items()}
 
 
 def changed(disk: MemoryDisk, at: int, change: bytes) -> None:

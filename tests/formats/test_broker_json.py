@@ -13,9 +13,11 @@ from rmqstore.formats import broker_json
 from rmqstore.formats.broker_json import (
     DEPTH_MAX,
     MEMBER_COUNT_MAX,
+    DataVersion,
     SubscriptionGroup,
     TopicConfig,
     consumer_offsets,
+    data_version,
     delay_offsets,
     parse,
     subscription_groups,
@@ -159,7 +161,7 @@ def test_delay_levels_count_from_one() -> None:
     assert delay_offsets(parse('{"dataVersion":{"counter":1},\n"offsetTable":{1:12,3:7}}')) == {1: 12, 3: 7}
 
 
-@pytest.mark.parametrize("text", ["{}", '{"offsetTable":null,"topicConfigTable":{},"subscriptionGroupTable":null}'])
+@pytest.mark.parametrize("text", ["{}", '{"offsetTable":{},"topicConfigTable":{},"lmqOffsetTable":null}'])
 def test_missing_tables_are_empty(text: str) -> None:
     for shape in (topic_configs, subscription_groups, consumer_offsets, delay_offsets):
         assert shape(parse(text)) == {}
@@ -171,14 +173,24 @@ def test_missing_tables_are_empty(text: str) -> None:
         (topic_configs, "[]"),
         (topic_configs, '{"topicConfigTable":[]}'),
         (topic_configs, '{"topicConfigTable":{"t":1}}'),
-        (topic_configs, '{"topicConfigTable":{"t":{"perm":"6"}}}'),
+        (topic_configs, '{"topicConfigTable":null}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"perm":" 6 "}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"perm":"rw"}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"perm":true}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"readQueueNums":-1}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"readQueueNums":2147483648}}}'),
-        (topic_configs, '{"topicConfigTable":{"t":{"order":1}}}'),
-        (topic_configs, '{"topicConfigTable":{"t":{"attributes":{"a":1}}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"order":"yes"}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"order":0.5}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"attributes":{"a":[]}}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"attributes":[]}}}'),
-        (topic_configs, '{"topicConfigTable":{"t":{"topicFilterType":5}}}'),
+        (topic_configs, '{"topicConfigTable":{"t":{"topicFilterType":{}}}}'),
+        (subscription_groups, '{"subscriptionGroupTable":null}'),
+        (consumer_offsets, '{"offsetTable":null}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:null}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:""}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:true}}}'),
+        (consumer_offsets, '{"offsetTable":{"a@b":{0:"99999999999999999999"}}}'),
+        (delay_offsets, '{"offsetTable":null}'),
         (subscription_groups, '{"subscriptionGroupTable":{"g":{"consumeEnable":"yes"}}}'),
         (consumer_offsets, '{"offsetTable":{"no-group":{0:1}}}'),
         (consumer_offsets, '{"offsetTable":{"a@b@c":{0:1}}}'),
@@ -186,7 +198,6 @@ def test_missing_tables_are_empty(text: str) -> None:
         (consumer_offsets, '{"offsetTable":{"a@b":{"x":1}}}'),
         (consumer_offsets, '{"offsetTable":{"a@b":{"²":1}}}'),
         (consumer_offsets, '{"offsetTable":{"a@b":{2147483648:1}}}'),
-        (consumer_offsets, '{"offsetTable":{"a@b":{0:1.0}}}'),
         (consumer_offsets, '{"offsetTable":{"a@b":{0:9223372036854775808}}}'),
         (consumer_offsets, '{"offsetTable":{"a@b":5}}'),
         (delay_offsets, '{"offsetTable":{-1:5}}'),
@@ -196,6 +207,45 @@ def test_missing_tables_are_empty(text: str) -> None:
 def test_other_shapes_are_corrupt(shape, text: str) -> None:
     with pytest.raises(Corrupt):
         shape(parse(text))
+
+
+# What fastjson 1.2.69 (RocketMQ 4.9.7) and 1.2.83 (5.3.3) make of the same text, both.
+@pytest.mark.parametrize(
+    ("member", "field", "value"),
+    [
+        ('"perm":"4"', "perm", 4),
+        ('"perm":4.0', "perm", 4),
+        ('"perm":4.7', "perm", 4),
+        ('"perm":null', "perm", 6),
+        ('"perm":""', "perm", 6),
+        ('"perm":"+2"', "perm", 2),
+        ('"order":"true"', "order", True),
+        ('"order":1', "order", True),
+        ('"order":0', "order", False),
+        ('"order":"False"', "order", False),
+        ('"order":null', "order", False),
+        ('"order":""', "order", False),
+        ('"topicFilterType":7', "filter_type", "7"),
+        ('"attributes":null', "attributes", {}),
+        ('"attributes":{"queue.type":7}', "attributes", {"queue.type": "7"}),
+    ],
+)
+def test_values_of_another_type_are_cast_as_by_fastjson(member: str, field: str, value: object) -> None:
+    (config,) = topic_configs(parse(f'{{"topicConfigTable":{{"a":{{{member}}}}}}}')).values()
+    assert getattr(config, field) == value
+
+
+def test_offsets_and_versions_of_another_type_are_cast_too() -> None:
+    text = '{"dataVersion":{"counter":"1","timestamp":5.5},"offsetTable":{"t@g":{0:"2",1:2.0,2:2.5,3:"-7"}}}'
+    assert consumer_offsets(parse(text)) == {("g", "t"): {0: 2, 1: 2, 2: 2, 3: -7}}
+    assert data_version(parse(text)) == DataVersion(1, 5, None)
+
+
+def test_a_version_that_is_none_says_nothing_of_the_entries() -> None:
+    document = {"dataVersion": {"counter": "abc"}, "offsetTable": {"t@g": {"0": 7}}}
+    found = broker_json.sifted(document, lambda each: (broker_json.data_version(each), consumer_offsets(each)))
+    assert found.value == (None, {("g", "t"): {0: 7}})
+    assert found.reasons == ["dataVersion is passed over: counter is 'abc', no integer of 64 bits"]
 
 
 def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None:

@@ -32,6 +32,9 @@ NAMES = (
     "$x",
     "$marks",
     "$from",
+    "a\\b",
+    "a\nb\t",
+    ".hidden",
 )
 LIGHT_NAMES = ("%LMQ%$orders$lite-1", "%LMQ%device.1%state", "%LMQ%устройство/1".replace("/", ":"))
 

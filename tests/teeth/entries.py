@@ -38,8 +38,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "entries: a follower takes any place",
         _STORE,
-        "        self._require_place(entry)\n        self._take(entry)\n",
-        "        self._take(entry)\n",
+        "        self._require_place(entry)\n        self._note_term(entry.term)\n",
+        "        self._note_term(entry.term)\n",
         f"{_T}::test_an_entry_that_does_not_follow_is_refused",
         finding=r"AssertionError: \(213, 166\)",
     ),

@@ -54,7 +54,7 @@ def _key_of(topic: str) -> str:
 
 
 def topics_in(shaped: Mapping[str, Any]) -> dict[str, Any]:
-    """What offset JSON has under each topic, without its notes.  Raises Rejected for a key that is neither."""
+    """The tables of offset JSON by topic, without its notes.  Raises Rejected for a key that is neither."""
     found = {}
     for key, value in shaped.items():
         if not isinstance(key, str):

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from rmqstore.directory import config_files
+from rmqstore.directory.deleted_topics import MAY_COME_BACK
 from rmqstore.directory.layouts import logs_below
 from rmqstore.directory.listing import seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
@@ -14,6 +16,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.files.zeros import is_blank
 from rmqstore.formats import broker_json, checkpoint, message, names
+from rmqstore.formats.deleted_topics import DELETED_TOPICS_FILE, deleted_topics_in
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.extents import StoreExtent
 
@@ -183,6 +186,7 @@ _SHAPES: dict[str, Callable[[Any], object]] = {
     "lmqConsumerOffset.json": broker_json.consumer_offsets,
     "subscriptionGroup.json": broker_json.subscription_groups,
     "delayOffset.json": broker_json.delay_offsets,
+    DELETED_TOPICS_FILE: deleted_topics_in,
 }
 
 
@@ -191,16 +195,20 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
     directory = join(store.path, "config")
     for entry in seen_entries(store.disk, directory):
         name = entry.name.removesuffix(".bak")
-        if entry.is_directory or not name.endswith(".json"):
+        if not name.endswith(".json"):
             continue
         path = join(directory, entry.name)
+        if entry.is_directory:
+            if name in _SHAPES:
+                yield Finding(path, 0, "a directory where a table belongs: the table is empty", NOTE)
+            continue
         data = read_small(store.disk, path, _SIZE_MAX, past_directories=True) or b""
         broken, odd = _json_faults(data, _SHAPES.get(name))
         for reason in odd:
             yield Finding(path, 0, reason, NOTE)
         if broken:
             spare = entry.name != name or store.lock_held
-            consequence = "" if spare else f"; RocketMQ reads {name}.bak instead"
+            consequence = "" if spare else _without(store, name)
             yield Finding(path, broken[0], broken[1] + consequence, NOTE if spare else DAMAGE)
     for (group, topic), offsets in config_files.consumer_offsets(store.disk, store.path).items():
         for queue_id, offset in offsets.items():
@@ -210,12 +218,25 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
                 yield Finding(join(directory, "consumerOffset.json"), 0, reason, NOTE)
 
 
+def _shaped(shape: Callable[[Any], object], document: Any) -> object:
+    return shape(document), broker_json.data_version(document)
+
+
+def _without(store: StoreExtent, name: str) -> str:
+    """The words for what a store loses with a table."""
+    if name == DELETED_TOPICS_FILE:
+        return f"; {MAY_COME_BACK}"
+    backup = store.disk.exists(join(store.path, "config", f"{name}.bak"))
+    return f"; RocketMQ reads {name}.bak instead" if backup else "; there is no .bak, so the table is empty"
+
+
 def _json_faults(data: bytes, shape: Callable[[Any], object] | None) -> tuple[tuple[int, str] | None, Sequence[str]]:
     """Where and why a file cannot be read, and why entries of it are passed over."""
     if not data.strip():
         return (0, "empty"), ()
     try:
         document = broker_json.parse(data)
-        return None, () if shape is None else broker_json.sifted(document, shape).reasons
+        odd = [] if shape is None else list(broker_json.sifted(document, partial(_shaped, shape)).reasons)
+        return None, odd if broker_json.is_utf8(data) else [*odd, "bytes that are no UTF-8, which read as \ufffd"]
     except Corrupt as error:
         return (error.offset, error.reason), ()
