@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.plan.selection import Place
-from rmqstore.snapshot.stream.offsets import BEHIND, MARKS, SINCE, note_in, offset_json, offsets_in
-from rmqstore.snapshot.stream.subscription import Offsets, StreamSelection
+from rmqstore.snapshot.request import Place
+from rmqstore.snapshot.stream.offsets import BEHIND, MARKS, SINCE, Offsets, note_in, offset_json, offsets_in
+from rmqstore.snapshot.stream.subscription import StreamSelection
 
 _NOTES = (MARKS, SINCE, BEHIND)
 

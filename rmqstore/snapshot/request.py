@@ -28,6 +28,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Broker name, topic, queue id.
+Place = tuple[str, str, int]
 # Strings of which one is enough: a text, `a || b`, any collection of strings, or None for any.
 AnyOf = str | Iterable[str] | None
 

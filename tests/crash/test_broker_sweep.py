@@ -227,7 +227,7 @@ def config_without_its_directory(patch: pytest.MonkeyPatch) -> None:
 
 
 def topics_saved_when_there_is_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Topics, "_save", lambda self, configs: None)
+    patch.setattr(Topics, "_save", lambda self, *_: None)
 
 
 BY_CRASHES: list[tuple[Plant, StoreConfig]] = [

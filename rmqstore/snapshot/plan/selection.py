@@ -10,14 +10,12 @@ from rmqstore.directory import config_files
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot.columns import near_names
-from rmqstore.snapshot.request import QueueRange
+from rmqstore.snapshot.request import Place, QueueRange
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 EARLIEST, LATEST = -2, -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
-# (broker name, topic, queue id)
-Place = tuple[str, str, int]
 OffsetWord = Literal["earliest", "latest"]
 Wanted = OffsetWord | int | Mapping[str, Any]
 WantedTime = int | Mapping[str, Any]

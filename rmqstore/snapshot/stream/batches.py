@@ -7,8 +7,7 @@ from logging import Logger
 from typing import NamedTuple
 
 from rmqstore.errors import DataLost, OtherLog, Rejected
-from rmqstore.snapshot.plan.selection import Place
-from rmqstore.snapshot.request import QueueRange
+from rmqstore.snapshot.request import Place, QueueRange
 from rmqstore.snapshot.stream.lag import LostRange, about_bytes, lost_ranges, message_sizes
 from rmqstore.snapshot.stream.limits import TriggerLimits, Waiting, shared_bytes, shared_rows
 from rmqstore.snapshot.stream.offsets import Offsets

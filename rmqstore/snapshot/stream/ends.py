@@ -23,9 +23,8 @@ from rmqstore.files.reading import LOCAL
 from rmqstore.formats import message
 from rmqstore.formats.names import ABORT_FILE, BATCH_ROOM, LOCK_FILE, PLAIN_ROOM, QueueKey, is_light_queue
 from rmqstore.snapshot.opening import open_stores
-from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.reader import SnapshotReader
-from rmqstore.snapshot.request import Access
+from rmqstore.snapshot.request import Access, Place
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stores_in import StoresIn, is_begun, none_left
 from rmqstore.snapshot.stream.arrivals import Arrivals

@@ -16,8 +16,8 @@ from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.locks import Bell
 from rmqstore.snapshot.columns import schema_of
-from rmqstore.snapshot.plan.selection import Place, Wanted, WantedTime
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.plan.selection import Wanted, WantedTime
+from rmqstore.snapshot.request import Place, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stream.batches import Queues, Refusals, Skipped

@@ -10,7 +10,7 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE, first_behind
 from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.lookup.by_time import stored_time
-from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 _BLOCK_ENTRIES = 4096

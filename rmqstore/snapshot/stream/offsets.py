@@ -16,28 +16,14 @@ from typing import Any
 
 from rmqstore.arguments import I64_MAX
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.plan.selection import Place
-from rmqstore.snapshot.stream.subscription import Offsets
+from rmqstore.snapshot.request import Place
 
 FROM, INITIAL, MARKS, METRICS = "$from", "$initial", "$marks", "$metrics"
 SINCE, BEHIND = "$since", "$behind"
 _NOTES = frozenset({FROM, INITIAL, MARKS, METRICS, SINCE, BEHIND})
 
-__all__ = [
-    "BEHIND",
-    "FROM",
-    "INITIAL",
-    "MARKS",
-    "METRICS",
-    "SINCE",
-    "Offsets",
-    "begins_of",
-    "note_in",
-    "offset_json",
-    "offsets_in",
-    "topics_in",
-]
-
+# The next offset to read of each queue, and what notes say of them.
+Offsets = dict[Place, int]
 Notes = Mapping[str, Mapping[Place, int]]
 
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.snapshot.lookup.by_time import offset_at
-from rmqstore.snapshot.plan.selection import Place
 from rmqstore.snapshot.reader import SnapshotReader
-from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.request import Place, ScanRequest, SplitBudget
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.stream.batches import (
     NextBatch,

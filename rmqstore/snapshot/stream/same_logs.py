@@ -13,7 +13,7 @@ from logging import Logger
 
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
 from rmqstore.errors import OtherLog
-from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.stream.batches import ADVICE, Queues
 from rmqstore.snapshot.stream.offsets import Offsets
 from rmqstore.snapshot.stream.read_marks import ReadMark, mark_in_log, mark_of, position_of

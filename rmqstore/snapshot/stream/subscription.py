@@ -8,11 +8,11 @@ from typing import Any
 
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_system_topic
-from rmqstore.snapshot.plan.selection import Bounds, Place, Wanted, selected_queues
+from rmqstore.snapshot.plan.selection import Bounds, Wanted, selected_queues
 from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.request import Place
+from rmqstore.snapshot.stream.offsets import Offsets
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-
-Offsets = dict[Place, int]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from logging import Logger
 from typing import Any
 
 from rmqstore.snapshot.lookup.by_time import offset_at
-from rmqstore.snapshot.plan.selection import Place
+from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.stream.batches import Queues
 from rmqstore.snapshot.stream.offsets import BEHIND, SINCE, Offsets, note_in
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent

@@ -139,7 +139,11 @@ def test_names_that_lead_out_of_the_store_make_no_queue() -> None:
     store.put("T", properties=light("%LMQ%a/b", "%LMQ%..", "%LMQ%\\"))
     store.flush()
     assert store.queues.refused_count == 0  # passed over, as RocketMQ does with a slash
-    assert {path.split("/")[3] for path in derived(disk.image()) if "/consumequeue/" in path} == {"T", "%LMQ%.."}
+    assert {path.split("/")[3] for path in derived(disk.image()) if "/consumequeue/" in path} == {
+        "T",
+        "%LMQ%..",
+        "%LMQ%\\",
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from tests.store.odd_messages import ROOT, SMALL, Caller
 LONG = "%LMQ%" + "x" * 300
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0b", "x" * 256, "日" * 86])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "x" * 256, "日" * 86])
 def test_what_is_no_directory_name(name: str) -> None:
     assert not names.is_directory_name(name)
 
 
-@pytest.mark.parametrize("name", ["a", "...", "%LMQ%a", "x" * 255, "日" * 85, "\ud800"])
+@pytest.mark.parametrize("name", ["a", "a\\b", "...", "%LMQ%a", "x" * 255, "日" * 85, "\ud800"])
 def test_what_is_one(name: str) -> None:
     assert names.is_directory_name(name)
 
