@@ -24,7 +24,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
-from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.deleted_topics import Deleted, DeletedTopic
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.queue_table import QueueTable
@@ -56,7 +56,7 @@ class OpenLog:
     put: Callable[[Message], PutResult]
     sync: Callable[[], None]
     has_index: bool
-    deleted_topics: Sequence[tuple[str, DeletedTopic]] = ()
+    deleted_topics: Sequence[tuple[Deleted, DeletedTopic]] = ()
 
 
 class Duties(NamedTuple):

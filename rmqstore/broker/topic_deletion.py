@@ -11,13 +11,14 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
-from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.put.appender import Appender
 
 # Of a queue whose messages have all expired.
 _NOWHERE = HeldPlaces(-1, -1)
+_NOT_NOTED = DeletedTopic(0)
 
 
 class TopicDeletion:
@@ -27,7 +28,7 @@ class TopicDeletion:
     """
 
     def __init__(
-        self, place: tuple[FileSystem, str], noted: Mapping[str, DeletedTopic], queues: QueueTable, appender: Appender,
+        self, place: tuple[FileSystem, str], noted: DeletedTopics, queues: QueueTable, appender: Appender,
         tables: tuple[Topics, ConsumerOffsets], sync: Callable[[], None],
     ) -> None:  # fmt: skip
         self._fs, self._root = place
@@ -65,35 +66,43 @@ class TopicDeletion:
         self._sync()  # the note speaks of what is on the disk
         failures: list[OSError] = []
         self._try(failures, lambda: self._queues.remove_topic(topic, lambda: self._forgotten(topic)))
-        if failures and not self._noted.get(topic, DeletedTopic(0)).is_pending:
+        if failures and not self._noted.get(topic, _NOT_NOTED).is_pending:
             raise failures[0]
         self._complete(topic, failures)
 
-    def begin_again(self, topic: str, queue_id: int) -> None:
+    def held(self, topic: str) -> dict[int, HeldPlaces]:
+        """Where in the log the messages of a topic's queues stand, by queue id; of the queues that have some."""
+        return _held_places(self._queues, topic)
+
+    def begin_again(self, topic: str, queue_id: int, *, is_alone: bool = False) -> None:
         """Removes what is in the queues of a topic that another store, which this one follows, has deleted and made
-        again: of `queue_id` the next message comes with queue offset 0.
+        again: of `queue_id` the next message begins it.
 
         All that the log holds is dispatched, and nobody else appends.  Queues stay of which all may have come since
-        the topic was made again; the tables stay as they are.  Raises OSError: a repetition, or the next opening,
-        completes it.
+        the topic was made again, and all others where the queue `is_alone`; the tables stay as they are.
+
+        Raises OSError: a repetition, or the next opening, completes it.
         """
         with self._lock:
             self._require_open()
             self._sync()
-            held = _held_places(self._queues, topic)
-            noted = self._noted.get(topic)
-            if noted is None or not noted.is_pending:
-                noted = DeletedTopic(self._end_of_before({queue_id: _NOWHERE} | held, queue_id), is_pending=True)
-                self._note(topic, noted)
+            held = {queue_id: _NOWHERE} | self.held(topic)
+            is_alone = is_alone and not self._noted.get(topic, _NOT_NOTED).is_pending
+            of = (topic, queue_id) if is_alone else topic
+            noted = self._noted.get(of, _NOT_NOTED)
+            if not noted.is_pending:
+                end = self._appender.log_end if is_alone else self._end_of_before(held, queue_id)
+                noted = DeletedTopic(end, is_pending=True)
+                self._note(of, noted)
             end = noted.log_end
-            stay = [each for each, places in held.items() if places.last >= end]
+            stay = [each for each, places in held.items() if each != queue_id and (is_alone or places.last >= end)]
 
             def forgotten() -> int:
                 self._appender.forget_topic(topic, stay=stay)
                 return end
 
             self._queues.remove_topic(topic, forgotten, stay)
-            self._note(topic, replace(noted, is_pending=False))
+            self._note(of, replace(noted, is_pending=False))
 
     def _end_of_before(self, held: Mapping[int, HeldPlaces], queue_id: int) -> int:
         """Where in the log the messages begin that a topic has since it was made again; the log's end if there are
@@ -105,11 +114,14 @@ class TopicDeletion:
     def finish(self) -> None:
         """Ends the deletions that a crash or a failing disk interrupted.  Raises OSError."""
         with self._lock:
-            for topic in [topic for topic, noted in self._noted.items() if noted.is_pending]:
-                self._complete(topic, [])
+            for of in [of for of, noted in self._noted.items() if noted.is_pending]:
+                if isinstance(of, str):
+                    self._complete(of, [])
+                else:  # recovery has left its entries out
+                    self._note(of, replace(self._noted[of], is_pending=False))
 
     def _is_there(self, topic: str) -> bool:
-        was_begun = self._noted.get(topic, DeletedTopic(0)).is_pending
+        was_begun = self._noted.get(topic, _NOT_NOTED).is_pending
         return was_begun or topic in self._topics.all() or self._appender.knows_topic(topic)
 
     def _forgotten(self, topic: str) -> int:
@@ -127,8 +139,8 @@ class TopicDeletion:
             raise failures[0]
         self._note(topic, replace(self._noted[topic], is_pending=False))
 
-    def _note(self, topic: str, deleted: DeletedTopic) -> None:
-        noted = self._noted | {topic: deleted}
+    def _note(self, of: Deleted, deleted: DeletedTopic) -> None:
+        noted = self._noted | {of: deleted}
         save_deleted_topics(self._fs, self._root, noted)
         self._noted = noted
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
-from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics, honoured
+from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopics, honoured
+from rmqstore.formats.names import QueueKey
 
 
 class HeldPlaces(NamedTuple):
@@ -16,11 +17,11 @@ class HeldPlaces(NamedTuple):
 
 
 class Honoured(NamedTuple):
-    """`before`: by topic, before which offset of the log it has no messages.  `leaving`: which of the queues that were
-    asked about hold nothing but what the deletion leaves of them.
+    """`before` which offset of the log topics, and queues of others, have no messages.  `leaving`: which of the queues
+    that were asked about hold nothing but what the deletion leaves of them.
     """
 
-    before: dict[str, int]
+    before: dict[Deleted, int]
     leaving: list[bool]
 
 
@@ -47,32 +48,37 @@ def of_before(held: Sequence[HeldPlaces], sure: int) -> list[bool]:
     return found
 
 
-def honour(noted: DeletedTopics, held: Iterable[tuple[str, HeldPlaces]]) -> Honoured:
-    """The note of deleted topics applied to these queues, given by topic and places."""
+def honour(noted: DeletedTopics, held: Iterable[tuple[QueueKey, HeldPlaces]]) -> Honoured:
+    """The note of deleted topics applied to these queues, given by key and places."""
     queues = list(held)
-    before, leaving = {}, [False] * len(queues)
-    for topic, one in noted.items():
-        rows = [row for row, (of, _) in enumerate(queues) if of == topic]
-        before[topic], goes = honoured(one, [queues[row][1] for row in rows])
+    before, leaving = dict[Deleted, int](), [False] * len(queues)
+    for of, one in noted.items():
+        rows = [row for row, (key, _) in enumerate(queues) if of in (key, key[0])]
+        before[of], goes = honoured(one, [queues[row][1] for row in rows])
         for row, is_leaving in zip(rows, goes, strict=True):
-            leaving[row] = is_leaving
+            leaving[row] |= is_leaving
     return Honoured(before, leaving)
 
 
-def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles]) -> dict[str, int]:
-    """By topic, before which offset of the log it has no messages, as a reader of these queues has it."""
+def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles]) -> dict[Deleted, int]:
+    """Before which offset of the log topics and queues have no messages, as a reader of these queues has it."""
     if not noted:
         return {}
-    held = [(queue.topic, places) for queue in queues if queue.topic in noted and (places := _places(queue))]
+    held = []
+    for queue in queues:
+        key = queue.topic, queue.queue_id
+        if (key in noted or key[0] in noted) and (places := _places(queue)):
+            held.append((key, places))
     return honour(noted, held).before
 
 
 def without_deleted(queue: QueueFiles, ends: DeletedBefore) -> QueueFiles:
     """The queue, without files if these are left of a deletion that goes on, or that a crash interrupted."""
-    if queue.topic not in ends:
+    end = max(ends.get(queue.topic, 0), ends.get((queue.topic, queue.queue_id), 0))
+    if not end:
         return queue
     places = _places(queue)
-    if places is None or places.last >= ends[queue.topic]:
+    if places is None or places.last >= end:
         return queue
     return replace(queue, files=())
 

@@ -1,6 +1,5 @@
 """The note of deleted topics, config/deletedTopics.json, and what of the log it takes out of the queues."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,8 @@ from rmqstore.files.filesystem import join
 from rmqstore.formats.broker_json import TEXT_SIZE_MAX
 from rmqstore.formats.deleted_topics import (
     DELETED_TOPICS_FILE,
+    Deleted,
+    DeletedBefore,
     DeletedTopic,
     DeletedTopics,
     read_deleted_topics,
@@ -30,7 +31,7 @@ def note_path(root: str) -> str:
     return join(root, CONFIG_ROOM, DELETED_TOPICS_FILE)
 
 
-def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[str, DeletedTopic], list[str]]:
+def load_deleted_topics(disk: ReadableDisk, root: str) -> tuple[dict[Deleted, DeletedTopic], list[str]]:
     """The topics that are noted, and warnings: of what cannot be read nothing is known.  Raises OSError."""
     path = note_path(root)
     data = read_small(disk, path, TEXT_SIZE_MAX + 1)
@@ -53,10 +54,15 @@ def deleted_topics(disk: ReadableDisk, root: str) -> DeletedTopics:
     return noted
 
 
-def without_deleted(batch: "Records", rows: Ints, ends: Mapping[str, int]) -> Ints:
-    """`rows` of a batch but those of records that a topic had when it was deleted; `ends` as `honoured` says."""
+def without_deleted(batch: "Records", rows: Ints, ends: DeletedBefore) -> Ints:
+    """`rows` of a batch but those of records that a topic had when it was deleted, or a queue when it was cleaned;
+    `ends` as `honoured` says."""
     if not ends or int(batch.offsets[0]) >= max(ends.values()):
         return rows
     topics, numbers = batch.topics
-    bounds = np.array([ends.get(topic, 0) for topic in topics], np.int64)
-    return rows[batch.offsets[rows] >= bounds[numbers[rows]]]
+    bounds = np.array([ends.get(topic, 0) for topic in topics], np.int64)[numbers[rows]]
+    for of, end in ends.items():
+        if not isinstance(of, str) and of[0] in topics:
+            of_queue = (numbers[rows] == topics.index(of[0])) & (batch.queue_ids[rows] == of[1])
+            bounds[of_queue] = np.maximum(bounds[of_queue], end)
+    return rows[batch.offsets[rows] >= bounds]

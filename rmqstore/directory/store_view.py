@@ -17,7 +17,7 @@ from rmqstore.files.disk import ReadableDisk, StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.deleted_topics import DeletedTopics
+from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics
 from rmqstore.formats.names import ABORT_FILE, EXTENSION_ROOM, LOG_ROOM, QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
@@ -48,7 +48,7 @@ class StoreView:
     kinds: QueueKinds = PLAIN_ONLY
     notes: tuple[str, ...] = ()
     deleted_topics: DeletedTopics = field(default_factory=dict)
-    deleted_before: Mapping[str, int] = field(default_factory=dict)
+    deleted_before: DeletedBefore = field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
     topic_queues: Mapping[str, Sequence[int]] = field(default_factory=dict)
 

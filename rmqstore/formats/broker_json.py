@@ -52,6 +52,7 @@ _TABLE_DEPTHS = {
     "offsetTable": 2,
     "lmqOffsetTable": 1,
     "deletedTopics": 1,
+    "cleanedQueues": 1,
 }
 # What a 5.x broker puts behind the group in the key of a broadcasting consumer (Java: BroadcastOffsetManager).
 _BROADCAST = "@broadcast"

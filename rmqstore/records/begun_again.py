@@ -1,8 +1,8 @@
-"""Odd numbers of queues in another store's log: queues that begin with 0 again, as their topic was deleted there and
-made again, and records that leave some numbers out, which are in no log that was read.
+"""Odd numbers of queues in another store's log: queues that begin again, as their topic was deleted there and made
+again, and records that leave some numbers out, which are in no log that was read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -78,8 +78,8 @@ def _first_number(key: QueueKey, numbered: _Numbered) -> int | None:
     return int(firsts[own][0]) if own.any() else None
 
 
-class QueueJump(NamedTuple):
-    """The record at `offset` of the log has the number `found` of its queue, and `expected` comes next there."""
+class QueueBreak(NamedTuple):
+    """The record at `offset` of the log has the number `found` of its queue, where `expected` comes next."""
 
     key: QueueKey
     offset: int
@@ -87,10 +87,10 @@ class QueueJump(NamedTuple):
     expected: int
 
 
-def first_jump(
+def queue_breaks(
     batches: Iterable[RecordBatch], is_batch_topic: Callable[[str], bool], next_offsets: Mapping[QueueKey, int]
-) -> QueueJump | None:
-    """The first record of the batches, in the log's order, that leaves numbers of its plain queue out.
+) -> Iterator[QueueBreak]:
+    """The records of the batches, in the log's order, that do not go on from the one before in their plain queue.
 
     `next_offsets` says which number comes next in queues that have messages; others may begin with any.
     """
@@ -111,12 +111,8 @@ def first_jump(
         expected[firsts] = [
             following or number for following, number in zip(known, found[firsts].tolist(), strict=True)
         ]
-        jumps = order[found > expected]
-        if len(jumps):
-            at = int(jumps.min())
-            place = int(np.flatnonzero(order == at)[0])
-            return QueueJump(
-                keys[int(places[at])], int(records.offsets[rows[at]]), int(found[place]), int(expected[place])
-            )
+        breaks = np.flatnonzero(found != expected)
+        for at in breaks[np.argsort(order[breaks])].tolist():
+            offset = int(records.offsets[rows[order[at]]])
+            yield QueueBreak(keys[int(queue[at])], offset, int(found[at]), int(expected[at]))
         later.update(zip(keys, (found[np.append(firsts[1:], len(rows)) - 1] + 1).tolist(), strict=True))
-    return None

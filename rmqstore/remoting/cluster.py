@@ -12,7 +12,9 @@ from rmqstore.remoting.client import UNSIGNED, Access, Refused, RemotingClient, 
 # Java: RequestCode.
 GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GET_BROKER_CLUSTER_INFO = 26, 28, 106
 GET_ALL_TOPIC_CONFIG, GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, GET_ALL_SUBSCRIPTION_GROUP = 21, 43, 45, 201
-_EXCHANGE_BROKER_HA_INFO = 906
+_EXCHANGE_BROKER_HA_INFO, _QUERY_CONSUME_QUEUE = 906, 321
+# How brokers say that a queue has not been used yet, with SYSTEM_ERROR.
+_NO_QUEUE = "is not exist"
 _MASTER_ID = "0"
 _PROPERTY = re.compile(r"^([A-Za-z]\w*)=(.*)$", re.MULTILINE)
 
@@ -38,11 +40,13 @@ class BrokerSettings(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """A master at this moment: its commitlog goes from `log_start` to `log_end`, and its release."""
+    """A master at this moment: its commitlog goes from `log_start` to `log_end`, and its release; of the log's newest
+    `undispatched` bytes its queues have nothing yet."""
 
     log_start: int
     log_end: int
     version: str
+    undispatched: int = 0
 
 
 def masters(name_servers: str, access: Access = UNSIGNED) -> list[ListedMaster]:
@@ -94,10 +98,13 @@ def runtime(client: RemotingClient) -> Runtime:
     texts = {str(name): str(value) for name, value in table.items()}
     if texts.get("commitLogMinOffset") == "-1":  # Java's answer while there is no log file at all
         texts["commitLogMinOffset"] = "0"
+    if texts.get("dispatchBehindBytes", "").startswith("-"):  # its two ends are read one after the other
+        texts["dispatchBehindBytes"] = "0"
     return Runtime(
         _number(client.address, texts, "commitLogMinOffset"),
         _number(client.address, texts, "commitLogMaxOffset"),
         texts.get("brokerVersionDesc", ""),
+        _number(client.address, texts, "dispatchBehindBytes", 0),
     )
 
 
@@ -109,6 +116,26 @@ def attach_slave(client: RemotingClient, ha_address: str) -> None:
 def table(client: RemotingClient, code: int) -> dict[str, Any]:
     """One of a broker's tables, as the file in its config/ has it.  Raises Unreachable, Refused."""
     return _document(client, code)
+
+
+def queue_place(client: RemotingClient, topic: str, queue_id: int, number: int) -> int | None:
+    """Where in a broker's log the message `number` of a queue stands; None where the queue has none of that number.
+    Raises Unreachable, Refused.
+    """
+    fields = {"topic": topic, "queueId": str(queue_id), "index": str(number), "count": "1"}
+    try:
+        answer = client.ask(_QUERY_CONSUME_QUEUE, fields)
+    except Unreachable as failure:
+        if _NO_QUEUE in failure.reason:
+            return None
+        raise
+    try:
+        document = broker_json.parse(answer.body)
+        found = document.get("queueData") if isinstance(document, dict) else None
+        place = found[0]["physicOffset"] if found else None
+    except (Corrupt, LookupError, TypeError):
+        raise Unreachable(client.address, f"its answer to {_QUERY_CONSUME_QUEUE} is no part of a queue") from None
+    return place if isinstance(place, int) and place >= 0 else None
 
 
 def _document(client: RemotingClient, code: int) -> dict[str, Any]:

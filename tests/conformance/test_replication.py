@@ -2,6 +2,7 @@
 killed meanwhile.
 """
 
+import os
 import shutil
 import signal
 from contextlib import ExitStack
@@ -25,10 +26,11 @@ from tests.conformance.replicas import (
     require_same,
     require_same_tables,
     row_count,
+    run,
     send,
 )
 
-_UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC = 15, 215
+_UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC, _SEND_MESSAGE, _CLEAN_EXPIRED_CONSUMEQUEUE = 15, 215, 10, 306
 
 
 def has_caught_up(state: ReplicaState) -> bool:
@@ -93,6 +95,52 @@ def test_a_topic_that_the_master_deletes_and_makes_again(cluster: Cluster, tmp_p
         running.end()
     assert row_count(store) == 70
     assert bodies(store) == bodies(replica) == bodies(later)
+
+
+def put_to(running: Broker, queue_id: int, *bodies: bytes) -> None:
+    """Sends messages to one queue."""
+    with RemotingClient(running.address) as asking:
+        for body in bodies:
+            fields = {"producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+                      "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "",
+                      "reconsumeTimes": "0", "unitMode": "false", "batch": "false"}  # fmt: skip
+            asking.ask(_SEND_MESSAGE, fields, body)
+
+
+def test_a_queue_that_the_master_cleans_as_expired_begins_again_alone(cluster: Cluster, tmp_path: Path) -> None:
+    store, replica = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME
+    settings = {"deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)), "fileReservedTime": 1}
+    with ExitStack() as children, cluster.master(tmp_path / "first", store, **settings) as (running, _):
+        put_to(running, 0, b"k0", b"k1", b"k2")
+        put_to(running, 3, b"before")
+        put_to(running, 1, *[b"%d" % number * 40 for number in range(10_000, 16_050)])
+        put_to(running, 2, b"other")
+        assert replicated(cluster, tmp_path / "replicas", "--once")[0] == 0
+        first, *_, _ = sorted((store / "commitlog").iterdir())
+        os.utime(first, (0, 0))
+        until("the old file to go", lambda: not first.exists(), deadline_s=180)
+        child = children.enter_context(replicating(cluster, tmp_path / "replicas"))
+        with RemotingClient(running.address) as asking:
+            asking.ask(_CLEAN_EXPIRED_CONSUMEQUEUE)
+        put_to(running, 0, b"n0", b"n1")
+        put_to(running, 1, b"m")
+        end = log_end(running)
+        until("the log", lambda: has_end(replica, store, end))
+        until("the new rows", lambda: {b"n0", b"n1", b"m"} <= set(bodies(replica)))
+        ended(child)
+        running.end()
+    found = bodies(replica)
+    assert [body for body in found if len(body) < 10] == [b"before", b"m", b"n0", b"n1", b"other"]
+    assert len(found) == 6055
+    assert run("verify", str(replica))[0] == 0
+    assert set(bodies(store)) <= set(found)
+
+
+def has_end(replica: Path, store: Path, end: int) -> bool:
+    """Whether a replica has the bytes that are left of the master's log, up to `end`."""
+    theirs = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+    ours = {path.name: path.read_bytes() for path in (replica / "commitlog").iterdir()}
+    return all(data[: end - int(name)] == ours.get(name, b"")[: end - int(name)] for name, data in theirs.items())
 
 
 def bodies(store: Path) -> list[bytes]:

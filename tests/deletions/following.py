@@ -6,7 +6,10 @@ from rmqstore.clock import ManualClock
 from rmqstore.engine import Attached, Engine
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.names import format_start
-from rmqstore.replication.following.follower import Follower
+from rmqstore.remoting.client import Refused
+from rmqstore.remoting.cluster import Runtime
+from rmqstore.replication.following.follower import Follower, MasterQueues
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.deletions.histories import CONFIG, ROOT, Play, Queue
 
@@ -44,14 +47,47 @@ def fed(follower: Follower, data: bytes, portion: int = 1 << 20) -> None:
         follower.append()
 
 
-def gone_on(engine: Engine, log: bytes) -> None:
+def gone_on(engine: Engine, log: bytes, master: MasterQueues | None = None) -> None:
     """The rest of the master's log, as a new connection brings it."""
-    follower = Follower(engine, lambda: None)
+    follower = Follower(engine, lambda: None, master)
     end = follower.end
     assert engine.log.read(0, end) == log[:end]
     fed(follower, log[end:])
     assert follower.sync() == len(log)
     engine.catch_up()
+
+
+class PlayedMaster:
+    """A master whose log begins at `start`, and whose queues are those of the play by now."""
+
+    def __init__(self, play: Play, start: int) -> None:
+        self._play, self._start = play, start
+        self.asked = 0
+        self.refuses = False
+        self.undispatched = 0
+
+    def present(self) -> Runtime:
+        return Runtime(self._start, self._play.log_end, "", self.undispatched)
+
+    def place_of(self, topic: str, queue_id: int, number: int) -> int | None:
+        self.asked += 1
+        if self.refuses:
+            raise Refused("127.0.0.1:1", 16, "no permission")
+        if self.undispatched:
+            return None
+        Probe(self._play.store).catch_up()
+        messages = self._play.store.get(topic, queue_id, number, 1).messages
+        return messages[0].physical_offset if messages else None
+
+
+def followed(play: Play, master: PlayedMaster, portion: int = 1 << 20) -> tuple[Engine, MemoryDisk]:
+    disk = MemoryDisk()
+    engine = replica_on(disk)
+    follower = Follower(engine, lambda: None, master)
+    fed(follower, log_of(play), portion)
+    assert follower.sync() == play.log_end
+    engine.catch_up()
+    return engine, disk
 
 
 def held_by(engine: Engine) -> dict[Queue, list[bytes | None]]:

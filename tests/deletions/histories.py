@@ -6,10 +6,12 @@ from typing import Literal, NamedTuple
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.engine import Engine
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.message import Message
 from rmqstore.store import Store, open_store
+from rmqstore.testing import Probe
 from tests.crash.disks import Choice, MemoryDisk, WatchedDisk
 
 ROOT = "/store"
@@ -136,7 +138,9 @@ def held(store: Store) -> dict[Queue, list[bytes | None]]:
 class Play:
     """A history as it happens on a disk: steps between bars, of which an observer chooses what `end` is.
 
-    put WORD COUNT TOPIC/QUEUES, to the queues in turn; delete TOPIC; kind TOPIC KIND, of its queues; flush; close;
+    put WORD COUNT TOPIC/QUEUES, to the queues in turn; delete TOPIC; slip TOPIC/QUEUE, as RocketMQ counts on from 0
+    where the last message was being put while the topic was deleted; expire TOPIC/QUEUE, as RocketMQ cleans a queue
+    of which all messages were deleted with the log's first files; kind TOPIC KIND, of its queues; flush; close;
     open; crash CHOICE; keep PATH of some files, and back PATH when they are there again; lose PATH.
     """
 
@@ -148,6 +152,7 @@ class Play:
         self.log_end = 0
         self.kinds: list[tuple[str, str]] = []
         self.ends: dict[Queue, int] = {}  # of the queues that are there
+        self.begins: dict[Queue, int] = {}  # of those that do not begin at 0
         self._kept: dict[str, bytes] = {}
         alive, _, self.later = steps.partition(" | end | ")
         self.go_on(alive)
@@ -201,6 +206,24 @@ class Play:
         assert self.store.delete_topic(topic) == is_there
         assert not any(queue[0] == topic for queue in self.store.queues())
         self.ends = {key: end for key, end in self.ends.items() if key[0] != topic}
+        self.begins = {key: begin for key, begin in self.begins.items() if key[0] != topic}
+
+    def _slip(self, place: str, number: str = "1") -> None:
+        topic, _, queue_id = place.rpartition("/")
+        key = topic, int(queue_id)
+        self.inside().log.next_offsets[key] = self.ends[key] = int(number)
+        self.begins[key] = int(number)
+
+    def _expire(self, place: str) -> None:
+        topic, _, queue_id = place.rpartition("/")
+        others = [key[1] for key in self.ends if key[0] == topic and key[1] != int(queue_id)]
+        engine = self.inside()
+        engine.catch_up()
+        engine.parts.queues.remove_topic(topic, engine.appender.forget_topic(topic, stay=others), others)
+        del self.ends[topic, int(queue_id)]
+
+    def inside(self) -> Engine:
+        return Probe(self.store).engine
 
     def _kind(self, topic: str, kind: str) -> None:
         self.kinds.append((topic, kind))

@@ -1,17 +1,19 @@
 """All consume queues of a store, and the dispatcher that fills them."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
 
+from rmqstore.directory.deleted_topics import without_deleted
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, BatchTopics, QueueKinds
 from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
+from rmqstore.formats.deleted_topics import Deleted, DeletedBefore
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.names import EXTENSION_ROOM, PLAIN_ROOM, QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -59,7 +61,7 @@ class QueueTable:
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._writing = threading.Lock()  # held while a batch is dispatched, and while a topic is removed
         self._leaving: dict[str, list[ConsumeQueue]] = {}  # topic -> queues whose removal did not end well
-        self._removed: dict[str, int] = {}  # topic -> records before this place of the log are not for it any more
+        self._removed: dict[Deleted, int] = {}  # records before this place of the log are not for it any more
         self._flushing = threading.Lock()  # so that a second flush waits for what the one before it took
         self._lock = threading.Lock()  # guards `_dirty` and `_failure`
         self._dirty: set[ConsumeQueue] = set()
@@ -154,7 +156,7 @@ class QueueTable:
         `first_offset` on; `ends` is where the first and the last one's record end.  Raises as `dispatch`.
         """
         with self._writing:
-            if self._removed and ends[1] <= self._removed.get(key[0], 0):
+            if self._removed and ends[1] <= max(self._removed.get(key[0], 0), self._removed.get(key, 0)):
                 return
             queue = self._queue_of(*key)
             count = len(entries) // _UNIT
@@ -200,8 +202,8 @@ class QueueTable:
             self._removed[topic] = end
         return count + len(whole)
 
-    def leave_out(self, ends: Mapping[str, int]) -> None:
-        """Records of these topics that stand before an offset of the log make no queue; before anything is
+    def leave_out(self, ends: DeletedBefore) -> None:
+        """Records of these topics and queues that stand before an offset of the log make no queue; before anything is
         dispatched."""
         self._removed.update(ends)
 
@@ -251,14 +253,8 @@ class QueueTable:
         if not self._removed:
             return rows
         first = int(batch.offsets[0])
-        self._removed = {topic: end for topic, end in self._removed.items() if end > first}
-        topics, numbers = batch.topics
-        wanted = np.ones(len(rows), bool)
-        for number, topic in enumerate(topics):
-            end = self._removed.get(topic)
-            if end is not None:
-                wanted[(numbers[rows] == number) & (batch.offsets[rows] < end)] = False
-        return rows[wanted]
+        self._removed = {of: end for of, end in self._removed.items() if end > first}
+        return without_deleted(batch, rows, self._removed)
 
     def _append(self, batch: Records, rows: Ints, touched: list[ConsumeQueue]) -> None:
         """Groups the records by queue and appends each group."""

@@ -117,7 +117,7 @@ def apply(
     Returns warnings.  Doing it again changes no byte.  Raises OSError from the disk, Corrupt where the store came out
     other than planned (it changed meanwhile); either way the next plan goes on from what is there.
     """
-    parts.queues.leave_out({topic: noted.log_end for topic, noted in plan.deleted_topics})
+    parts.queues.leave_out({of: noted.log_end for of, noted in plan.deleted_topics})
     warnings = _settle_log(plan, parts)
     if log_settled is not None:
         log_settled(parts, plan)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rmqstore.directory.deleted_queues import held_places, honour
 from rmqstore.directory.store_view import StoreView
-from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics
+from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey
 
 _GOES = "its topic was deleted"
@@ -17,12 +17,13 @@ def without_deleted_topics(store: StoreView) -> StoreView:
     if not store.deleted_topics:
         return store
     views = [
-        view for view in (*store.queues.values(), *store.batch_queues.values()) if view.topic in store.deleted_topics
-    ]
-    held = [(view, places) for view in views
+        (key, view) for key, view in (*store.queues.items(), *store.batch_queues.items())
+        if key in store.deleted_topics or key[0] in store.deleted_topics
+    ]  # fmt: skip
+    held = [(key, view, places) for key, view in views
             if (places := held_places(view, view.queue.kind, view.first, view.end)) is not None]  # fmt: skip
-    found = honour(store.deleted_topics, [(view.topic, places) for view, places in held])
-    for (view, _), goes in zip(held, found.leaving, strict=True):
+    found = honour(store.deleted_topics, [(key, places) for key, _, places in held])
+    for (_, view, _), goes in zip(held, found.leaving, strict=True):
         if goes:
             view.set_aside(_GOES)
     return replace(store, deleted_before=found.before)
@@ -33,7 +34,7 @@ def with_topics_made_again(store: StoreView, begun: Mapping[QueueKey, int]) -> S
     other queues of theirs, too, what stands in front of that was, as all of a topic go at once.  The same where that
     tells nothing new.
     """
-    ends: dict[str, int] = {}
+    ends: dict[Deleted, int] = {}
     for (topic, _), begin in begun.items():
         ends[topic] = min(begin, ends.get(topic, begin))
     for key, view in (*store.queues.items(), *store.batch_queues.items()):
@@ -47,9 +48,9 @@ def with_topics_made_again(store: StoreView, begun: Mapping[QueueKey, int]) -> S
     return replace(store, deleted_topics=topics, deleted_before={**store.deleted_before, **new})
 
 
-def noted_after(noted: DeletedTopics, ends: Mapping[str, int], log: tuple[int, int]) -> dict[str, DeletedTopic]:
+def noted_after(noted: DeletedTopics, ends: DeletedBefore, log: tuple[int, int]) -> dict[Deleted, DeletedTopic]:
     """The note of deleted topics that is right once the log holds [start, end): records past its end will be new ones,
     those before its start are gone."""
     start, end = log
-    after = {topic: replace(one, log_end=min(ends[topic], end)) for topic, one in noted.items()}
-    return {topic: one for topic, one in after.items() if one.log_end > start or one.is_pending}
+    after = {of: replace(one, log_end=min(ends[of], end)) for of, one in noted.items()}
+    return {of: one for of, one in after.items() if one.log_end > start or one.is_pending}

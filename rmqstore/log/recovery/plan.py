@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.deleted_topics import DeletedTopic
+from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, name_of
 from rmqstore.formats.framing import Divided, Framing, bare
 from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
@@ -132,7 +132,7 @@ class RecoveryPlan:
     batch_queues: tuple[PlannedQueue, ...] = ()
     extensions: tuple[PlannedExtension, ...] = ()
     kinds: QueueSizes = QueueSizes()
-    deleted_topics: tuple[tuple[str, DeletedTopic], ...] = ()
+    deleted_topics: tuple[tuple[Deleted, DeletedTopic], ...] = ()
     notes_deleted: bool = False
     seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
     known: KnownQueues = field(default=NOTHING_KNOWN, compare=False, repr=False)
@@ -167,7 +167,7 @@ class RecoveryPlan:
         """The plan as plain values for JSON, names in camel case."""
         values = asdict(replace(self, seen=NOTHING_SEEN, known=NOTHING_KNOWN, deleted_topics=()))
         document = {camel_case(name): plain(value) for name, value in values.items() if name not in _NOT_SHOWN}
-        deleted = {topic: plain(asdict(noted)) for topic, noted in self.deleted_topics}
+        deleted = {name_of(of): plain(asdict(noted)) for of, noted in self.deleted_topics}
         return document | {"deletedTopics": deleted, "changesNothing": self.changes_nothing}
 
     def lines(self, called: str | None = None) -> list[str]:
@@ -204,8 +204,8 @@ class RecoveryPlan:
             yield "result", "nothing to do"
 
     def _deleted_facts(self) -> Iterator[tuple[str, str]]:
-        for topic, noted in self.deleted_topics[:SHOWN_MAX]:
-            yield "deleted", f"{topic}: its messages before {noted.log_end} of the commitlog are in no queue"
+        for of, noted in self.deleted_topics[:SHOWN_MAX]:
+            yield "deleted", f"{name_of(of)}: its messages before {noted.log_end} of the commitlog are in no queue"
         if len(self.deleted_topics) > SHOWN_MAX:
             yield "deleted", f"{len(self.deleted_topics) - SHOWN_MAX} more topics (--json lists them)"
 

@@ -1,13 +1,17 @@
 """The log that follows another one: its end as the master must have it, and the master's bytes appended and synced."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
+from rmqstore.directory.deleted_queues import HeldPlaces
 from rmqstore.engine import Engine
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.begun_again import BegunAgain, QueueJump, begun_again, first_jump
+from rmqstore.records.begun_again import BegunAgain, QueueBreak, begun_again, queue_breaks
+from rmqstore.remoting.client import Refused
+from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.link.slave_link import OwnEnd
 
 # The newest bytes of the own log that the master must have too, before anything is taken from it.
@@ -50,18 +54,29 @@ class HistoryGone(Rejected):
         )
 
 
+class MasterQueues(Protocol):
+    """The master's queues, as they are now.  Raises Unreachable, Refused."""
+
+    def present(self) -> Runtime | None:
+        """Where its log begins and ends; None where it cannot be asked."""
+
+    def place_of(self, topic: str, queue_id: int, number: int) -> int | None:
+        """Where in its log a message of a plain queue stands; None where the queue has none of that number."""
+
+
 class Follower:
     """The log of `engine`, which nobody else appends to; one thread.
 
     Bytes come in any portions; only whole records are appended, and the rest waits in memory for what follows.  Before
     the first message of a topic that is in no table is appended, or of one that was made again, `learn` is called: of
-    which kind the topic's queues are decides what dispatch makes of it.
+    which kind the topic's queues are decides what dispatch makes of it.  Where there is no `master` to ask, a queue
+    that begins again is of a topic that was deleted.
     """
 
-    def __init__(self, engine: Engine, learn: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, learn: Callable[[], None], master: MasterQueues | None = None) -> None:
         self._engine = engine
         self._log = engine.log
-        self._learn = learn
+        self._learn, self._master = learn, master
         self._unlisted: set[str] = set()  # topics that the master does not know either
         self._beginning: QueueKey | None = None  # the queue whose topic is just being taken out of the queues
         self._keep(self.end, b"")
@@ -137,7 +152,7 @@ class Follower:
     def _append_parts(self, offset: int, data: bytes, parts: Sequence[BlockPart]) -> int:
         """Where the log ends then.  Raises ForeignRecord at a record that no queue can take, with all before it
         appended."""
-        jump = first_jump(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        jump = next((each for each in self._queue_breaks(parts) if each.found > each.expected), None)
         if jump is not None:
             data = data[: jump.offset - offset]
             parts = self._parts(offset, data)
@@ -151,30 +166,83 @@ class Follower:
             raise _left_out(jump)
         return end
 
-    def _begun_again(self, parts: Sequence[BlockPart]) -> BegunAgain | None:
-        """The first queue that begins again, before which nothing does.  Raises ForeignRecord."""
+    def _queue_breaks(self, parts: Sequence[BlockPart]) -> Iterator[QueueBreak]:
+        return queue_breaks(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+
+    def _begun_again(self, parts: Sequence[BlockPart]) -> BegunAgain | QueueBreak | None:
+        """The first queue that begins again, before which nothing does.
+
+        Raises ForeignRecord, NotNow where the master has to be asked later; what the master raises.
+        """
         again = begun_again(_batches(parts), self._engine.parts.queues.is_batch_topic, self._log.next_offsets)
+        went_back = next((each for each in self._queue_breaks(parts) if self._is_of_new_topic(each)), None)
+        if went_back is not None and (again is None or went_back.offset < again.offset):
+            return went_back
         if again is not None and again.is_doubted:
             topic, queue_id = again.key
             reason = f"the record says that the queue {queue_id} of {topic!r} begins with it, and the next one does not"
             raise ForeignRecord(again.offset, reason)
         return again
 
-    def _let_begin_again(self, key: QueueKey) -> None:
-        """Takes the old messages of the topic out of the queues, which would take the new ones for those.
+    def _is_of_new_topic(self, record: QueueBreak) -> bool:
+        """Whether a record with a number that its queue has already is what the master's queue has of that number.
 
-        Raises DurabilityLost, NotNow where the queues do not come up with the log in time; what `learn` raises.
+        RocketMQ counts on from 0, to 1, where the topic is deleted while the last message of it is put (Java:
+        QueueOffsetOperator.increaseQueueOffset).  Else numbers come a second time, and the older messages stay.
+        """
+        if not 0 < record.found < record.expected:
+            return False
+        present = None if self._master is None else self._master.present()
+        if self._master is None or present is None:
+            return False
+        try:
+            place = self._master.place_of(*record.key, record.found)
+        except Refused:
+            return False
+        if place is None and record.offset >= present.log_end - present.undispatched:
+            raise NotNow(f"the master's queues do not have its log up to {record.offset} yet")
+        return place == record.offset
+
+    def _let_begin_again(self, key: QueueKey) -> None:
+        """Takes the old messages out of the queue, which would take the new ones for those; where the topic was
+        deleted, out of all that the topic had.
+
+        Raises DurabilityLost, NotNow where the queues do not come up with the log in time; what `learn` and the master
+        raise.
         """
         self._beginning = key
         self._engine.flush(_FLUSH_S)
+        deletion = self._engine.features.deletion
+        is_alone = self._has_expired(key, deletion.held(key[0]))
         try:
-            self._engine.features.deletion.begin_again(*key)
+            deletion.begin_again(*key, is_alone=is_alone)
         except OSError as error:
             raise DurabilityLost(
                 f"a topic that was deleted could not be removed ({error.strerror or error})"
             ) from error
         self._beginning = None
         self._learn()  # it may have queues of another kind by now
+
+    def _has_expired(self, key: QueueKey, held: Mapping[int, HeldPlaces]) -> bool:
+        """Whether the master cleaned this queue alone, as its messages were before the log's first, rather than deleted
+        the topic: other queues that have later messages are then as they were.
+
+        RocketMQ does so when it is told to clean expired queues (Java: DefaultMessageStore.cleanExpiredConsumerQueue).
+        """
+        topic, queue_id = key
+        present = None if self._master is None else self._master.present()
+        if self._master is None or present is None:
+            return False
+        if queue_id in held and held[queue_id].last >= present.log_start:
+            return False
+        alive = {each: places.last for each, places in held.items() if places.last >= present.log_start}
+        if not alive or self._engine.parts.queues.is_batch_topic(topic):
+            return True
+        number = {each: self._log.next_offsets[topic, each] - 1 for each in alive}
+        try:
+            return any(self._master.place_of(topic, each, number[each]) == place for each, place in alive.items())
+        except Refused:
+            return True
 
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""
@@ -206,7 +274,7 @@ class Follower:
         return bool(unknown)
 
 
-def _left_out(jump: QueueJump) -> ForeignRecord:
+def _left_out(jump: QueueBreak) -> ForeignRecord:
     topic, queue_id = jump.key
     return ForeignRecord(
         jump.offset,

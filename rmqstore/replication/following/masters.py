@@ -40,6 +40,9 @@ class KnownMaster(Protocol):
     def log_start(self) -> int:
         """Where its log begins, as far as that can be learned."""
 
+    def place_of(self, topic: str, queue_id: int, number: int) -> int | None:
+        """Where in its log a message of a plain queue stands; None where the queue has none of that number."""
+
     def topics(self) -> dict[str, Any] | None:
         """Its table of topics; None where it cannot be asked."""
 
@@ -94,6 +97,11 @@ class Broker:
         """As KnownMaster."""
         return self.present().log_start
 
+    def place_of(self, topic: str, queue_id: int, number: int) -> int | None:
+        """As KnownMaster."""
+        with self._lock:
+            return cluster.queue_place(self._client, topic, queue_id, number)
+
     def topics(self) -> dict[str, Any]:
         """As KnownMaster."""
         with self._lock:
@@ -138,6 +146,9 @@ class BareMaster:
             return MasterLog(self._settings, self.link_tls).start()
         except ConnectionLost:
             return 0
+
+    def place_of(self, topic: str, queue_id: int, number: int) -> None:
+        """As KnownMaster: it cannot be asked."""
 
     def topics(self) -> None:
         """As KnownMaster."""

@@ -72,7 +72,7 @@ class Replica:
         config = replica_config(self._broker, settings)
         self._engine = Engine(path, config, self._clock, fs, attached)
         self._tables = Tables(self._engine, master)
-        self._follower = Follower(self._engine, self._tables.fetch_topics)
+        self._follower = Follower(self._engine, self._tables.fetch_topics, master)
         self._worker = Worker("tables", self._ask, self._asking_failed)
         self._saw(master_end=None if present is None else present.log_end)
 

@@ -14,7 +14,7 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE, holds_message, queues_
 from rmqstore.errors import TooLarge
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats import broker_json
-from rmqstore.formats.deleted_topics import DeletedTopic, DeletedTopics
+from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey
 from rmqstore.snapshot.survey.census import Census
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
@@ -36,14 +36,14 @@ class RemadeQueues(NamedTuple):
         return self.by_log | self.by_files
 
     @property
-    def topics(self) -> dict[str, DeletedTopic]:
+    def topics(self) -> dict[Deleted, DeletedTopic]:
         """The topics of those whose files tell: of their other queues, too, what stands in front of that and has no
         entry was deleted, as all of a topic go at once.
 
         Not for a store that was killed: there messages have lost their entries, the topic's new ones as well.  Nor does
         the log alone tell: in front of the place there a new topic's other queues may have messages.
         """
-        found: dict[str, DeletedTopic] = {}
+        found: dict[Deleted, DeletedTopic] = {}
         for (topic, _), begin in self.by_files.items():
             known = found.get(topic)
             found[topic] = DeletedTopic(begin if known is None else min(known.log_end, begin))
@@ -61,7 +61,7 @@ def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> 
     return RemadeQueues(proven, dict(census.begun_again))
 
 
-def topics_gone(disk: ReadableDisk, root: str, census: Census, known_end: int) -> dict[str, DeletedTopic]:
+def topics_gone(disk: ReadableDisk, root: str, census: Census, known_end: int) -> dict[Deleted, DeletedTopic]:
     """The topics of records without an entry that stand in front of `known_end`, up to which all were dispatched, if
     there are no files of their queues and the broker's configuration does not have them.
 

@@ -100,6 +100,9 @@ class Known:
     def log_start(self) -> int:
         return 0
 
+    def place_of(self, topic: str, queue_id: int, number: int) -> None:
+        """As KnownMaster."""
+
     def topics(self) -> None:
         """As KnownMaster."""
 
