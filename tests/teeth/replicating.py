@@ -64,7 +64,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "replica: new queues go with the old ones of their topic",
         _DELETION,
-        "            stay = [each for each, places in held.items() if places.last >= end]\n",
+        "            stay = [each for each, places in held.items() if each != queue_id and (is_alone or places.last >= end)]\n",
         "            stay = list[int]()\n",
         f"{_T_OUTCOMES}::test_a_replica[in more queues-150]",
         finding="new",
