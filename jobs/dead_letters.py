@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 DLQ, RETRY = "%DLQ%", "%RETRY%"
 # Of letters and retries, and of the messages that they were.
-BACK_COLUMNS = ("topic", "tags", "keys", "body", "properties", "storeTimestamp", "offsetMsgId", "reconsumeTimes")
-ORIGIN_COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "offsetMsgId")
+BACK_COLUMNS = (
+    "topic", "tags", "keys", "body", "properties", "storeTimestamp", "msgId", "bodyCrc", "reconsumeTimes",
+)  # fmt: skip
+ORIGIN_COLUMNS = (
+    "topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "msgId", "bodyCrc", "offsetMsgId",
+)  # fmt: skip
 
 
 def transform(letters: DataFrame, retries: DataFrame, origins: DataFrame) -> DataFrame:
@@ -30,36 +34,66 @@ def transform(letters: DataFrame, retries: DataFrame, origins: DataFrame) -> Dat
     many) and `lastRetryAt`.
 
     `letters` and `retries` have BACK_COLUMNS, `origins` ORIGIN_COLUMNS.  RocketMQ links them by the property
-    ORIGIN_MESSAGE_ID, which each copy keeps; a message that was put into a dead letter topic by hand has none.
+    ORIGIN_MESSAGE_ID, which each copy keeps; a message that was put into a dead letter topic by hand has none.  Retries
+    of POP consumers (gRPC) have none either, and their letter has the id of the last retry: they are linked by topic,
+    unique key and the CRC of the body.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    dead = letters.select(
-        _group(DLQ).alias("group"), f.coalesce(f.col("properties")["RETRY_TOPIC"], f.lit(None)).alias("topic"),
-        f.col("storeTimestamp").alias("diedAt"), f.col("reconsumeTimes").alias("attempts"), "tags", "keys", "body",
-        f.col("properties")["ORIGIN_MESSAGE_ID"].alias("originId"),
-    )  # fmt: skip
+    dead = _dead(letters)
     tried = retries.select(
-        _group(RETRY).alias("group"), f.col("properties")["ORIGIN_MESSAGE_ID"].alias("originId"), "storeTimestamp"
+        f.concat_ws("/", "topic", f.coalesce(_origin_id(), _key())).alias("triedLink"), "storeTimestamp"
     )
-    tried = tried.groupBy("group", "originId").agg(
-        f.count("*").alias("retries"), f.max("storeTimestamp").alias("lastRetryAt")
-    )
-    sent = origins.select(
-        f.col("offsetMsgId").alias("originId"), "brokerName", "queueId", "queueOffset",
-        f.col("storeTimestamp").alias("sentAt"),
-    )  # fmt: skip
-    joined = dead.join(sent, "originId", "left").join(tried, ["group", "originId"], "left")
+    tried = tried.groupBy("triedLink").agg(f.count("*").alias("retries"), f.max("storeTimestamp").alias("lastRetryAt"))
+    links = f.explode(f.array("offsetMsgId", f.concat_ws("/", "topic", _key())))
+    place = f.struct("storeTimestamp", "brokerName", "queueId", "queueOffset", "offsetMsgId")
+    sent = origins.select(links.alias("sentLink"), place.alias("sent"))
+    sent = sent.join(dead.select("sentLink").distinct(), "sentLink", "left_semi")
+    sent = sent.groupBy("sentLink").agg(f.min("sent").alias("sent"))  # batches share a unique key
+    joined = dead.join(sent, "sentLink", "left").join(tried, "triedLink", "left")
     return joined.select(
-        "group", "topic", "diedAt", "attempts", "tags", "keys", "body", "originId", "brokerName", "queueId",
-        "queueOffset", "sentAt", f.coalesce("retries", f.lit(0)).alias("retries"), "lastRetryAt",
+        "group", "topic", "diedAt", "attempts", "tags", "keys", "body",
+        f.coalesce("sent.offsetMsgId", "originId").alias("originId"), "sent.brokerName", "sent.queueId",
+        "sent.queueOffset", f.col("sent.storeTimestamp").alias("sentAt"),
+        f.coalesce("retries", f.lit(0)).alias("retries"), "lastRetryAt",
     ).orderBy(f.desc("diedAt"), "group", "originId")  # fmt: skip
 
 
-def _group(prefix: str) -> Column:
+def _dead(letters: DataFrame) -> DataFrame:
+    """The letters, with `sentLink` to their message and `triedLink` to their retries.
+
+    RETRY_TOPIC names the topic in which the message was, and of a POP consumer the topic of its retries, which is
+    %RETRY%, the group, an underscore or a plus, and the topic.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    return f.substring("topic", len(prefix) + 1, 255)
+    group, named = f.substring("topic", len(DLQ) + 1, 255), f.col("properties")["RETRY_TOPIC"]
+    usual = f.concat(f.lit(RETRY), group)
+    is_pop = f.coalesce(named.startswith(f.concat(usual, f.lit("_"))) | named.startswith(f.concat(usual, f.lit("+"))),
+                        f.expr("false"))  # fmt: skip
+    topic = f.when(is_pop, f.substring(named, f.length(usual) + 2, f.lit(255))).otherwise(named)
+    return letters.select(
+        group.alias("group"), topic.alias("topic"), f.col("storeTimestamp").alias("diedAt"),
+        f.col("reconsumeTimes").alias("attempts"), "tags", "keys", "body",
+        f.when(~is_pop, _origin_id()).alias("originId"),
+        f.when(is_pop, f.concat_ws("/", topic, _key())).otherwise(_origin_id()).alias("sentLink"),
+        f.concat_ws("/", f.when(is_pop, named).otherwise(usual), f.when(is_pop, _key()).otherwise(_origin_id())).alias(
+            "triedLink"
+        ),
+    )  # fmt: skip
+
+
+def _origin_id() -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.col("properties")["ORIGIN_MESSAGE_ID"]
+
+
+def _key() -> Column:
+    """Null for a message without a unique key."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.concat("msgId", f.lit("/"), "bodyCrc")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,11 +102,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--group", help="of this consumer group alone")
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
-        def back(prefix: str) -> DataFrame:
-            return _read(spark, asked, prefix + re.escape(asked.group) if asked.group else f"{prefix}.*", BACK_COLUMNS)
-
-        letters = back(DLQ)
-        return transform(letters, back(RETRY), _read(spark, asked, ".*", ORIGIN_COLUMNS))
+        group = re.escape(asked.group) if asked.group else ".*"
+        letters = _read(spark, asked, DLQ + group, BACK_COLUMNS)
+        retries = _read(spark, asked, f"{RETRY}{group}(?:[_+].*)?", BACK_COLUMNS)
+        return transform(letters, retries, _read(spark, asked, ".*", ORIGIN_COLUMNS))
 
     return job_command.run(parser, argv, rows)
 

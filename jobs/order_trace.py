@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "tags", "body", "properties", "bornTimestamp", "storeTimestamp",
-    "reconsumeTimes",
+    "reconsumeTimes", "msgId", "physicalOffset",
 )  # fmt: skip
 BODY_SHOWN = 200
 
@@ -34,8 +34,29 @@ def transform(messages: DataFrame, body_shown: int = BODY_SHOWN) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    order = Window.orderBy("storeTimestamp", "brokerName", "physicalOffset")
+    first = f.min("storeTimestamp").over(Window.partitionBy())
+    after = (f.unix_micros("storeTimestamp") - f.unix_micros(first)) / 1000
+    body = f.substring(f.col("body").cast("string"), 1, body_shown)
+    return _with_origin(messages).select(
+        f.row_number().over(order).alias("step"), f.col("storeTimestamp").alias("stored"),
+        after.cast("bigint").alias("afterMs"), "stage", f.coalesce("sentTo", "topic").alias("topic"), "group",
+        f.col("reconsumeTimes").alias("attempt"), "tags", "brokerName", "queueId", "queueOffset", body.alias("body"),
+    ).orderBy("step")  # fmt: skip
+
+
+def _with_origin(messages: DataFrame) -> DataFrame:
+    """The messages with `stage`, `sentTo` (null where nothing tells) and `group`.
+
+    RETRY_TOPIC names the topic in which a message was.  Retries of POP consumers (gRPC) lack it: their topic is
+    %RETRY%, the group, an underscore or a plus, and the topic, and stands in RETRY_TOPIC of their dead letter.  Of the
+    letter the group is known, and of retries of newer brokers (ORIGIN_GROUP); a plus divides, as no name has one; else
+    the message itself tells, which has the same unique key.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
     topic, properties = f.col("topic"), f.col("properties")
-    is_back = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
     stage = (
         f.when(topic.startswith("%RETRY%"), "retry")
         .when(topic.startswith("%DLQ%"), "dead letter")
@@ -44,24 +65,28 @@ def transform(messages: DataFrame, body_shown: int = BODY_SHOWN) -> DataFrame:
         .when(topic.startswith("rmq_sys_") | topic.startswith("RMQ_SYS_"), "other system topic")
         .otherwise("message")
     )
-    own = f.when(is_back, f.coalesce(properties["RETRY_TOPIC"], topic)).otherwise(
-        f.when(f.col("stage").isin("delayed", "transaction"), f.coalesce(properties["REAL_TOPIC"], topic)).otherwise(
-            topic
-        )
+    is_back = f.col("stage").isin("retry", "dead letter")
+    named = f.when(is_back, f.coalesce(properties["RETRY_TOPIC"], topic)).when(
+        f.col("stage").isin("delayed", "transaction"), properties["REAL_TOPIC"]
     )
-    group = f.when(is_back, f.regexp_extract("topic", "^%(RETRY|DLQ)%(.*)$", 2))
-    order = Window.orderBy("storeTimestamp", "brokerName", "physicalPlace")
-    first = f.min("storeTimestamp").over(Window.partitionBy())
-    after = (f.unix_micros("storeTimestamp") - f.unix_micros(first)) / 1000
-    body = f.substring(f.col("body").cast("string"), 1, body_shown)
-    numbered = messages.withColumn("stage", stage).withColumn(
-        "physicalPlace", f.struct("topic", "queueId", "queueOffset")
+    rest = f.when(is_back & named.startswith("%RETRY%"), f.expr("substring(named, 8)"))
+    known = f.when(topic.startswith("%DLQ%"), f.expr("substring(topic, 6)")).otherwise(properties["ORIGIN_GROUP"])
+    same = f.collect_set(f.when(f.col("stage") == "message", topic)).over(Window.partitionBy("msgId"))
+    of_pop = f.expr(
+        """CASE WHEN contains(rest, '+') THEN substring(rest, instr(rest, '+') + 1)
+                WHEN startswith(rest, concat(known, '_')) THEN substring(rest, length(known) + 2)
+                WHEN msgId IS NOT NULL THEN array_max(transform(filter(same, one -> endswith(rest, concat('_', one))),
+                                                                one -> struct(length(one) AS size, one))).one END"""
     )
-    return numbered.select(
-        f.row_number().over(order).alias("step"), f.col("storeTimestamp").alias("stored"),
-        after.cast("bigint").alias("afterMs"), "stage", own.alias("topic"), group.alias("group"),
-        f.col("reconsumeTimes").alias("attempt"), "tags", "brokerName", "queueId", "queueOffset", body.alias("body"),
-    ).orderBy("step")  # fmt: skip
+    group = f.expr(
+        """CASE WHEN stage = 'dead letter' THEN known
+                WHEN stage = 'retry' AND rest IS NULL THEN substring(topic, 8)
+                WHEN stage = 'retry' THEN substring(rest, 1, length(rest) - coalesce(length(ofPop) + 1, 0)) END"""
+    )
+    steps = messages.withColumn("stage", stage).withColumn("named", named).withColumn("rest", rest)
+    steps = steps.withColumn("known", known).withColumn("same", same).withColumn("ofPop", of_pop)
+    sent_to = f.when(f.col("rest").isNull(), f.col("named")).otherwise(f.col("ofPop"))
+    return steps.withColumn("group", group).withColumn("sentTo", sent_to)
 
 
 def main(argv: Sequence[str]) -> int:

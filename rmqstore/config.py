@@ -141,7 +141,9 @@ class StoreConfig:
     preallocation_timeout_ms: int = 5000  #: how long a put waits for it
     warm_up: bool = False  #: whether a new file is touched page by page
     lock_memory: bool = False  #: whether a new file is kept in memory
-    delay_levels: str = DEFAULT_LEVELS  #: the delay levels; the first is 1
+    delay_levels: str | None = (
+        None  #: the delay levels, the first is 1; `None`: those of a replica's master, or usual ones
+    )
     open_files_max: int = 512  #: files that are kept open at a time
     auto_create_topics: bool = True  #: whether a message makes its topic
     default_queue_nums: int = 8  #: queues of a topic that a message makes
@@ -226,7 +228,7 @@ class StoreConfig:
     def delay_ms(self) -> tuple[int, ...]:
         """Milliseconds of each delay level; level 1 is the first.  Raises Rejected."""
         try:
-            return parse_levels(self.delay_levels)
+            return parse_levels(DEFAULT_LEVELS if self.delay_levels is None else self.delay_levels)
         except ValueError as wrong:
             raise Rejected(f"delay_levels: {wrong}") from None
 

@@ -4,7 +4,7 @@ from rmqstore.config import StoreConfig
 from rmqstore.dledger.member import found_member
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL
-from rmqstore.log.opening import configured_kinds
+from rmqstore.log.opening import configured_kinds, with_delay_levels
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.recovery.planner import plan_recovery
 
@@ -14,6 +14,7 @@ def dry_plan(root: str, config: StoreConfig) -> RecoveryPlan:
 
     Raises what `open_store` raises about what stands there, except for its lock, and OSError.
     """
+    config = with_delay_levels(LOCAL, root, config)
     kinds = configured_kinds(config)
     if config.dledger is None:
         return plan_recovery(LOCAL, root, config, kinds)  # whose disk cannot write

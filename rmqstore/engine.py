@@ -25,7 +25,7 @@ from rmqstore.log.derived.dispatch_recent import RecentDispatch
 from rmqstore.log.derived.parsed_batches import ParsedBatches
 from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.fetch import Fetch
-from rmqstore.log.opening import mark_closed, mark_unsynced, recovered
+from rmqstore.log.opening import mark_closed, mark_unsynced, recovered, with_delay_levels
 from rmqstore.log.put.appender import AfterPut, Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.gate import PutHook
@@ -97,7 +97,7 @@ class Engine:
             self.follows = attached.follows
             found = _found_member(fs, self.path, config)
             joining = None if found is None else found.joining()
-            self.config = config = config if found is None else found.config
+            self.config = config = with_delay_levels(fs, self.path, config if found is None else found.config)
             self.ownership.claim(fs, logs := config.log_directories(self.path))
             duties = Duties(attached.check, is_replica=bool(self.follows))
             self.features = Features(fs, self.path, config, clock, duties, self.ownership.require_not_ended)

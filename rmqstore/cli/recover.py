@@ -45,12 +45,15 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     else:
         with open_store(root, config, workers=False) as opened:
             plan = opened.recovery
+            further = [warning for warning in opened.warnings if warning not in plan.warnings]
     if as_json:
         print_json(plan.as_dict() | {"isApplied": not dry_run})
         return
     for line in plan.lines(store):
         click.echo(printable(line))
     if not dry_run:
+        for warning in further:
+            click.echo(f"warning: {printable(warning)}")
         click.echo("recovered, and closed cleanly")
     elif not plan.changes_nothing:
         click.echo("nothing was written; without --dry-run this is done")

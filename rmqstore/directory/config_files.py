@@ -6,10 +6,20 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rmqstore.errors import Corrupt, TooLarge
+from rmqstore.errors import Corrupt, NotAStore, TooLarge
 from rmqstore.files.disk import ReadableDisk, join, read_small
 from rmqstore.formats import broker_json
-from rmqstore.formats.names import CONFIG_ROOM
+from rmqstore.formats.delay_levels import (
+    DEFAULT_TABLES,
+    LEVELS_FIELD,
+    LevelsSince,
+    LevelTables,
+    NotedLevels,
+    noted_levels,
+    parse_levels,
+    tables_of,
+)
+from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE
 
 log = logging.getLogger("rmqstore.config")
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
@@ -69,3 +79,40 @@ def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
 def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dict[int, int]]:
     """Next offset to consume by (group, topic) and queue id."""
     return load(disk, root, "consumerOffset.json", broker_json.consumer_offsets, {})
+
+
+def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:
+    """The delay levels of the master, in a replica; none in another store, and where the replica does not know them.
+
+    Raises Corrupt for a note that cannot be read: by other levels its messages would go out too early or too late.
+    """
+    path = join(root, CONFIG_ROOM, REPLICA_FILE)
+    data = read_small(disk, path, _SIZE_MAX)
+    try:
+        note = {} if data is None else broker_json.parse(data)
+        return noted_levels(note.get(LEVELS_FIELD, []))
+    except Corrupt as damage:
+        raise Corrupt(path, 0, damage.reason) from None
+    except (AttributeError, ValueError) as wrong:
+        raise Corrupt(path, 0, f"it does not say by which delay levels this replica goes: {wrong}") from None
+
+
+def level_tables(disk: ReadableDisk, root: str, levels: str | None) -> LevelTables:
+    """The delay levels by which a store's delivery times are told, `levels` its configuration's: of a replica that
+    names no others, those of its master.  Raises as `masters_levels`; ValueError for `levels` that are none.
+    """
+    noted = masters_levels(disk, root)
+    if noted and levels in (None, noted[-1][1]):
+        return tables_of(noted)
+    return DEFAULT_TABLES if levels is None else (LevelsSince(0, parse_levels(levels)),)
+
+
+def readers_levels(disk: ReadableDisk, root: str) -> LevelTables:
+    """The delay levels as far as a store tells them: those of a replica's master, else RocketMQ's own, as a broker's
+    are in its configuration.
+    """
+    try:
+        return level_tables(disk, root, None)
+    except (Corrupt, NotAStore) as damage:
+        tell_once(str(damage))
+        return DEFAULT_TABLES

@@ -37,7 +37,7 @@ def contradicted(located: Located, codes: Ints) -> Mask:
 
     A code beyond 32 bits is no hash and contradicts nothing; an inner batch has no tags of its own.
     """
-    other: Mask = tags_codes(located, "") != codes
+    other: Mask = tags_codes(located, "", ()) != codes
     other &= (codes.astype(np.int32) == codes) & (located.flags & sys_flag.INNER_BATCH == 0)
     return other
 

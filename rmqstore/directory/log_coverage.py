@@ -25,6 +25,8 @@ from rmqstore.records.read_batches import read_batches
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
 # file is read anyway.
 _READ_SIZE_MAX = 64 * 1024 * 1024
+# A queue that begins again does so with 0, or a little later.
+FIRST_MAX = 64
 
 
 def is_covered(store: StoreView, file: StoredFile) -> bool:
@@ -78,7 +80,7 @@ def _is_explained(store: StoreView, low: int, high: int) -> bool:
             by_kind = queue_rows(store, item)
             for rows, queues in zip(by_kind, (store.queues, store.batch_queues), strict=True):
                 newest = _newest_by_queue(item, rows)
-                if not all(_belongs_nowhere(store, queues.get(key), key, place) for key, place in newest):
+                if not all(_belongs_nowhere(store, queues.get(key), key, record) for key, record in newest):
                     return False
         elif isinstance(item, message.Torn):
             return False
@@ -93,18 +95,20 @@ def queue_rows(store: StoreView, batch: RecordBatch) -> tuple[Rows, Rows]:
     return without_deleted(batch, plain, store.deleted_before), without_deleted(batch, whole, store.deleted_before)
 
 
-def _newest_by_queue(batch: RecordBatch, rows: npt.NDArray[np.intp]) -> Iterator[tuple[QueueKey, int]]:
-    """Each queue that some records of a batch belong to, with the place of the last of them."""
+def _newest_by_queue(batch: RecordBatch, rows: npt.NDArray[np.intp]) -> Iterator[tuple[QueueKey, tuple[int, int]]]:
+    """Each queue that some records of a batch belong to, with place and queue offset of the last of them."""
     topics, numbers = batch.topics
-    newest: dict[QueueKey, int] = {}
+    newest: dict[QueueKey, tuple[int, int]] = {}
     for row in rows.tolist():
-        newest[topics[int(numbers[row])], int(batch.queue_ids[row])] = int(batch.offsets[row])
+        place = int(batch.offsets[row]), int(batch.queue_offsets[row])
+        newest[topics[int(numbers[row])], int(batch.queue_ids[row])] = place
     return iter(newest.items())
 
 
-def _belongs_nowhere(store: StoreView, queue: QueueView | None, key: QueueKey, offset: int) -> bool:
+def _belongs_nowhere(store: StoreView, queue: QueueView | None, key: QueueKey, record: tuple[int, int]) -> bool:
+    offset, number = record
     if queue is not None and queue.end > queue.first:
-        return offset < oldest_message(store.log, queue)
+        return offset < oldest_message(store.log, queue, number)
     return is_deleted_topic(store, key[0])
 
 
@@ -116,16 +120,28 @@ def is_deleted_topic(store: StoreView, topic: str) -> bool:
     return not any(queue.topic == topic and queue.files for queue in queues)
 
 
-def oldest_message(log: LogSpace, queue: QueueView) -> int:
-    """Place in the log of a queue's very first message, queue offset 0; -1 unless an entry leads there.
+def oldest_message(log: LogSpace, queue: QueueView, highest: int = 0) -> int:
+    """Place in the log of a queue's very first message, where an entry leads there and its queue offset is 0, or one of
+    those up to `highest`, which an older record has; else -1.
 
     What stands in front of it and says to be of that queue is of an older one: its topic was deleted and made again.
+    RocketMQ counts on, to 1 as a rule, where that happens while the last message is put.
     """
-    entry = queue.read(0, 1)
-    if queue.first or not len(entry) or is_pre_blank(entry)[0]:
+    offset, number = first_entry(queue)
+    if offset < 0 or number > max(highest, 0):
         return -1
-    offset = int(entry["physical_offset"][0])
     record = log.record_at(offset)
     if record is None or record.topics[0][0] != queue.topic or int(record.queue_ids[0]) != queue.queue_id:
         return -1
-    return offset if int(record.queue_offsets[0]) == 0 else -1
+    return offset if int(record.queue_offsets[0]) == number else -1
+
+
+def first_entry(queue: QueueView) -> tuple[int, int]:
+    """The place that the first entry of a queue names which begins with its files, and its queue offset; -1 twice for
+    another queue.
+    """
+    entries = queue.read(0, FIRST_MAX)
+    real = np.flatnonzero(~is_pre_blank(entries))
+    if queue.first or not len(real):
+        return -1, -1
+    return int(entries["physical_offset"][real[0]]), int(real[0])

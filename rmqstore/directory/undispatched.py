@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
+from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
@@ -67,10 +68,11 @@ def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
 
 
 def find_entries(
-    stretches: Iterator[Stretch], ranges: Mapping[QueueKey, tuple[int, int]]
+    stretches: Iterator[Stretch], ranges: Mapping[QueueKey, tuple[int, int]], levels: LevelTables
 ) -> dict[QueueKey, npt.NDArray[np.void]]:
     """Entries (FOUND_ENTRY) by queue for the records whose queue offsets lie in that queue's range [low, high).
 
+    Delivery times are by the delay levels `levels`.
     For inner batches queue_offset is the base, and every batch that reaches into the range is returned.
     """
     parts: dict[QueueKey, list[npt.NDArray[np.void]]] = {}
@@ -81,17 +83,17 @@ def find_entries(
             low, high = ranges[run.key]
             inside = (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
             if inside.any():
-                found = _entries_of(run, inside, stretch)
+                found = _entries_of(run, inside, stretch, levels)
                 parts.setdefault(run.key, []).append(found)
     return {key: np.concatenate(found) for key, found in parts.items()}
 
 
-def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch) -> npt.NDArray[np.void]:
+def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch, levels: LevelTables) -> npt.NDArray[np.void]:
     rows = run.rows[inside]
     found = np.zeros(len(rows), FOUND_ENTRY)
     found["queue_offset"] = run.queue_offsets[inside]
     found["physical_offset"] = stretch.offsets[rows]
     found["size"] = stretch.located.total_size[rows]
     found["count"] = run.counts[inside]
-    found["tags_code"] = tags_codes(stretch.located.take(rows), run.key[0])
+    found["tags_code"] = tags_codes(stretch.located.take(rows), run.key[0], levels)
     return found

@@ -45,7 +45,7 @@ def plan_entries(fs: FileSystem, files: FileSequence, index: EntryIndex, *, must
     data = EntryFiles(files, begin, files.end)
     starts = data.starts
     number = max(len(starts) - _FILE_COUNT, 0)
-    while number and not _is_known(index, data.first_head(starts[number])):
+    while number and not _is_known(index, data.head_at(max(starts[number], data.begin))):
         number -= 1
     while True:
         plan = _walked(fs, data, max(starts[number], begin), must_refuse)

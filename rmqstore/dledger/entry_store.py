@@ -8,13 +8,14 @@ from typing import Self
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
+from rmqstore.directory.ledger.walk import WRONG_BODY
 from rmqstore.dledger.clean_space import CleanSpace
 from rmqstore.dledger.entry_config import EntryStoreConfig
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
 from rmqstore.dledger.entry_rules import require_body, require_entry, require_number, require_term
 from rmqstore.dledger.index import EntryIndex, opened_index
-from rmqstore.dledger.repair import last_entry, repaired
+from rmqstore.dledger.repair import last_entry, repaired, require_no_hole
 from rmqstore.dledger.state import (
     load_committed,
     load_term,
@@ -32,7 +33,7 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import StorePath, canonical_path
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, INDEX_UNIT, Entry, Term, index_unit, read_entry
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, index_unit, read_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.names import LOCK_FILE
 from rmqstore.formats.record_crc import masked_crc32
@@ -247,6 +248,8 @@ class EntryStore:
         if not isinstance(found, Entry) or (found.index, found.offset, found.size) != (index, offset, size):
             path = self._files.path_of(offset) if self._files.holds(offset) else self.node.data
             raise StoreDamaged(path, offset % self._files.file_size, f"no entry {index} stands there")
+        if found.body_crc and found.body_crc != masked_crc32(found.body):
+            raise StoreDamaged(self._files.path_of(offset), offset % self._files.file_size, WRONG_BODY)
         return found
 
     def update_committed(self, term: int, index: int) -> bool:
@@ -346,6 +349,7 @@ class EntryStore:
         size = _data_file_size(fs, paths) or config.data_file_size
         self._files = FileSequence(fs, self._handles, paths, size, pick=self._space.pick, keep_open=True)
         self.warnings += self._files.load()
+        require_no_hole(self._files, 0, may_lack=config.on_middle_damage == "cut")
         plan = plan_entries(fs, self._files, self.index, must_refuse=config.on_middle_damage == "refuse")
         last, newest = last_entry(plan.heads)
         require_term_of(self.node, self._term, newest)
@@ -380,17 +384,7 @@ class EntryStore:
 
     def _find_begin(self) -> None:
         """Looks which entry is the first, and takes those before it out of the index."""
-        self._first = 0
-        if not self.index.end:
-            return
-        head = self._files.read(self._files.start, ENTRY_HEAD.size)
-        fields = ENTRY_HEAD.read(head) if len(head) == ENTRY_HEAD.size else {"magic": 0, "index": -1}
-        if fields["magic"] > 0:
-            self._first = fields["index"]
-        else:
-            size = INDEX_UNIT.size
-            units = self.index.read(self.index.files.start // size, self.index.files.file_size // size)
-            self._first = int(units["index"][units["size"] > 0][0])
+        self._first = self.index.number_from(self._files.start)
         self.index.forget(self._first)
 
     def _require_open(self) -> None:

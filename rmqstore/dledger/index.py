@@ -13,7 +13,7 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.sequence_listing import listed_sequence
 from rmqstore.files.zeros import holds_nothing
-from rmqstore.formats.dledger import INDEX_UNIT
+from rmqstore.formats.dledger import ENTRY_HEAD, ENTRY_MAGICS, INDEX_UNIT
 
 # So many bytes wait in memory at the most: a put does not write 32 bytes by themselves.
 _PENDING_MAX = 1024 * 1024
@@ -113,6 +113,28 @@ class EntryIndex:
         data = b"".join(parts)
         return np.frombuffer(data[: len(data) // INDEX_UNIT.size * INDEX_UNIT.size], INDEX_UNIT.dtype)
 
+    def number_from(self, place: int, end: int | None = None) -> int:
+        """The first entry before `end` whose unit names `place` of the log or a later one, found by halving; `end`, by
+        default that of the index, for none.  Raises OSError."""
+        low, high = (
+            self.files.starts[0] // INDEX_UNIT.size if self.files.starts else 0,
+            self.end if end is None else end,
+        )
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read(middle, 1)
+            if len(unit) and (unit["size"][0] <= 0 or unit["offset"][0] < place):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_unit(self, number: int, place: int | None = None) -> bool:
+        """Whether the unit of an entry can be its own; where `place` is given, of an entry that stands there."""
+        unit = self.read(number, 1)
+        is_own = len(unit) == 1 and unit["index"][0] == number and unit["size"][0] >= ENTRY_HEAD.size
+        return bool(is_own and unit["magic"][0] in ENTRY_MAGICS and place in (None, unit["offset"][0]))
+
     def cut(self, end: int) -> None:
         """Ends the index before entry `end`, durably: what stood after it cannot come back.  Raises OSError."""
         with self._lock:
@@ -154,16 +176,29 @@ def opened_index(
 ) -> tuple[EntryIndex, list[str]]:
     """The index of a node, in files of the size that they have, and of `file_size` bytes where there are none; and
     sentences about what else stands there.  Raises StoreDamaged for files of several sizes, OSError.
+    """
+    fs.make_directories(join(node.directory, INDEX_ROOM))
+    files = _files(fs, handles, node, file_size)
+    warnings = files.load()
+    return EntryIndex(files), warnings
+
+
+def looked_at_index(fs: FileSystem, handles: FileHandles, node: LedgerNode, file_size: int) -> EntryIndex:
+    """The same, without a change to the disk."""
+    files = _files(fs, handles, node, file_size)
+    files.load(repair=False)
+    return EntryIndex(files)
+
+
+def _files(fs: FileSystem, handles: FileHandles, node: LedgerNode, file_size: int) -> FileSequence:
+    """The files of the index.
 
     A first file that is shorter and all zero was being made when the writer ended: it is no measure, and made again.
     """
     path = join(node.directory, INDEX_ROOM)
     require_index(fs, node)
-    fs.make_directories(path)
     listed = stored_files(fs, path)
     size = max((file.size for file in listed), default=file_size)
     if len(listed) == 1 and size < file_size and holds_nothing(fs, listed[0]):
         size = file_size
-    files = FileSequence(fs, handles, [path], size, keep_open=True)
-    warnings = files.load()
-    return EntryIndex(files), warnings
+    return FileSequence(fs, handles, [path], size, keep_open=True)

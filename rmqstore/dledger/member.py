@@ -16,8 +16,8 @@ from rmqstore.directory.ledger.nodes import (
 )
 from rmqstore.directory.listing import stored_files
 from rmqstore.dledger.entry_rules import TERM_MAX
-from rmqstore.dledger.index import opened_index, require_index
-from rmqstore.dledger.repair import last_entry, repaired
+from rmqstore.dledger.index import looked_at_index, opened_index
+from rmqstore.dledger.repair import last_entry, repaired, require_no_hole, require_repairable
 from rmqstore.dledger.state import (
     load_term,
     noted_committed,
@@ -30,6 +30,7 @@ from rmqstore.dledger.windows import EntryFiles
 from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged
 from rmqstore.files.disk import StoredFile, read_part
+from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats.dledger import ENTRY_HEAD, Term, is_entry
 from rmqstore.formats.framing import Divided
@@ -39,6 +40,9 @@ from rmqstore.log.ledger_paths import entry_paths, node_of, with_ledger_paths
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.log.recovery.apply import StoreParts
 from rmqstore.log.recovery.plan import RecoveryPlan
+
+# Of the files that an opening looks at before it changes anything.
+_OPEN_FILES_MAX = 16
 
 
 class FoundMember(NamedTuple):
@@ -58,7 +62,7 @@ class FoundMember(NamedTuple):
         if not self.has_data:
             self._require_new(plan)
         require_committed(self.fs, self.node, last, may_lack=self.config.on_middle_damage == "cut")
-        require_index(self.fs, self.node)
+        self._require_whole(plan)
         _, newest = last_entry(plan.heads)
         if max(newest, self.term.number) >= TERM_MAX:
             raise StoreDamaged(self.node.directory, 0, f"its term is {max(newest, self.term.number)}: none can follow")
@@ -74,6 +78,27 @@ class FoundMember(NamedTuple):
             raise StoreDamaged(
                 self.config.log_paths[0], 0, f"no file of data is there, and {tells[0]} tells of entries; {hint}"
             )
+
+    def _require_whole(self, plan: RecoveryPlan) -> None:
+        """Raises StoreDamaged where data are missing between others, and where the index is lost and the data are not
+        whole."""
+        handles = FileHandles(self.fs, _OPEN_FILES_MAX)
+        try:
+            index = looked_at_index(self.fs, handles, self.node, self.settings.index_file_size)
+            if plan.heads:
+                log = FileSequence(self.fs, handles, plan.log_directories, plan.log_file_size)
+                log.load(repair=False)
+                begin = self.divider(log)
+                require_no_hole(log, begin, may_lack=self.config.on_middle_damage == "cut")
+                require_repairable(index, EntryFiles(log, begin, plan.log_end), plan.heads)
+        finally:
+            handles.close()
+
+    def divider(self, log: FileSequence) -> int:
+        """The offset from which on records stand in entries."""
+        data = {*entry_paths(self.fs, self.config)}
+        divider = next((start for start in log.starts if directory_of(log.path_of(start)) in data), None)
+        return log.end if divider is None else divider
 
     def joining(self) -> "Joining":
         """Its part in the recovery of its store."""
@@ -134,6 +159,18 @@ def found_member(fs: FileSystem, root: str, config: StoreConfig) -> FoundMember:
     return FoundMember(fs, node, settings, placed, term, bool(files))
 
 
+def _taken_for_agreed(found: FoundMember, plan: RecoveryPlan) -> list[str]:
+    """A warning where entries become messages that no checkpoint calls agreed on, and nobody said that they may.
+
+    So it is after each kill of a member that is alone; and where a former leader of several is taken for one that is.
+    """
+    committed, (last, _) = noted_committed(found.fs, found.node), last_entry(plan.heads)
+    if last <= committed or found.settings.takes_over:
+        return []
+    told = f"{last - committed} entries, up to entry {last}, are taken for agreed on; its checkpoint says {committed}"
+    return [f"{found.node.directory}: {told}. So it is where this member is alone: if its group has others, ask them"]
+
+
 def _require_apart(fs: FileSystem, path: str, root: str, node: LedgerNode) -> None:
     """Raises NotAStore for data in a directory that is the store's for other files."""
     rooms = (LOG_ROOM, CONFIG_ROOM, INDEX_ROOM, *QUEUE_ROOMS)
@@ -177,12 +214,11 @@ class LedgerMember:
     def __init__(self, fs: FileSystem, found: FoundMember, parts: StoreParts, plan: RecoveryPlan) -> None:
         self._fs, self._node, self._settings = fs, found.node, found.settings
         self._log = parts.log
-        data = {*entry_paths(fs, found.config)}
-        divider = next((start for start in parts.log.starts if directory_of(parts.log.path_of(start)) in data), None)
-        self.divider = parts.log.end if divider is None else divider
+        self.divider = found.divider(parts.log)
         framing = Divided(self.divider)
         _, newest = last_entry(plan.heads)
         self.index, self.warnings = opened_index(fs, parts.handles, found.node, found.settings.index_file_size)
+        self.warnings += _taken_for_agreed(found, plan)
         self.repaired_units = repaired(self.index, EntryFiles(parts.log, self.divider, plan.log_end), plan.heads)
         self.term = max(found.term.number, newest) + 1  # `require` saw that there is a next one
         save_term(fs, found.node, Term(self.term, found.settings.self_id))
@@ -209,9 +245,7 @@ class LedgerMember:
             self._save(last)
         start = next((start for start in self._log.starts if start >= self.divider), None)
         if start is not None and start > self.divider:
-            head = self._log.read(start, ENTRY_HEAD.size)
-            if len(head) == ENTRY_HEAD.size and any(head):
-                self.index.forget(ENTRY_HEAD.read(head)["index"])
+            self.index.forget(self.index.number_from(start))
         return self._settings.checkpoint_interval_ms / 1000
 
     def close(self) -> None:

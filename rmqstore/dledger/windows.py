@@ -27,9 +27,8 @@ class EntryFiles:
         """Everything from `start` on, as `walk_entries` has it.  Raises OSError."""
         return walk_entries(self, start, self.end)
 
-    def first_head(self, start: int) -> EntryHeads:
-        """The head of the first entry of the file at `start`: ENTRY_HEAD.dtype[1], or none."""
-        place = max(start, self.begin)
+    def head_at(self, place: int) -> EntryHeads:
+        """The head of the entry at `place`: ENTRY_HEAD.dtype[1], or none."""
         data = self.files.read(place, ENTRY_HEAD.size)
         return np.frombuffer(data if is_entry(data, place) else b"", ENTRY_HEAD.dtype)
 

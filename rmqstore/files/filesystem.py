@@ -24,6 +24,7 @@ from rmqstore.files.disk import (
 from rmqstore.files.disk import (
     join as _join,
 )
+from rmqstore.files.reading import is_locked
 from rmqstore.files.real_file import DIRECTORY_FLAGS, FILE_FLAGS, FILE_MODE, RealFile, allocate, create_nameless
 from rmqstore.files.regular import open_regular, require_directory, status_of
 from rmqstore.files.store_lock import HeldLock, RealLock
@@ -267,6 +268,10 @@ class RealFileSystem(PlainDisk):
     def lock(self, path: str) -> HeldLock:
         """A record lock on the first byte: the one that RocketMQ takes."""
         return RealLock.take(path)
+
+    def is_locked(self, path: str) -> bool:
+        """As `reading.is_locked`: by a process of this host, this one included."""
+        return is_locked(path)
 
     def lock_directory(self, path: str) -> HeldLock | None:
         """A lock of this project's own: `flock`."""

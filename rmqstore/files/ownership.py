@@ -12,10 +12,11 @@ from contextlib import suppress
 from enum import Enum
 from weakref import WeakSet
 
-from rmqstore.errors import StoreClosed
+from rmqstore.errors import StoreClosed, StoreInUse
 from rmqstore.files.disk import DirectoryEntry, PlainDisk
-from rmqstore.files.filesystem import DiskFile, FileSystem
+from rmqstore.files.filesystem import DiskFile, FileSystem, join
 from rmqstore.files.store_lock import HeldLock
+from rmqstore.formats.names import LOCK_FILE, LOG_ROOM
 
 
 def process_id() -> int:
@@ -58,10 +59,17 @@ class Ownership:
 
     def claim(self, fs: FileSystem, directories: Iterable[str]) -> None:
         """Locks directories of the log as far as they are there, until the end.  Raises StoreInUse where another store
-        that is open writes to one."""
+        that is open writes to one, or a broker whose `commitlog/` it is: RocketMQ locks its root alone.
+        """
+        own = fs.real_path(self._path)
         for path in directories:
             real = fs.real_path(path)
-            if real not in self._claimed and (lock := fs.lock_directory(real)) is not None:
+            if real in self._claimed:
+                continue
+            root, _, room = real.rpartition("/")
+            if root != own and room == LOG_ROOM and fs.is_locked(join(root, LOCK_FILE)):
+                raise StoreInUse(real, "it is the log of the store above it, which is open")
+            if (lock := fs.lock_directory(real)) is not None:
                 self._claimed[real] = lock
 
     def when_inherited(self, let_go: Callable[[], None]) -> None:

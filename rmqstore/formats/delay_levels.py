@@ -6,7 +6,7 @@ highest level.
 
 import re
 from collections.abc import Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -31,6 +31,40 @@ def parse_levels(text: str) -> tuple[int, ...]:
 
 
 DEFAULT_DELAY_MS = parse_levels(DEFAULT_LEVELS)
+
+
+class LevelsSince(NamedTuple):
+    """The delay levels of the records from an offset of the log on: milliseconds of each, level 1 first."""
+
+    offset: int
+    delay_ms: tuple[int, ...]
+
+
+# Those of one table after the other, by their offsets; the first are for what stands before that offset, too.
+LevelTables = Sequence[LevelsSince]
+DEFAULT_TABLES: LevelTables = (LevelsSince(0, DEFAULT_DELAY_MS),)
+# What a replica's note has: an offset of the log, and the master's words for its levels from there on.
+NotedLevels = tuple[tuple[int, str], ...]
+# A broker's setting, and what stands in that note.
+LEVELS_SETTING, LEVELS_FIELD = "messageDelayLevel", "delayLevels"
+
+
+def noted_levels(value: object) -> NotedLevels:
+    """The value `delayLevels` of a replica's note.  Raises ValueError for what is none."""
+    noted: list[tuple[int, str]] = []
+    for each in value if isinstance(value, list) else [value]:
+        match each:
+            case [int(offset), str(words)] if offset >= (noted[-1][0] if noted else 0):
+                parse_levels(words)
+                noted.append((offset, words))
+            case _:
+                raise ValueError(f"{shown(each)} is no offset of the log with delay levels")
+    return tuple(noted)
+
+
+def tables_of(noted: NotedLevels) -> LevelTables:
+    """The milliseconds of what a replica notes."""
+    return tuple(LevelsSince(offset, parse_levels(words)) for offset, words in noted)
 
 
 def asked_level(text: str | None) -> int | None:
@@ -67,4 +101,16 @@ def waits_ms(levels: Ints, delay_ms: Sequence[int]) -> Ints:
     """
     table = np.array((0, *delay_ms), np.int64)
     waits: Ints = table[np.maximum(clamped(levels, len(delay_ms)), 0)]
+    return waits
+
+
+def waits_at(levels: Ints, offsets: Ints, tables: LevelTables) -> Ints:
+    """How long messages wait that ask for `levels` and stand at `offsets` of the log, int64[n] each; -1 where there is
+    no such level.
+    """
+    waits = np.full(len(levels), -1, np.int64)
+    for number, table in enumerate(tables):
+        rows = np.flatnonzero(offsets >= table.offset) if number else np.arange(len(levels))
+        asked = levels[rows]
+        waits[rows] = np.where(clamped(asked, len(table.delay_ms)) > 0, waits_ms(asked, table.delay_ms), -1)
     return waits

@@ -21,6 +21,8 @@ LOG_ROOM, INDEX_ROOM, CONFIG_ROOM = "commitlog", "index", "config"
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"
 CHECKPOINT_FILE = "checkpoint"
+# In config/: whose replica a store is; RocketMQ passes it over.
+REPLICA_FILE = "replica.json"
 # Any file at the root that a broker or this engine makes; 5.x writes some by way of a sibling.
 _ROOT_FILE = re.compile(
     r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"

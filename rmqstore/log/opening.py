@@ -8,7 +8,9 @@ from typing import NamedTuple, Protocol
 
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.config_files import masters_levels
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
 from rmqstore.log.derived.known_queues import NOTHING_KNOWN
@@ -132,6 +134,13 @@ def _write_again(fs: FileSystem, plan: RecoveryPlan, parts: StoreParts) -> None:
         position += len(data)
     parts.log.sync(low, position)
     fs.open(join(plan.root, names.ABORT_FILE)).write(0, b" " * _NOTE_SIZE)
+
+
+def with_delay_levels(disk: ReadableDisk, root: str, config: StoreConfig) -> StoreConfig:
+    """The configuration, with the master's delay levels in a replica, where it names none.  Raises Corrupt, OSError."""
+    if config.delay_levels is not None or not (noted := masters_levels(disk, root)):
+        return config
+    return replace(config, delay_levels=noted[-1][1])
 
 
 def configured_kinds(config: StoreConfig, is_batch_topic: Callable[[str], bool] = lambda _: False) -> QueueKinds:

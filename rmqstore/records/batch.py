@@ -1,6 +1,5 @@
 """Records that follow each other in the log, as vectors: each is made when it is first asked for."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import names, sys_flag
+from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.index_table import index_hashes, key_hashes, merged, split_keys, text_hashes
 from rmqstore.formats.inner_batch import RecordNumbers, record_numbers
 from rmqstore.formats.java_hash import string_hash
@@ -159,9 +159,9 @@ class RecordBatch:
         blocks = self._values(self.located.properties_at, self.located.properties_size)
         return [dispatched_properties(block) for block in blocks]
 
-    def tags_codes(self, delay_ms: Sequence[int]) -> Ints:
+    def tags_codes(self, levels: LevelTables) -> Ints:
         """The third field of each record's queue entry: the hash of TAGS, 0 without; in SCHEDULE_TOPIC_XXXX, for a
-        delay level above 0, the delivery time, by the table of the levels' milliseconds.
+        delay level above 0, the delivery time.
         """
         few = self._few
         if few is not None:
@@ -172,7 +172,7 @@ class RecordBatch:
         if names.SCHEDULE_TOPIC not in topics:
             return codes
         is_delayed = numbers == topics.index(names.SCHEDULE_TOPIC)
-        set_delivery_times(codes, self.pieces, self.store_ms, delay_ms, is_delayed)
+        set_delivery_times(codes, self.pieces, (self.offsets, self.store_ms), levels, is_delayed)
         return codes
 
     def index_items(self) -> tuple[Ints, Ints]:

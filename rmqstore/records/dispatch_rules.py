@@ -1,12 +1,10 @@
 """The values that dispatch derives from a record, for recovery and readers alike."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import java_hash, names, properties, sys_flag
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, asked_levels, clamped, waits_ms
+from rmqstore.formats.delay_levels import LevelTables, asked_levels, waits_at
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
 from rmqstore.records.gather import binary_array, bytes_of
@@ -20,31 +18,32 @@ def is_dispatched(flags: npt.NDArray[np.int32]) -> Mask:
     return np.asarray((kind == sys_flag.NOT_TRANSACTIONAL) | (kind == sys_flag.COMMIT))
 
 
-def tags_codes(located: Located, topic: str) -> Ints:
-    """The codes that dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time.
-
-    The delivery time uses RocketMQ's default delay levels: a broker's own table is in its configuration, not in the
-    store.
+def tags_codes(located: Located, topic: str, levels: LevelTables) -> Ints:
+    """The codes that dispatch would put into the entries: the hash of TAGS, or in the schedule topic the delivery time
+    by the delay levels.
     """
     pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
     starts, sizes = pieces.find(b"TAGS")
     codes = java_hash.string_hashes(pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
     if topic == names.SCHEDULE_TOPIC:
-        set_delivery_times(codes, pieces, located.store_timestamp(), DEFAULT_DELAY_MS)
+        offsets = located.head("physical_offset").astype(np.int64)
+        set_delivery_times(codes, pieces, (offsets, located.store_timestamp()), levels)
     return codes
 
 
 def set_delivery_times(
-    codes: Ints, pieces: Pieces, store_ms: Ints, delay_ms: Sequence[int], among: Mask | None = None
+    codes: Ints, pieces: Pieces, records: tuple[Ints, Ints], levels: LevelTables, among: Mask | None = None
 ) -> None:
-    """Puts the delivery times of records of SCHEDULE_TOPIC_XXXX, those of `among`, in the place of their tags codes.
+    """Puts the delivery times of records of SCHEDULE_TOPIC_XXXX, those of `among`, in the place of their tags codes;
+    `records` are their offsets in the log and their store times in ms, int64[n] each.
 
-    A record without a level above 0 keeps its code, and so do all where the table `delay_ms` is empty (Java:
+    A record without a level above 0 keeps its code, and so do all where there are no levels (Java:
     CommitLog.checkMessageAndReturnSize).
     """
+    offsets, store_ms = records
     starts, sizes = pieces.find(_DELAY)
     rows = np.flatnonzero(sizes > 0 if among is None else among & (sizes > 0))
-    levels = asked_levels(pieces.data, starts[rows], sizes[rows])
-    is_delayed = clamped(levels, len(delay_ms)) > 0
+    waits = waits_at(asked_levels(pieces.data, starts[rows], sizes[rows]), offsets[rows], levels)
+    is_delayed = waits >= 0
     rows = rows[is_delayed]
-    codes[rows] = store_ms[rows] + waits_ms(levels[is_delayed], delay_ms)
+    codes[rows] = store_ms[rows] + waits[is_delayed]

@@ -37,7 +37,7 @@ class RecordVectors:
         """Which numbers each record has if its queue is a batch queue."""
         return RecordNumbers(self.queue_offsets, np.ones(len(self), np.int64), np.zeros(len(self), bool))
 
-    def tags_codes(self, _delay_ms: object) -> Ints:
+    def tags_codes(self, _levels: object) -> Ints:
         """The third field of each record's queue entry."""
         return self.codes
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rmqstore.arguments import I32_MAX
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import broker_json
+from rmqstore.formats.delay_levels import LEVELS_SETTING, parse_levels
 from rmqstore.remoting.client import UNSIGNED, Access, Refused, RemotingClient, Unreachable, host_and_port
 
 # Java: RequestCode.
@@ -37,6 +38,11 @@ class BrokerSettings(NamedTuple):
     log_file_size: int
     is_controlled: bool
     settings: Mapping[str, str]
+
+    @property
+    def delay_levels(self) -> str | None:
+        """Its delay levels, in words; None where it does not say so."""
+        return self.settings.get(LEVELS_SETTING)
 
 
 class Runtime(NamedTuple):
@@ -75,6 +81,10 @@ def settings(client: RemotingClient, *, is_stranger: bool = False) -> BrokerSett
     file_size = _number(client.address, found, "mappedFileSizeCommitLog", 1024**3)
     if file_size > I32_MAX:  # an int in Java
         raise Unreachable(client.address, f"mappedFileSizeCommitLog is {file_size}, and at most {I32_MAX}")
+    try:
+        parse_levels(found.get(LEVELS_SETTING, ""))
+    except ValueError as wrong:
+        raise Unreachable(client.address, f"{LEVELS_SETTING}: {wrong}") from None
     return BrokerSettings(
         broker_name=found.get("brokerName", ""),
         cluster=found.get("brokerClusterName", ""),

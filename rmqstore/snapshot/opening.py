@@ -8,7 +8,7 @@ from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories
+from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories, told_apart
 from rmqstore.snapshot.survey.missing_log import require_agreed, require_log, require_messages
 from rmqstore.snapshot.survey.own_log import require_own_log
 from rmqstore.snapshot.survey.survey import WHOLE, SurveyScope, survey
@@ -51,6 +51,6 @@ def look_at(
     arguments.word("access", access, get_args(Access))
     arguments.flag("include_uncommitted", scope.uncommitted)
     found = store_directories(disk, paths)
-    stores = [survey(disk, one.root, one.broker_name, access, one.logs, scope) for one in found]
+    stores = told_apart([survey(disk, one.root, one.broker_name, access, one.logs, scope) for one in found])
     refuse_doubles(paths, stores)
     return SnapshotReader(tuple(stores), access)

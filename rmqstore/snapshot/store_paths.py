@@ -1,9 +1,11 @@
 """Which directories a user means by the paths of stores, each store with the directories of its commitlog."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from rmqstore.arguments import wrong_type
+from rmqstore.directory.config_files import tell_once
 from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import is_log_directory
 from rmqstore.errors import NotAStore, Rejected
@@ -14,6 +16,7 @@ from rmqstore.snapshot.stores_in import StoresIn, list_stores, refuse_one_log_tw
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
+_NAME_THEM = "name them, as {'broker-a': PATH, 'broker-b': PATH}"
 # A store, or a store and the directories of its commitlog that lie elsewhere.
 StorePaths = StorePath | Sequence[StorePath]
 Paths = StorePath | Sequence[StorePaths] | Mapping[str, StorePaths] | StoresIn
@@ -78,15 +81,36 @@ def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories
     return found
 
 
+def told_apart(stores: Sequence[StoreExtent]) -> list[StoreExtent]:
+    """The stores, and each that may be of several brokers under the one name that no other store has.  Where that
+    leaves several, the log says that the name is a guess.
+    """
+    named = list(stores)
+    for _ in named:
+        sure = {store.broker_name for store in named if not store.other_names}
+        for number, store in enumerate(named):
+            free = [name for name in (store.broker_name, *store.other_names) if name not in sure]
+            if store.other_names and len(free) == 1:
+                named[number] = replace(store, broker_name=free[0], other_names=())
+    for store in named:
+        if store.other_names:
+            tell_once(
+                f"{store.path} is taken for the store of the broker {store.broker_name!r}, which is a guess: its "
+                f"topics.json is of {' and '.join(map(repr, (store.broker_name, *store.other_names)))}; "
+                f"{_NAME_THEM}"
+            )
+    return named
+
+
 def refuse_doubles(paths: Paths, stores: Sequence[StoreExtent]) -> None:
     """Raises Rejected for two stores of one broker name; of those in a directory also for two with the same log."""
-    names = [store.broker_name for store in stores]
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise Rejected(
-            f"several stores of a broker called {', '.join(sorted(doubled))}: "
-            "name them, as {'broker-a': PATH, 'broker-b': PATH}"
-        )
+    by_name: dict[str, str] = {}
+    for store in stores:
+        before = by_name.setdefault(store.broker_name, store.path)
+        if before != store.path:
+            raise Rejected(
+                f"several stores of a broker called {store.broker_name}, {before} and {store.path}: {_NAME_THEM}"
+            )
     if isinstance(paths, StoresIn):
         refuse_one_log_twice(stores)
 

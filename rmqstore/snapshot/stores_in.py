@@ -15,11 +15,9 @@ from rmqstore.errors import NotAStore, Rejected, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_part
 from rmqstore.files.reading import canonical_path
 from rmqstore.formats import names
-from rmqstore.snapshot.survey.extents import StoreExtent, stored_broker_name
+from rmqstore.snapshot.survey.extents import NAMELESS, StoreExtent, stored_broker_name
 from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
 
-# What a store that tells no name is called; it may be anybody's.
-_NAMELESS = "default"
 _NOT_OURS = "lost+found"
 # A store begins with these, before anything tells what it is.
 _FIRST_FILES = frozenset((names.LOCK_FILE, names.ABORT_FILE))
@@ -133,9 +131,10 @@ def _is_there(disk: ReadableDisk, name: str, path: str) -> bool:
             return False
         raise NotAStore(path, f"{error.reason}; if nothing of it is to be read, {_ASIDE}") from None
     told = stored_broker_name(disk, path)
-    if told not in (name, _NAMELESS):
+    if name not in (told.name, *told.others) and told.name != NAMELESS:
+        brokers = " or ".join(repr(each) for each in (told.name, *told.others))
         raise Rejected(
-            f"{path} is a store of the broker {told!r}, and its directory should have that name; a copy beside "
+            f"{path} is a store of the broker {brokers}, and its directory should have that name; a copy beside "
             f"the store itself would bring each message twice: rename it, {_ASIDE}, or name all stores one by one "
             """(stores={"broker-a": "/data/a"})"""
         )

@@ -14,7 +14,7 @@ from rmqstore.broker.delay import DelayLevels, RestoredRecord, Undeliverable, re
 from rmqstore.broker.delay_columns import Restored, read_records, restored_columns, restored_few
 from rmqstore.config import StoreConfig
 from rmqstore.formats import names
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
+from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, DEFAULT_TABLES
 from rmqstore.formats.host import encode_host
 from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.properties import encode_properties, parse_properties
@@ -115,7 +115,7 @@ def test_dispatch_reads_the_level_that_a_put_took(text: str) -> None:
     block = encode_properties(answer.properties)
     pieces = split_pieces(np.frombuffer(block, np.uint8), np.array([0, len(block)]))
     codes = np.array([-1])
-    set_delivery_times(codes, pieces, np.array([10]), DEFAULT_DELAY_MS)
+    set_delivery_times(codes, pieces, (np.array([0]), np.array([10])), DEFAULT_TABLES)
     is_waiting = answer.topic == names.SCHEDULE_TOPIC
     assert codes.tolist() == [10 + DEFAULT_DELAY_MS[answer.queue_id] if is_waiting else -1]
 

@@ -58,7 +58,8 @@ def test_several_stores_need_names(run: Run, store_of: StoreOf) -> None:
     result = run("verify", store_of("basic"), store_of("ipv6"))
     assert result.exit_code == 1
     assert last_line(result.stderr) == (
-        "Error: several stores of a broker called default: give each its name, as broker-a=PATH broker-b=PATH"
+        f"Error: several stores of a broker called default, {store_of('basic')} and {store_of('ipv6')}: "
+        "give each its name, as broker-a=PATH broker-b=PATH"
     )
     named = run("verify", f"a={store_of('basic')}", f"b={store_of('basic-nocq')}", "--json")
     assert named.exit_code == 1

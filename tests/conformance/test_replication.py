@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from rmqstore import open_snapshot
@@ -97,13 +98,15 @@ def test_a_topic_that_the_master_deletes_and_makes_again(cluster: Cluster, tmp_p
     assert bodies(store) == bodies(replica) == bodies(later)
 
 
-def put_to(running: Broker, queue_id: int, *bodies: bytes) -> None:
-    """Sends messages to one queue."""
+def put_to(running: Broker, queue_id: int, *bodies: bytes, level: int = 0) -> None:
+    """Sends messages to one queue, to wait where they have a delay level."""
+    properties = f"DELAY\x01{level}\x02" if level else ""
     with RemotingClient(running.address) as asking:
         for body in bodies:
             fields = {"producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-                      "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "",
-                      "reconsumeTimes": "0", "unitMode": "false", "batch": "false"}  # fmt: skip
+                      "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
+                      "reconsumeTimes": "0", "properties": properties, "unitMode": "false",
+                      "batch": "false"}  # fmt: skip
             asking.ask(_SEND_MESSAGE, fields, body)
 
 
@@ -136,10 +139,36 @@ def test_a_queue_that_the_master_cleans_as_expired_begins_again_alone(cluster: C
     assert set(bodies(store)) <= set(found)
 
 
+def test_delay_levels_of_a_master_that_is_started_again_with_others(cluster: Cluster, tmp_path: Path) -> None:
+    """Entries have the same delivery times: those of before the restart as well, and after the replica was killed."""
+    store, replica = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME
+    for number, levels in enumerate(("2h 3h", "5h 40m 1d 1h", "6h")):
+        with cluster.master(tmp_path / f"work-{number}", store, messageDelayLevel=levels) as (running, _):
+            for level in (1, 2, 3, 9):
+                put_to(running, 0, b"%d" % number, b"later", level=level)
+            end = log_end(running)
+            with replicating(cluster, tmp_path / "replicas") as child:
+                until("the log", partial(has_end, replica, store, end))
+                child.kill() if number == 1 else ended(child)
+            running.end()
+    assert waiting_entries(replica) == waiting_entries(store)
+    assert len(waiting_entries(store)) == 24
+    shutil.rmtree(replica / "consumequeue")
+    assert run("recover", str(replica))[0] == 0
+    assert waiting_entries(replica) == waiting_entries(store)
+
+
+def waiting_entries(store: Path) -> list[tuple[int, ...]]:
+    """Queue, place in it, place in the log, and delivery time of each message that waits."""
+    columns = ["queueId", "queueOffset", "physicalOffset", "tagsCode"]
+    rows = open_snapshot(store).scan(topics=["SCHEDULE_TOPIC_XXXX"], columns=columns).read_all().to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
 def has_end(replica: Path, store: Path, end: int) -> bool:
     """Whether a replica has the bytes that are left of the master's log, up to `end`."""
     theirs = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
-    ours = {path.name: path.read_bytes() for path in (replica / "commitlog").iterdir()}
+    ours = {path.name: path.read_bytes() for path in (replica / "commitlog").glob("*")}
     return all(data[: end - int(name)] == ours.get(name, b"")[: end - int(name)] for name, data in theirs.items())
 
 

@@ -56,13 +56,13 @@ def check_opening(
     disk: MemoryDisk, found: dict[Queue, list[bytes]], *into: Queue, begins: Mapping[Queue, int] = NONE
 ) -> None:
     """Whoever opens the store for writing changes no row, and what is put then, to a queue of each topic or to those
-    that are named, comes after the others.  That the note is lost once more changes nothing, where queues begin at 0.
+    that are named, comes after the others.  That the note is lost once more changes nothing.
     """
     queues = into or tuple({key[0]: key for key in found}.values())
     with opened(disk) as store:
         for topic, queue_id in queues:
             assert store.put(Message(topic, b"last", queue_id=queue_id)).is_stored
     after = {key: [*bodies, b"last"] if key in queues else bodies for key, bodies in found.items()}
-    for _ in range(1 if begins else 2):
+    for _ in range(2):
         assert [rows_in(disk, None, mode, begins) for mode in MODES] == [after] * len(MODES)
         forget(disk)

@@ -9,7 +9,7 @@ from rmqstore.replication.following.follower import Follower
 from tests.crash.disks import MemoryDisk
 from tests.deletions.following import PlayedMaster, fed, followed, held_by, log_of, replica_on
 from tests.deletions.histories import Play
-from tests.deletions.reading import check_opening, check_readers
+from tests.deletions.reading import check_opening, check_readers, forget
 
 OLD = "put old 9 t/0,1 | put x 2 o/0 | flush | delete t"
 HISTORIES = {
@@ -48,6 +48,10 @@ def test_the_store_itself(name: str) -> None:
     wanted = play.wanted(words)
     play.store.flush()
     check_readers(play.memory, wanted, begins=play.begins)
+    play.store.close()
+    forget(play.memory)
+    check_readers(play.memory, wanted, begins=play.begins)
+    check_opening(play.memory, wanted, begins=play.begins)
 
 
 def test_numbers_that_come_a_second_time() -> None:

@@ -32,6 +32,15 @@ except StoreInUse as error:
 """
 
 
+HOLDS = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
 def plain(log: Path) -> StoreConfig:
     return replace(SMALL, log_paths=(str(log),))
 
@@ -89,7 +98,25 @@ def test_a_link_to_the_log_is_the_log(tmp_path: Path) -> None:
 def test_an_ordinary_stores_log_is_nobody_elses(tmp_path: Path) -> None:
     with open_store(tmp_path / "a", SMALL):
         answer = in_another_process(tmp_path / "b", tmp_path / "a" / "commitlog", "plain")
-    assert answer.startswith(f"{tmp_path}/a/commitlog: another open store")
+    assert answer.startswith(f"{tmp_path}/a/commitlog: it is the log of the store above it")
+
+
+def test_a_brokers_log_is_nobody_elses(tmp_path: Path) -> None:
+    """A broker locks the file `lock` of its root, and not the directory of its log."""
+    with open_store(tmp_path / "a", SMALL) as store:
+        store.put(Message("t", b"x"))
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, tmp_path / "a" / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"held\n"
+        for paths in ("log_paths", "read_only_log_paths"):
+            config = replace(
+                SMALL, **{"log_paths": (str(tmp_path / "c"),), paths: (str(tmp_path / "a" / "commitlog"),)}
+            )
+            with pytest.raises(StoreInUse, match="it is the log of the store above it, which is open"):
+                open_store(tmp_path / "b", config)
+        broker.communicate()
 
 
 def test_the_files_of_entries_have_one_writer(tmp_path: Path) -> None:

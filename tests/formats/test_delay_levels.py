@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.formats.delay_levels import asked_level, asked_levels, clamped, parse_levels, waits_ms
+from rmqstore.formats.delay_levels import (
+    LevelsSince,
+    asked_level,
+    asked_levels,
+    clamped,
+    noted_levels,
+    parse_levels,
+    tables_of,
+    waits_at,
+    waits_ms,
+)
 from rmqstore.formats.java_text import java_text
 
 ASKED = {
@@ -64,3 +74,26 @@ def test_a_level_is_no_longer_than_64_bits_of_milliseconds(piece: str) -> None:
     with pytest.raises(ValueError, match=r"is more milliseconds than 64 bits hold"):
         parse_levels(f"1s {piece}")
     assert parse_levels("106751991167d 9223372036854775s")
+
+
+def test_waits_by_the_levels_of_their_place() -> None:
+    """What stands before the first table goes by it, too; a level above the highest of a place is the highest."""
+    tables = (LevelsSince(100, (1, 2)), LevelsSince(200, ()), LevelsSince(300, (7,)), LevelsSince(300, (9, 0)))
+    asked = [(1, 0), (5, 150), (1, 199), (1, 200), (0, 300), (-1, 10), (1, 300), (2, 400)]
+    levels, offsets = (np.array(column) for column in zip(*asked, strict=True))
+    assert waits_at(levels, offsets, tables).tolist() == [1, 2, 1, -1, -1, -1, 9, 0]
+
+
+def test_a_note_of_levels() -> None:
+    assert noted_levels([]) == ()
+    assert tables_of(noted_levels([[0, "1s 2s"], [70, ""], [70, "1m"]])) == (
+        LevelsSince(0, (1000, 2000)), LevelsSince(70, ()), LevelsSince(70, (60_000,))
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "note", [None, "1s", {}, [[0]], [["0", "1s"]], [[0, "1x"]], [[9, "1s"], [8, "1s"]], [[-1, ""]]]
+)
+def test_what_is_no_note_of_levels(note: object) -> None:
+    with pytest.raises(ValueError, match="no"):
+        noted_levels(note)

@@ -19,6 +19,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.files import real_file
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
+from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelsSince
 from rmqstore.formats.index import ITEM, file_size, read_header
 from rmqstore.log.opening import mark_closed, recovered
 from rmqstore.log.recovery.apply import StoreParts
@@ -123,7 +124,7 @@ def _entries_of_log(parts: StoreParts, delay_ms: tuple[int, ...]) -> dict[str, l
     entries: dict[str, list[Entry]] = defaultdict(list)
     for batch in _records(parts):
         topics, numbers = batch.topics
-        codes = batch.tags_codes(delay_ms)
+        codes = batch.tags_codes((LevelsSince(0, delay_ms),))
         bases, counts, _ = batch.numbers
         for row in np.flatnonzero(batch.queued).tolist():
             topic, record = topics[numbers[row]], (batch.offsets[row], batch.sizes[row], codes[row])
@@ -249,7 +250,7 @@ def _assert_settled(store: Path, before: dict[str, bytes] | None) -> None:
 
 def _assert_kept(parts: StoreParts) -> None:
     """What a recovery after a crash keeps of records says what they say."""
-    keep = keeper(StoreConfig(), PLAIN_ONLY)
+    keep = keeper(StoreConfig(), PLAIN_ONLY, DEFAULT_TABLES)
     assert keep is not None
     for batch in _records(parts):
         kept = keep(batch)
@@ -262,7 +263,7 @@ def _assert_kept(parts: StoreParts) -> None:
             for name in ("offsets", "sizes", "queue_ids", "queue_offsets", "store_ms", "queued"):
                 assert np.array_equal(getattr(ours, name), getattr(records, name)), name
             assert _topics(ours) == _topics(records)
-            assert np.array_equal(ours.tags_codes(()), records.tags_codes(StoreConfig().delay_ms()))
+            assert np.array_equal(ours.tags_codes(()), records.tags_codes(DEFAULT_TABLES))
             for our_items, items in zip(ours.index_items(), records.index_items(), strict=True):
                 assert np.array_equal(our_items, items)
 

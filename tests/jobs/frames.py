@@ -9,7 +9,7 @@ TYPES = {
     "topic": "string", "brokerName": "string", "queueId": "int", "queueOffset": "bigint", "tags": "string",
     "keys": "string", "body": "binary", "properties": "map<string,string>", "flag": "int",
     "bornTimestamp": "timestamp", "storeTimestamp": "timestamp", "bornHost": "string", "msgId": "string",
-    "offsetMsgId": "string", "reconsumeTimes": "int", "storeSize": "int",
+    "offsetMsgId": "string", "reconsumeTimes": "int", "storeSize": "int", "bodyCrc": "int", "physicalOffset": "bigint",
 }  # fmt: skip
 
 

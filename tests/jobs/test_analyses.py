@@ -2,6 +2,7 @@
 
 import datetime
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import rmqstore
 from jobs import dead_letters, duplicates, lag_report, order_trace, replay, traffic, transaction_audit
 from tests.golden.cases import unpack
 from tests.jobs.frames import at, messages
+from tests.snapshot.small_store import SmallStore
 
 pytestmark = pytest.mark.spark
 
@@ -140,6 +142,66 @@ def test_dead_letters_have_their_origin_and_retries(spark, broker):
             origin.queueId, origin.queueOffset, origin.storeTimestamp, origin.body,
         )  # fmt: skip
         assert row.sentAt < row.lastRetryAt <= row.diedAt
+
+
+@pytest.fixture(scope="session")
+def popped(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with the retries and letters of POP consumers as brokers of 5.x put them, by both names, and with a copy
+    that has the unique key of another message, as the messages of a batch do."""
+    one = SmallStore()
+    for number, (separator, topic) in enumerate(zip("_++_", ("t", "t", "a_b", "b"), strict=True)):
+        back, body = f"%RETRY%g_x{separator}{topic}", b"%d" % number
+        kept = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number}"}
+        one.add(topic, body=body, properties=kept)
+        one.add(topic, body=b"another", properties=kept | {"KEYS": "x"})
+        kept |= {"1ST_POP_TIME": "1"} | ({"ORIGIN_GROUP": "g_x"} if number == 3 else {})
+        for times in (1, 2, 3):
+            one.add(back, body=body, properties=kept, reconsume_times=times)
+        kept |= {"RETRY_TOPIC": back, "ORIGIN_MESSAGE_ID": "of the last retry"}
+        one.add("%DLQ%g_x", body=body, properties=kept, reconsume_times=4)
+    return str(one.write(tmp_path_factory.mktemp("popped") / "store"))
+
+
+def test_letters_of_pop_consumers_have_their_origin_and_retries(spark, popped):
+    def back(prefix: str) -> DataFrame:
+        return read(spark, popped, dead_letters.BACK_COLUMNS, subscribePattern=prefix, includeSystemTopics="true")
+
+    origins = read(spark, popped, dead_letters.ORIGIN_COLUMNS, subscribePattern=".*")
+    rows = dead_letters.transform(back("%DLQ%.*"), back("%RETRY%.*"), origins).collect()
+    sent = {row.offsetMsgId: row for row in read(spark, popped, (*dead_letters.ORIGIN_COLUMNS, "body"),
+                                                 subscribePattern=".*").collect()}  # fmt: skip
+    assert sorted((row.group, row.topic, row.body, row.attempts, row.retries) for row in rows) == [
+        ("g_x", "a_b", b"2", 4, 3), ("g_x", "b", b"3", 4, 3), ("g_x", "t", b"0", 4, 3), ("g_x", "t", b"1", 4, 3),
+    ]  # fmt: skip
+    for row in rows:
+        origin = sent[row.originId]
+        assert (row.topic, row.body, row.sentAt) == (origin.topic, origin.body, origin.storeTimestamp)
+        assert row.sentAt <= row.lastRetryAt <= row.diedAt
+
+
+@pytest.mark.usefixtures("same_session")
+def test_letters_of_one_group_of_pop_consumers(popped, tmp_path):
+    output = ["--output", str(tmp_path / "dead"), "--format", "json"]
+    assert dead_letters.main(["--store", popped, "--group", "g_x", *output]) == 0
+    lines = [line for path in (tmp_path / "dead").glob("*.json") for line in path.read_text().splitlines()]
+    assert [(row["group"], row["retries"]) for row in map(json.loads, lines)] == [("g_x", 3)] * 4
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_trace_of_a_pop_consumer(spark, popped, number: int):
+    found = read(spark, popped, order_trace.COLUMNS, keys=f"k{number}", **ALL_TOPICS)
+    steps = order_trace.transform(found).collect()
+    topic = ("t", "t", "a_b", "b")[number]
+    assert [(row.stage, row.topic, row.group, row.attempt) for row in steps] == [
+        ("message", topic, None, 0), *(("retry", topic, "g_x", times) for times in (1, 2, 3)),
+        ("dead letter", topic, "g_x", 4),
+    ]  # fmt: skip
+
+
+def test_retries_of_a_pop_consumer_whose_message_is_gone(spark, popped):
+    found = read(spark, popped, order_trace.COLUMNS, keys="k0", **ALL_TOPICS).where("topic != 't'")
+    steps = order_trace.transform(found).collect()
+    assert [(row.topic, row.group) for row in steps] == [("%RETRY%g_x_t", "g_x_t")] * 3 + [("t", "g_x")]
 
 
 def test_transactions_are_audited(spark, broker):

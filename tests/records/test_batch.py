@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.formats import message, sys_flag
+from rmqstore.formats.delay_levels import LevelsSince
 from rmqstore.formats.java_hash import index_hash, string_hash
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.properties import parse_properties, split_keys
@@ -55,6 +56,9 @@ def expected_code(record: message.Record) -> int:
     return string_hash(properties.get("TAGS", ""))
 
 
+LEVELS = (LevelsSince(0, (5000, 6000, 7000)),)
+
+
 @pytest.mark.parametrize("few_count", [0, 48])
 @given(fields=RECORDS, window_size=st.integers(50, 900))
 @settings(max_examples=40, deadline=None)
@@ -68,7 +72,7 @@ def test_batches_say_what_the_scalar_codecs_say(few_count: int, fields, window_s
         for batch in batches:
             rows, hashes = batch.index_items()
             topics, numbers = batch.topics
-            codes = batch.tags_codes((5000, 6000, 7000))
+            codes = batch.tags_codes(LEVELS)
             for row in range(len(batch)):
                 record = message.read_record(data, position)
                 assert isinstance(record, message.Record)
@@ -109,7 +113,7 @@ def test_many_topics_of_one_hash_are_told_apart() -> None:
 def test_delivery_times_of_the_schedule_topic(level: str, code: int) -> None:
     properties = f"TAGS\x01TagA\x02DELAY\x01{level}\x02".encode()
     (batch,) = walked(laid([{"topic": b"SCHEDULE_TOPIC_XXXX", "properties": properties}]))
-    assert batch.tags_codes((5000, 6000, 7000)).tolist() == [code]
+    assert batch.tags_codes(LEVELS).tolist() == [code]
     (batch,) = walked(laid([{"topic": b"SCHEDULE_TOPIC_XXXX", "properties": properties}]))
     unknown = batch.tags_codes(())
     assert unknown.tolist() == [2598919]

@@ -62,8 +62,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "entries: units of older files are believed",
         _REPAIR,
-        "        if not len(head) or not is_last or not",
-        "        if not len(head) or False and not",
+        "        if not index.is_unit(number, place) or number >= following or not index.is_unit(following - 1):",
+        "        if number >= following:",
         f"{_T}::test_an_index_is_made_again_from_the_data[the first unit of an older file]",
         finding="no entry",
     ),

@@ -72,7 +72,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "a reader shows what a topic had before it was made again",
         _UNNOTED,
-        "    if place <= after or not is_backed(queue, 0, entries[0], view):\n",
+        "    if place <= older.place or not is_backed(queue, number, entry, view):\n",
         "    if True:\n",
         f"{_T_OUTCOMES}::test_readers_without_a_note[from 1 to 1 queues with 3]",
         finding="Corrupt",

@@ -17,6 +17,7 @@ from rmqstore.cli.replication.replica_progress import ProgressScreen
 from rmqstore.cli.replication.tls_options import ha_tls, ha_tls_options
 from rmqstore.cli.signals import until_signalled
 from rmqstore.errors import Rejected
+from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.remoting.client import Access, Refused, Unreachable, host_and_port
 from rmqstore.remoting.cluster import ListedMaster
 from rmqstore.remoting.signing import Credentials
@@ -38,6 +39,14 @@ Examples:
 """
 
 
+def _delay_levels(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    try:
+        parse_levels(text or "")
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from None
+    return text
+
+
 @click.command(epilog=_EXAMPLE, short_help="Follow a running cluster into stores of our own.")
 @click.option("--namesrv", metavar="HOST:PORT", help="A name server: all masters of its cluster, a directory each.")
 @click.option(
@@ -51,6 +60,12 @@ Examples:
     show_default=True,
     metavar="BYTES",
     help="With --ha: the size of the master's commitlog files.",
+)
+@click.option(
+    "--delay-levels",
+    metavar="TEXT",
+    callback=_delay_levels,
+    help='With --ha: the delay levels of the master, as "1s 5s 10s", where they are not RocketMQ\'s own.',
 )
 @ha_tls_options
 @click.option(
@@ -116,7 +131,7 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
 
 
 # Options that have no effect without another one, or beside it.
-_BELONGS = (("yes", "realign"), ("open_to_network", "metrics"), ("cluster", "namesrv"))
+_BELONGS = (("yes", "realign"), ("open_to_network", "metrics"), ("cluster", "namesrv"), ("delay_levels", "ha"))
 _NOT_WITH_HA = ("tls", "tls_ca", "tls_insecure", "access_key", "secret_key")
 
 
@@ -171,7 +186,7 @@ def _places(target: str, access: Access, given: Mapping[str, Any]) -> _Places:
         return _Places(placed(first), lambda: placed(chosen_masters(given["namesrv"], first[0].cluster, access)))
     if given["ha"] is not None:
         require_replication_port(given["ha"], access)
-        bare = BareMaster(given["ha"], given["log_file_size"], tls=link_tls)
+        bare = BareMaster(given["ha"], given["log_file_size"], tls=link_tls, delay_levels=given["delay_levels"])
         return _Places({given["ha"]: _Place(bare, target)})
     require_broker(given["master"], access)
     broker = Broker(given["master"], access)

@@ -1,7 +1,7 @@
 """All consume queues of a store, and the dispatcher that fills them."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -12,7 +12,7 @@ from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.formats import names
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS
+from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelTables
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore
 from rmqstore.formats.message_columns import Ints, take_rows
 from rmqstore.formats.names import EXTENSION_ROOM, PLAIN_ROOM, QueueKey
@@ -34,7 +34,7 @@ class QueueTable:
     """The queues below consumequeue/ of the store at `root`, by topic and queue id.
 
     One thread dispatches, or none while queues are cut; everything else may be called from any thread, but queues
-    expire in one at a time.  `delay_ms` are the milliseconds of the delay levels, level 1 first.
+    expire in one at a time.  Another `levels` is for the records that are dispatched from then on.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class QueueTable:
         handles: FileHandles,
         root: str,
         file_size: int,
-        delay_ms: Sequence[int] = DEFAULT_DELAY_MS,
+        levels: LevelTables = DEFAULT_TABLES,
         kinds: QueueKinds = PLAIN_ONLY,
     ) -> None:
         self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
@@ -57,7 +57,7 @@ class QueueTable:
         self.is_batch_topic = kinds.is_batch_topic
         self.batches = BatchQueues(fs, handles, root, kinds.batch_file_size)
         self._file_size = file_size
-        self._delay_ms = tuple(delay_ms)
+        self.levels = levels
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._writing = threading.Lock()  # held while a batch is dispatched, and while a topic is removed
         self._leaving: dict[str, list[ConsumeQueue]] = {}  # topic -> queues whose removal did not end well
@@ -146,7 +146,7 @@ class QueueTable:
                 if self.kinds.multi_dispatch and isinstance(batch, RecordBatch):
                     self._append_further(batch, touched)
                 if len(of_batches):
-                    self.batches.dispatch(batch, of_batches, batch.tags_codes(self._delay_ms))
+                    self.batches.dispatch(batch, of_batches, batch.tags_codes(self.levels))
             finally:
                 with self._lock:
                     self._dirty.update(touched)
@@ -260,7 +260,7 @@ class QueueTable:
         """Groups the records by queue and appends each group."""
         topics, numbers = batch.topics
         keys = numbers[rows] << 32 | (batch.queue_ids[rows] & 0xFFFFFFFF)
-        entries, queue_offsets = _entries(batch, rows, batch.tags_codes(self._delay_ms))
+        entries, queue_offsets = _entries(batch, rows, batch.tags_codes(self.levels))
         cuts = np.zeros(0, np.int64)
         if not (keys == keys[0]).all():
             order = np.argsort(keys, kind="stable")
@@ -294,7 +294,7 @@ class QueueTable:
     def _append_further(self, batch: RecordBatch, touched: list[ConsumeQueue]) -> None:
         """Entries in the further queues that records list."""
         places = light_entries(batch)
-        codes = batch.tags_codes(self._delay_ms) if places else None
+        codes = batch.tags_codes(self.levels) if places else None
         for (topic, queue_id), (rows, queue_offsets) in places.items():
             queue = self._queue_of(topic, queue_id)
             if queue is None or codes is None:

@@ -70,7 +70,7 @@ def open_parts(
         pick=picker, keep_open=True,
     )  # fmt: skip
     queue_file_size = plan.queue_file_size or config.queue_file_size
-    queues = QueueTable(fs, handles, plan.root, queue_file_size, config.delay_ms(), _found_kinds(plan, kinds))
+    queues = QueueTable(fs, handles, plan.root, queue_file_size, plan.levels, _found_kinds(plan, kinds))
     slots, items = plan.index_sizes or (config.index_slot_count, config.index_item_count)
     index = IndexLog(fs, plan.root, slots, items, clock) if config.index_enabled else None
     checkpoint = CheckpointFile(fs, join(plan.root, CHECKPOINT_FILE))

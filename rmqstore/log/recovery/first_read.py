@@ -8,6 +8,7 @@ import numpy as np
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.directory.store_view import StoreView
+from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.message_columns import Ints
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.vectors import RecordVectors
@@ -63,13 +64,14 @@ class SeenRecords:
         return Seen(np.concatenate(self._places), tuple(self._records))
 
 
-def keeper(config: StoreConfig, kinds: QueueKinds) -> Callable[[RecordBatch], RecordVectors | None] | None:
+def keeper(
+    config: StoreConfig, kinds: QueueKinds, levels: LevelTables
+) -> Callable[[RecordBatch], RecordVectors | None] | None:
     """A function that gives all that queues and index want to know of a batch, for `SeenRecords`.  Its answer None says
     that they need the records themselves; None instead of a function says so of all records.
     """
     if kinds.multi_dispatch or kinds.extension:
         return None
-    delay_ms = config.delay_ms()
 
     def kept(batch: RecordBatch) -> RecordVectors | None:
         if batch.numbers.are_said.any() or (batch.numbers.counts != 1).any():
@@ -77,7 +79,7 @@ def keeper(config: StoreConfig, kinds: QueueKinds) -> Callable[[RecordBatch], Re
         return RecordVectors(
             end=batch.end, offsets=batch.offsets, sizes=batch.sizes, queue_ids=batch.queue_ids,
             queue_offsets=batch.queue_offsets, store_ms=batch.store_ms, queued=batch.queued, topics=batch.topics,
-            codes=batch.tags_codes(delay_ms), items=batch.index_items() if config.index_enabled else _NO_ITEMS,
+            codes=batch.tags_codes(levels), items=batch.index_items() if config.index_enabled else _NO_ITEMS,
         )  # fmt: skip
 
     return kept

@@ -11,7 +11,7 @@ from rmqstore.directory.store_view import StoreView
 from rmqstore.files.disk import directory_of
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
-from rmqstore.formats.delay_levels import waits_ms
+from rmqstore.formats.delay_levels import LevelTables, waits_at
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
@@ -112,8 +112,8 @@ def has_rest(queue: QueueView, keep: int) -> bool:
         source.close()
 
 
-def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: Sequence[int]) -> list[str]:
-    """A warning for each delay queue whose kept entries were made with another delay than `delay_ms` gives its level.
+def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], levels: LevelTables) -> list[str]:
+    """A warning for each delay queue whose kept entries were made with another delay than `levels` give its level.
 
     An entry's delivery time less its record's store time, both in ms, is the delay that it was made with; the entries
     that are written again would get the given one.
@@ -129,7 +129,7 @@ def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], delay_ms: S
         if planned.next_offset <= planned.keep or record is None or code <= _I32_MAX:
             continue
         known_ms = code - int(record.store_ms[0])
-        given_ms = int(waits_ms(np.array([planned.queue_id + 1]), delay_ms)[0])
+        given_ms = max(int(waits_at(np.array([planned.queue_id + 1]), entry["physical_offset"], levels)[0]), 0)
         if known_ms != given_ms:
             warnings.append(
                 f"messages of delay level {planned.queue_id + 1} waited {known_ms} ms, and would now wait {given_ms} "

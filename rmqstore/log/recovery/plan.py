@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelTables
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, name_of
 from rmqstore.formats.framing import Divided, Framing, bare
 from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
@@ -100,6 +101,7 @@ class RecoveryPlan:
     many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
+    `levels` are the delay levels by which delivery times are told.
     `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
 
@@ -137,6 +139,7 @@ class RecoveryPlan:
     seen: Seen = field(default=NOTHING_SEEN, compare=False, repr=False)
     known: KnownQueues = field(default=NOTHING_KNOWN, compare=False, repr=False)
     divider: int | None = None
+    levels: LevelTables = field(default=DEFAULT_TABLES, compare=False, repr=False)
     heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
 
     @property

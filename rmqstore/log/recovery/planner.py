@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqstore.config import StoreConfig
+from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
@@ -108,6 +109,7 @@ class _Planner:
     def __init__(self, store: StoreView, config: StoreConfig, keeps_records: bool) -> None:
         self._config = config
         self._keeps_records = keeps_records
+        self._levels = level_tables(store.disk, store.root, config.delay_levels)
         self._must_refuse = config.on_middle_damage == "refuse"
         self._clean = not store.abort_present
         self._checkpoint = store.checkpoint
@@ -198,7 +200,7 @@ class _Planner:
         missing: list[int] = []
         heads: list[EntryHeads] = []
         keeps = self._keeps_records and not self._clean
-        seen = SeenRecords(keeper(self._config, self._store.kinds) if keeps else None)
+        seen = SeenRecords(keeper(self._config, self._store.kinds, self._levels) if keeps else None)
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
@@ -334,7 +336,7 @@ class _Planner:
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
-        warnings += [*delay_warnings(store, queues, self._config.delay_ms())]
+        warnings += [*delay_warnings(store, queues, self._levels)]
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
@@ -351,6 +353,7 @@ class _Planner:
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
             kinds=queue_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
+            levels=self._levels,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:

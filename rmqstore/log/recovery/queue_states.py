@@ -29,7 +29,7 @@ class Says(Enum):
     SECOND = 2  # they go on coming a second time
     ALONE = 3  # any other number, and it is a single record
     BACK = 4  # numbers that the queue has already
-    ZERO = 5  # the queue begins again at 0
+    ZERO = 5  # the queue begins again, at 0 or where its files begin
     AHEAD = 6  # numbers that leave some out
     BEFORE_ONE = 7  # they go back, and all that was met before is one record, in a log that has lost nothing
 
@@ -200,6 +200,8 @@ class QueueTrack:
             return Says.NEXT
         if run.message_count == 1 and not is_backed and not run.is_known:
             return Says.ALONE
+        if run.is_known and run.says < self.next:
+            return Says.ZERO
         if not 0 < run.says < self.next:
             return Says.AHEAD if run.says > self.next else Says.ZERO
         is_one = bool(self.restart) and self.message_count == 1 and facts.is_complete

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.log_coverage import is_deleted_topic, oldest_message, queue_rows
+from rmqstore.directory.log_coverage import first_entry, is_deleted_topic, oldest_message, queue_rows
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
@@ -126,7 +126,7 @@ class QueueScan:
             first = low + self._held_until(track, says[rows], offsets[rows], sizes[rows])
             for start, stop in _runs(says[first:high]):
                 run = Run(int(offsets[first + start]), int(says[first + start]), stop - start)
-                run = run._replace(is_known=not run.says and self._begins_at(key, run.offset))
+                run = run._replace(is_known=self._begins_with(key, run))
                 lacks = self._may_lack_older(track, run)
                 self.contradictions += track.follow(run, self._facts, may_lack_older=lacks)
 
@@ -162,7 +162,8 @@ class QueueScan:
         if track.rewriting:
             return 0
         queue = self.store.queues[track.key]
-        oldest = oldest_message(self.store.log, queue) if offsets[0] < _queue_begin(queue) else -1
+        older = says[offsets < first_entry(queue)[0]]
+        oldest = oldest_message(self.store.log, queue, int(older.max())) if len(older) else -1
         if offsets[0] < oldest:
             track.made_again_at = track.begin = oldest
         missing = np.flatnonzero(_is_missing(queue, (says, offsets, sizes), oldest))
@@ -173,10 +174,10 @@ class QueueScan:
         track.cut(kept if kept > queue.first else None)
         return first
 
-    def _begins_at(self, key: QueueKey, offset: int) -> bool:
-        """Whether the files of a queue begin with a record there: it was the first one before a crash, too."""
+    def _begins_with(self, key: QueueKey, run: Run) -> bool:
+        """Whether the files of a queue begin with that record: it was the first one before a crash, too."""
         queue = self.store.queues.get(key)
-        return queue is not None and queue.end > queue.first and _queue_begin(queue) == offset
+        return queue is not None and queue.end > queue.first and first_entry(queue) == (run.offset, run.says)
 
     def _may_lack_older(self, track: QueueTrack, run: Run) -> bool:
         """Whether records that come before the first one met of a queue may stand where the scan did not look."""
@@ -214,12 +215,6 @@ def _is_missing(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int)
     second = ~blank & (places[rows] < offsets[rows]) & rising
     missing[rows[older | second]] = False
     return missing
-
-
-def _queue_begin(queue: QueueView) -> int:
-    """The place that a queue's first entry says, if that is queue offset 0; else -1."""
-    entry = queue.read(0, 1)
-    return -1 if queue.first or not len(entry) or is_pre_blank(entry)[0] else int(entry["physical_offset"][0])
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.errors import Rejected
+from rmqstore.formats.delay_levels import LEVELS_SETTING, parse_levels
 from rmqstore.remoting import cluster
 from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, Unreachable, host_and_port
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
@@ -120,17 +122,24 @@ class Broker:
 
 class BareMaster:
     """A master of which only the replication port is known, as a store of ours is.  Topics become known by their
-    messages: which have batch queues is not known at all.  Raises Rejected where it cannot be connected to like this.
+    messages: which have batch queues is not known at all.  `delay_levels` are its StoreConfig's, where they are known.
+    Raises Rejected where it cannot be connected to like this.
     """
 
     def __init__(
-        self, ha_address: str, log_file_size: int, broker_name: str = "default", tls: LinkTls | None = None
-    ) -> None:
+        self, ha_address: str, log_file_size: int, broker_name: str = "default", tls: LinkTls | None = None,
+        delay_levels: str | None = None,
+    ) -> None:  # fmt: skip
         host_and_port(ha_address)
         if tls is not None:
             tls.side(ha_address)
         self.address, self.link_tls = ha_address, tls
-        self._settings = BrokerSettings(broker_name, "", ha_address, log_file_size, False, {})
+        try:
+            parse_levels(delay_levels or "")
+        except ValueError as wrong:
+            raise Rejected(f"delay_levels: {wrong}") from None
+        told = {} if delay_levels is None else {LEVELS_SETTING: delay_levels}
+        self._settings = BrokerSettings(broker_name, "", ha_address, log_file_size, False, told)
 
     def settings(self) -> BrokerSettings:
         """As KnownMaster."""

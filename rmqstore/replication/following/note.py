@@ -1,16 +1,17 @@
 """config/replica.json: whose replica a directory is; RocketMQ passes it over."""
 
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.replace import replace_file
 from rmqstore.formats import broker_json
-from rmqstore.formats.names import CONFIG_ROOM
+from rmqstore.formats.delay_levels import LEVELS_FIELD, NotedLevels, noted_levels
+from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE
 
-_NAME = "replica.json"
-_FIELDS = ("cluster", "brokerName", "logStart", "cutTo")
+_FIELDS = ("cluster", "brokerName", "logStart", "cutTo", LEVELS_FIELD)
 _SIZE_MAX = 64 * 1024
 
 
@@ -18,32 +19,45 @@ class Origin(NamedTuple):
     """The master that a replica belongs to, and where its log began when it was made.
 
     `cut_to` is not None while everything from there on is being cut out of its log: whoever opens it next goes on.
+    `delay_levels` are the master's, by which delivery times are told; none where the master did not say so yet.
     """
 
     cluster: str
     broker_name: str
     log_start: int
     cut_to: int | None = None
+    delay_levels: NotedLevels = ()
+
+
+def with_levels(origin: Origin, log_end: int, words: str | None) -> Origin:
+    """The same replica, whose master has these delay levels for what comes after `log_end`; as it was where the master
+    does not say, and where nothing changes.  What came before keeps the levels that it had.
+    """
+    if words is None or (origin.delay_levels and origin.delay_levels[-1][1] == words):
+        return origin
+    before = [each for each in origin.delay_levels if each[0] < log_end]
+    return origin._replace(delay_levels=(*before, (log_end if before else 0, words)))
 
 
 def read_origin(fs: FileSystem, root: str) -> Origin | None:
     """Whose replica stands at `root`; None for what is none.  Raises Corrupt, OSError."""
-    path = join(root, CONFIG_ROOM, _NAME)
+    path = join(root, CONFIG_ROOM, REPLICA_FILE)
     if not fs.exists(path):
         return None
     document: Any = broker_json.parse(fs.open(path).read(0, _SIZE_MAX))
     values = [document.get(name) for name in _FIELDS] if isinstance(document, dict) else []
     match values:
-        case [str(cluster), str(broker_name), int(log_start), int() | None as cut_to]:
-            return Origin(cluster, broker_name, log_start, cut_to)
+        case [str(cluster), str(broker_name), int(log_start), int() | None as cut_to, levels]:
+            with suppress(ValueError):
+                return Origin(cluster, broker_name, log_start, cut_to, noted_levels([] if levels is None else levels))
     raise Corrupt(path, 0, "it does not say whose replica this is")
 
 
 def write_origin(fs: FileSystem, root: str, origin: Origin) -> None:
     """Notes it, durably.  Raises OSError."""
     fs.make_directories(join(root, CONFIG_ROOM))
-    document = {name: value for name, value in zip(_FIELDS, origin, strict=True) if value is not None}
-    replace_file(fs, join(root, CONFIG_ROOM, _NAME), json.dumps(document).encode(), backup=False)
+    document = {name: value for name, value in zip(_FIELDS, origin, strict=True) if value not in (None, ())}
+    replace_file(fs, join(root, CONFIG_ROOM, REPLICA_FILE), json.dumps(document).encode(), backup=False)
 
 
 class Named(Protocol):

@@ -9,7 +9,7 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.remoting.cluster import BrokerSettings, Runtime
-from rmqstore.replication.following.note import Origin, read_origin, require_same, write_origin
+from rmqstore.replication.following.note import Origin, read_origin, require_same, with_levels, write_origin
 from rmqstore.replication.following.realign import finish_cut
 
 From = Literal["earliest", "latest", "backup"]
@@ -38,6 +38,9 @@ class Preparation:
             origin = origin._replace(log_start=self.first_offset())  # it may have been away when the replica was made
             write_origin(fs, root, origin)
         require_same(origin, self._broker, root)
+        if not origin.delay_levels and self._broker.delay_levels is not None:
+            origin = with_levels(origin, 0, self._broker.delay_levels)
+            write_origin(fs, root, origin)
         self.require_file_size(fs, log)
         if origin.cut_to is not None:
             finish_cut(fs, root, origin, self._broker.log_file_size)

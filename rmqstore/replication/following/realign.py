@@ -121,7 +121,8 @@ def cut_log(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
     origin = read_origin(fs, root)
     if origin is None:
         raise Rejected(f"{root} is no replica")
-    cutting = origin._replace(cut_to=offset)
+    kept = tuple(each for each in origin.delay_levels if each[0] < offset)
+    cutting = origin._replace(cut_to=offset, delay_levels=kept or origin.delay_levels[:1])
     write_origin(fs, root, cutting)
     finish_cut(fs, root, cutting, file_size)
 

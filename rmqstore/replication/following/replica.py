@@ -12,13 +12,14 @@ from rmqstore.engine import Attached, Engine
 from rmqstore.errors import DurabilityLost, NotNow, StoreError
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath
+from rmqstore.formats.delay_levels import tables_of
 from rmqstore.locks import Bell
 from rmqstore.remoting.cluster import BrokerSettings
 from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.connection import connected, follow
 from rmqstore.replication.following.follower import COMPARED_SIZE, Follower
 from rmqstore.replication.following.masters import KnownMaster
-from rmqstore.replication.following.note import require_same
+from rmqstore.replication.following.note import read_origin, require_same, with_levels, write_origin
 from rmqstore.replication.following.preparation import From, Preparation
 from rmqstore.replication.following.probe import MasterLog, wire_of
 from rmqstore.replication.following.realign import Parting, cut_log, parting
@@ -69,8 +70,7 @@ class Replica:
         present = master.present()
         prepare = Preparation(self._broker, present, start, master.log_start)
         attached = Attached(follows=f"{self._broker.broker_name} ({master.address})", prepare=prepare)
-        config = replica_config(self._broker, settings)
-        self._engine = Engine(path, config, self._clock, fs, attached)
+        self._engine = Engine(path, replica_config(self._broker, settings), self._clock, fs, attached)
         self._tables = Tables(self._engine, master)
         self._follower = Follower(self._engine, self._tables.fetch_topics, master)
         self._worker = Worker("tables", self._ask, self._asking_failed)
@@ -194,6 +194,7 @@ class Replica:
         broker = self._master.settings()  # it may be another process by now, at other ports
         require_same(self._broker, broker, self.path)
         self._broker = broker
+        self._take_delay_levels(broker.delay_levels)
         self._tables.fetch_topics()
         present = self._master.present()
         with connected(broker.ha_address, self._master.link_tls) as connection:
@@ -219,6 +220,17 @@ class Replica:
                 return is_over()
 
             follow(connection, session, self._clock, looked, broker.ha_address)
+
+    def _take_delay_levels(self, words: str | None) -> None:
+        """Goes on with the master's delay levels, which may be others since it was started again: messages that wait
+        keep their delivery times.  Raises Corrupt, OSError.
+        """
+        engine = self._engine
+        origin = read_origin(engine.fs, engine.path)
+        told = origin and with_levels(origin, engine.log.marks.appended, words)
+        if told and told != origin:
+            write_origin(engine.fs, engine.path, told)
+            engine.parts.queues.levels = tables_of(told.delay_levels)
 
     def _ask(self) -> float:
         """Where the master's log ends now; and its tables, when it is time for them."""

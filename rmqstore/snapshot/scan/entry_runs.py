@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.batch_units import settled, slots_around
+from rmqstore.directory.config_files import readers_levels
 from rmqstore.directory.deleted_queues import without_deleted
 from rmqstore.directory.extension_files import resolve_extensions
 from rmqstore.directory.log_files import LogView
@@ -153,7 +154,10 @@ class EntryReader:
                 ranges[topic, queue_id] = min(low, start), max(high, end)
             start = self._look.walk_from
             limits = WalkLimits(start, split.log_end, crc_from=start, known_end=split.log_end, past_gone=True)
-            self._found = find_entries(self._stretches(limits), ranges) if start < split.log_end else {}
+            self._found = {}
+            if start < split.log_end:
+                levels = readers_levels(split.disk, split.path)
+                self._found = find_entries(self._stretches(limits), ranges, levels)
         return self._found.get(key, np.zeros(0, FOUND_ENTRY))
 
     def _stretches(self, limits: WalkLimits) -> Iterator[Stretch]:

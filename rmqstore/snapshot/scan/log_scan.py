@@ -1,6 +1,6 @@
 """Reading the commitlog from front to back: each record once, kept when it is a message of a wanted queue."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,10 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.directory.config_files import readers_levels
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import entries_between, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost
+from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.inner_batch import inner_batch_rows, record_numbers
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
@@ -84,14 +86,18 @@ class LogSource:
         split, request, (low, high) = self._split, self._request, self._range
         crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
         wanted = _wanted(split.spans)
-        queues = WalkedQueues(self._view, self._count, request, crc_from) if split.has_queues else None
+        wants_codes = "tagsCode" in request.columns
+        levels = readers_levels(split.disk, split.path) if wants_codes else ()
+        queues = WalkedQueues(self._view, self._count, request, crc_from, levels) if split.has_queues else None
         topics = pa.array(sorted({span.topic.encode() for span in split.spans}), pa.binary())
         for item in walk(self._view, WalkLimits(low, high, crc_from, known_end=high, past_gone=True)):
             if isinstance(item, Break):
                 self._report(item)
                 continue
             self._count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
-            codes = np.zeros(len(item.offsets), np.int64) if "tagsCode" in request.columns else None
+            codes = np.zeros(len(item.offsets), np.int64) if wants_codes else None
+            if queues is None and codes is not None:
+                _fill_in(codes, item, wanted, levels)
             keep = _chosen(item, wanted, queues, codes, self._count)
             keep |= self._damaged(item, topics) & (item.offsets >= split.walk_from)
             if keep.any():
@@ -207,10 +213,7 @@ def _chosen(
             inside |= (run.queue_offsets < high) & (run.queue_offsets + run.counts > low)
         if not inside.any():
             continue
-        if queues is None:
-            if codes is not None:
-                codes[run.rows] = tags_codes(stretch.located.take(run.rows), run.key[0])
-        else:
+        if queues is not None:
             answers = queues.answers(run, stretch, inside)
             count.matched[run.key] += int((inside & answers.dispatched).sum())
             unanswered = answers.unanswered & inside
@@ -220,6 +223,13 @@ def _chosen(
                 codes[run.rows] = answers.codes
         keep[run.rows[inside]] = True
     return keep
+
+
+def _fill_in(codes: Ints, stretch: Stretch, wanted: Container[QueueKey], levels: LevelTables) -> None:
+    """Puts the codes there that dispatch would give the records of wanted queues in a stretch."""
+    for run in runs_by_queue(stretch):
+        if run.key in wanted:
+            codes[run.rows] = tags_codes(stretch.located.take(run.rows), run.key[0], levels)
 
 
 def _named(spans: Sequence[Span]) -> str:

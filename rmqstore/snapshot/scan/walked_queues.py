@@ -10,6 +10,7 @@ from rmqstore.directory.extension_files import contradicted, holds_tag_hashes, r
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import QueueFiles, holds_message, open_queue
 from rmqstore.directory.undispatched import FOUND_ENTRY, entries_at, missing_rows
+from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_extension import is_extension_address
@@ -37,9 +38,13 @@ class WalkedQueues:
     """The queues of a walk, listed once more after each look at the store.
 
     Where CRCs are checked, from `crc_from` on, a record whose TAGS contradict its entry is not named by it.
+    Delivery times are by the delay levels `levels`.
     """
 
-    def __init__(self, view: LogView, count: WalkCount, request: ScanRequest, crc_from: int) -> None:
+    def __init__(
+        self, view: LogView, count: WalkCount, request: ScanRequest, crc_from: int, levels: LevelTables
+    ) -> None:
+        self._levels = levels
         self._count, self._look, self._split = count, count.look, count.split
         self._deleted_before = view.deleted_before
         self._kinds = {span.key: span.kind for span in self._split.spans}
@@ -98,7 +103,7 @@ class WalkedQueues:
 
     def _codes(self, run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Ints:
         """The codes that the entries hold, and those that dispatch would put there for records without one."""
-        codes = tags_codes(stretch.located.take(run.rows), run.key[0])
+        codes = tags_codes(stretch.located.take(run.rows), run.key[0], self._levels)
         if not queue.files:
             return codes
         entries = entries_at(queue, run.queue_offsets)

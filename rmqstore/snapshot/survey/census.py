@@ -40,10 +40,14 @@ class Gap:
 
 
 class FirstFound(NamedTuple):
-    """The first record of a queue without an entry: its queue offset, and its place in the log."""
+    """The first record of a queue without an entry: its queue offset, and its place in the log.
+
+    `highest` is the highest queue offset of those in front of the first record that has its entry.
+    """
 
     queue_offset: int
     place: int
+    highest: int
 
 
 @dataclass(slots=True)
@@ -74,6 +78,7 @@ class Census:
             if _is_batch_queue(queues.get(run.key)):
                 missing |= run.queue_offsets >= ends.get(run.key, 0)  # units that came since the ends were looked for
             rows = np.flatnonzero(missing)
+            self._note_first(run, missing, stretch)
             found = ~missing & ~run.are_inner
             if found.any() and not _is_batch_queue(queues.get(run.key)):
                 self.held[run.key] = max(self.held.get(run.key, 0), int(run.queue_offsets[found].max()) + 1)
@@ -104,7 +109,6 @@ class Census:
         """Queue offsets of undispatched records rise along the log, without a jump above what is known of the queue."""
         low, high = run.queue_offsets[rows], run.queue_offsets[rows] + run.counts[rows]
         places = stretch.offsets[run.rows[rows]]
-        self.first_found.setdefault(run.key, FirstFound(int(low[0]), int(places[0])))
         gap = self.gaps.get(run.key)
         if not end:
             self._note_beginnings(run.key, low, places, is_first=gap is None)
@@ -130,6 +134,17 @@ class Census:
         gap.last_offset = int(places[good][-1])
         gap.message_count += int(run.counts[rows[good]].sum())
         gap.byte_count += int(sizes.sum())
+
+    def _note_first(self, run: "QueueRun", missing: Mask, stretch: Stretch) -> None:
+        """Notes the first record of a queue without an entry, and how high those in front of the first entry go."""
+        if not missing.any():
+            return
+        in_front = 0 if run.key in self.held else len(missing) if missing.all() else int(np.argmin(missing))
+        row = int(np.argmax(missing))
+        first = FirstFound(int(run.queue_offsets[row]), int(stretch.offsets[run.rows[row]]), -1)
+        known = self.first_found.setdefault(run.key, first)
+        highest = int(run.queue_offsets[:in_front].max(initial=known.highest))
+        self.first_found[run.key] = known._replace(highest=highest)
 
     def _note_beginnings(self, key: QueueKey, low: Ints, places: Ints, *, is_first: bool) -> None:
         """A single record that says 0 may be damaged; two in a row are a queue whose topic was made again."""

@@ -7,20 +7,25 @@ Everything here follows RocketMQ's own start-up (docs/recovery.md), on paper onl
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles
-from rmqstore.errors import DataLost
+from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small, reason_of
-from rmqstore.formats import message
+from rmqstore.formats import broker_json, message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.survey.ledger_extent import LedgerExtent
 
 _RECOVERED_FILES = 3
+# The name of a store that tells none; it may be anybody's.
+NAMELESS = "default"
+# The topic that a broker of 5.x makes for its own name.
+_SYNC_MEMBER = re.compile(rb"""(["'])rmq_sys_SYNC_BROKER_MEMBER_(.+?)\1""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class QueueExtent:
 class StoreExtent:
     """One store directory at the moment of opening, and the disk that all of it is read from.
 
+    `other_names`: it may be the store of one of these brokers as well, see ToldName.
     `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
     """
 
@@ -93,6 +99,7 @@ class StoreExtent:
     includes_uncommitted: bool = False
     access: Access = "auto"
     is_partial: bool = False
+    other_names: tuple[str, ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -169,23 +176,53 @@ def version_line(disk: ReadableDisk, root: str, checkpoint: Checkpoint | None) -
     return "5.x" if checkpoint is not None and checkpoint.confirm_offset > 0 else "4.9.x"
 
 
-def stored_broker_name(disk: ReadableDisk, root: str) -> str:
-    """The broker's name as far as the store tells it: brokerIdentity (controller mode), the sync topic of 5.x, or
-    "default".
+class ToldName(NamedTuple):
+    """The name of a store's broker, as far as the store tells it; `others` are names that it tells as well, and nothing
+    says which one is its own."""
 
+    name: str
+    others: tuple[str, ...] = ()
+
+
+def stored_broker_name(disk: ReadableDisk, root: str) -> ToldName:
+    """The broker's name: that of brokerIdentity (controller mode), of the sync topic of 5.x, or "default".
+
+    A table of topics that came from another broker, or is older than the name, has a sync topic of each name.  A
+    replica's master has one of them, or the directory; else the first by the alphabet is as good as any.
     Where topics.json does not tell, its .bak may: a crash leaves the one missing or empty, and a stream knows its
     queues by this name.
     """
+    if identity := _identity(disk, root):
+        return ToldName(identity)
+    for file in ("topics.json", "topics.json.bak"):
+        topics = (
+            read_small(disk, join(root, CONFIG_ROOM, file), broker_json.TEXT_SIZE_MAX, past_directories=True) or b""
+        )
+        told = sorted({name.decode("utf-8", "replace") for _, name in _SYNC_MEMBER.findall(topics)})
+        known = (_masters_name(disk, root), root.rpartition("/")[2]) if len(told) > 1 else ()
+        for name in known:
+            if name in told:
+                return ToldName(name)
+        if told:
+            return ToldName(told[0], tuple(told[1:]))
+    return ToldName(NAMELESS)
+
+
+def _masters_name(disk: ReadableDisk, root: str) -> str:
+    """The name of the master in a replica; empty elsewhere."""
+    try:
+        data = read_small(disk, join(root, CONFIG_ROOM, REPLICA_FILE), broker_json.TEXT_SIZE_MAX, past_directories=True)
+        note = broker_json.parse(data or b"{}")
+        name = note.get("brokerName") if isinstance(note, dict) else None
+    except Corrupt:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+def _identity(disk: ReadableDisk, root: str) -> str:
     identity = read_small(disk, join(root, "brokerIdentity"), 4096, past_directories=True) or b""
     parts = identity.decode("utf-8", "replace").split("\n")[0].split("#")
-    if len(parts) >= 2 and parts[1]:
-        return parts[1]
-    for name in ("topics.json", "topics.json.bak"):
-        topics = read_small(disk, join(root, "config", name), 64 * 1024 * 1024, past_directories=True) or b""
-        found = re.search(rb'"rmq_sys_SYNC_BROKER_MEMBER_([^"]+)"', topics)
-        if found:
-            return found.group(1).decode("utf-8", "replace")
-    return "default"
+    return parts[1] if len(parts) >= 2 else ""
 
 
 def recovery_start(view: LogView, checkpoint: Checkpoint | None, abort_present: bool) -> int:

@@ -98,7 +98,7 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
         if words.is_clean and words.checkpoint is not None and known_end >= log_end > 0:
             damage.append(damage_at(view, log_end, _NO_FILE))
             walk_from = min(walk_from, log_end)
-    elif end.tail is not None or known_end >= place.offset:
+    elif end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset:
         begin = _record_begin(view, place.offset)
         at_end = end_entries(entries, view, begin)
         is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
@@ -152,7 +152,7 @@ def _start_of_lags(view: LogView, start: int, entries: QueueEntries, first_found
     RocketMQ's recovery does not look there: it gives such messages the queue offsets that are free.
     """
     earliest = start
-    for key, (low, _) in first_found.items() if start > view.start else ():
+    for key, (low, *_) in first_found.items() if start > view.start else ():
         queue, end = entries.queues.get(key), entries.ends.get(key, 0)
         reached = batch_end(queue, end, view) if queue is not None and queue.kind == BATCH else end
         if low > reached:

@@ -110,10 +110,12 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
     checkpoint = load_checkpoint(disk, root)
+    told = extents.ToldName(broker_name) if broker_name else extents.stored_broker_name(disk, root)
     whole = StoreExtent(
         disk=disk,
         path=root,
-        broker_name=broker_name or extents.stored_broker_name(disk, root),
+        broker_name=told.name,
+        other_names=told.others,
         log_files=before.log_files,
         queues={},
         version_line=extents.version_line(disk, root, checkpoint),
@@ -177,7 +179,7 @@ def _look_at(
     deleted: dict[str | QueueKey, int] = {of: end for of, end in deleted_before(noted, listed).items()}  # noqa: C416
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
     deleted.update(begun.items())
-    words = LastWords(is_clean, store.checkpoint)
+    words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)

@@ -135,7 +135,7 @@ def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int
         return None
     if any(gap.kind != SIMPLE for gap in census.gaps.values()):
         return None
-    if any(low > entries.ends.get(key, 0) for key, (low, _) in census.first_found.items()):
+    if any(low > entries.ends.get(key, 0) for key, (low, *_) in census.first_found.items()):
         return None  # of these something is missing
     if queues_begun_again(census, entries, view).queues:
         return None

@@ -21,12 +21,13 @@ _BLOCK_SLOTS = 4096
 
 
 class LastWords(NamedTuple):
-    """The traces of a store's last writer: whether it closed the store and nobody has opened it since, and its
-    checkpoint.
+    """The traces of a store's last writer: whether it closed the store and nobody has opened it since, its checkpoint,
+    and where the entry ends that a DLedger node's checkpoint calls the last one that its group has agreed on.
     """
 
     is_clean: bool
     checkpoint: Checkpoint | None
+    committed_end: int = 0
 
 
 class EndEntries(NamedTuple):
@@ -76,8 +77,8 @@ def was_stored(
     RocketMQ's recovery would have kept it.  Raises DataLost.
     """
     known = words.checkpoint
-    if known is None:
-        return False
+    if known is None or offset < words.committed_end:
+        return offset < words.committed_end
     if words.is_clean and is_whole and at_end.is_there:
         return True
     head = _head_at(view, offset)

@@ -7,7 +7,10 @@ entry.  Entries are written in the order of the log: what has none in front of o
 from collections.abc import Collection
 from typing import NamedTuple
 
+import numpy as np
+
 from rmqstore.directory.config_files import load_newest
+from rmqstore.directory.log_coverage import FIRST_MAX
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import BATCH, SIMPLE, holds_message, queues_of
@@ -16,7 +19,8 @@ from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats import broker_json
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey
-from rmqstore.snapshot.survey.census import Census
+from rmqstore.formats.queue_entry import is_pre_blank
+from rmqstore.snapshot.survey.census import Census, FirstFound
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
@@ -55,7 +59,7 @@ def queues_begun_again(census: Census, entries: QueueEntries, view: LogView) -> 
 
     A record that another queue's entry points at is damaged, and proves nothing.
     """
-    begins = {key: _first_message(entries, key, first.place, view) for key, first in census.first_found.items()}
+    begins = {key: _first_message(entries, key, first, view) for key, first in census.first_found.items()}
     older = {census.first_found[key].place: (key, begin) for key, begin in begins.items() if begin >= 0}
     proven = dict(older[place] for place in older.keys() - entries.pointing_at(older))
     return RemadeQueues(proven, dict(census.begun_again))
@@ -94,16 +98,23 @@ def _known_topics(disk: ReadableDisk, root: str) -> Collection[str] | None:
     return None if found is None or found.is_backup else found.value
 
 
-def _first_message(entries_of: QueueEntries, key: QueueKey, after: int, view: LogView) -> int:
-    """The place of a queue's message 0, if it stands behind `after` in the log and its record says so; else -1."""
+def _first_message(entries_of: QueueEntries, key: QueueKey, older: FirstFound, view: LogView) -> int:
+    """The place of the first message of a queue that begins again, if it stands behind `older` in the log and its
+    record says so; else -1.
+
+    Its number is 0, or one that an older record has as well: RocketMQ counts on, to 1 as a rule, where a topic is
+    deleted while its last message is put.
+    """
     queue = entries_of.queues.get(key)
     if queue is None or not queue.files or queue.first_slot():
         return -1
-    entries = queue.read(0, 1)
-    if not len(entries) or not holds_message(queue.kind, entries)[0]:
+    entries = queue.read(0, min(max(older.highest, 0) + 1, FIRST_MAX))
+    held = np.flatnonzero(holds_message(queue.kind, entries))
+    if not len(held) or (held[0] and not is_pre_blank(entries[: held[0]]).all()):
         return -1
-    place, size = int(entries[0]["physical_offset"]), int(entries[0]["size"])
-    if place <= after or not is_backed(queue, 0, entries[0], view):
+    number, entry = int(held[0]), entries[held[0]]
+    place, size = int(entry["physical_offset"]), int(entry["size"])
+    if place <= older.place or not is_backed(queue, number, entry, view):
         return -1
     record = view.whole_record(place, size)
-    return place if record is not None and record.queue_offset == 0 else -1
+    return place if record is not None and record.queue_offset == number else -1

@@ -10,7 +10,7 @@ from rmqstore.arguments import I64_MAX
 from rmqstore.directory import config_files
 from rmqstore.files.disk import join, read_small
 from rmqstore.formats import broker_json, names, properties
-from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, waits_ms
+from rmqstore.formats.delay_levels import LevelTables, waits_at
 from rmqstore.formats.layout import Layout
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
@@ -55,19 +55,20 @@ def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     for level, offset in progress.items():
         reached[levels == level] = offset
     messages = messages.filter(pa.array(int64s(messages["queueOffset"], 0) >= reached))
-    return messages, _delivery_times(messages)
+    return messages, _delivery_times(messages, config_files.readers_levels(store.disk, store.path))
 
 
-def _delivery_times(messages: pa.Table) -> Ints:
+def _delivery_times(messages: pa.Table, tables: LevelTables) -> Ints:
     """When messages of the schedule topic go out, in ms: as their entries say, never before they were stored.
 
     Entries that the recovery of RocketMQ 4.9 wrote hold the hash of TAGS instead, as it does not know the delay levels
-    yet: there the level that the record names tells, by the default table; a record that names none goes out at once.
+    yet: there the level that the record names tells, by `tables`; a record that names none goes out at once.
     """
     entry_ms = int64s(messages["tagsCode"], 0)
     stored_ms = int64s(messages["storeTimestamp"], 0) // 1000
     levels = int64s(whole_numbers(property_of(messages, properties.DELAY)), 0)
-    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + waits_ms(levels, DEFAULT_DELAY_MS))
+    waits_ms = np.maximum(waits_at(levels, int64s(messages["physicalOffset"], 0), tables), 0)
+    return np.where(entry_ms >= stored_ms, entry_ms, stored_ms + waits_ms)
 
 
 def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
