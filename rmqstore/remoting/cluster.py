@@ -139,13 +139,18 @@ def queue_place(client: RemotingClient, topic: str, queue_id: int, number: int) 
         if _NO_QUEUE in failure.reason:
             return None
         raise
+    if not answer.body:  # "Index 7 of 0@orders is not exist!", and SUCCESS
+        return None
     try:
-        document = broker_json.parse(answer.body)
-        found = document.get("queueData") if isinstance(document, dict) else None
-        place = found[0]["physicOffset"] if found else None
+        found = broker_json.parse(answer.body)["queueData"]
+        if found == []:
+            return None
+        place = found[0]["physicOffset"]
     except (Corrupt, LookupError, TypeError):
-        raise Unreachable(client.address, f"its answer to {_QUERY_CONSUME_QUEUE} is no part of a queue") from None
-    return place if isinstance(place, int) and place >= 0 else None
+        place = None
+    if type(place) is not int or place < 0:
+        raise Unreachable(client.address, f"its answer to {_QUERY_CONSUME_QUEUE} is no part of a queue")
+    return place
 
 
 def _document(client: RemotingClient, code: int) -> dict[str, Any]:

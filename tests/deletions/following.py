@@ -41,10 +41,10 @@ def tell(engine: Engine, kinds: Sequence[tuple[str, str]]) -> None:
         engine.features.topics.follow({"topicConfigTable": table, "dataVersion": {"counter": 1}})
 
 
-def fed(follower: Follower, data: bytes, portion: int = 1 << 20) -> None:
+def fed(follower: Follower, data: bytes, portion: int = 1 << 20, confirmed: int | None = None) -> None:
     for begin in range(0, len(data), portion):
         follower.take(data[begin : begin + portion])
-        follower.append()
+        follower.append(confirmed)
 
 
 def gone_on(engine: Engine, log: bytes, master: MasterQueues | None = None) -> None:
@@ -65,6 +65,7 @@ class PlayedMaster:
         self.asked = 0
         self.refuses = False
         self.undispatched = 0
+        self.confirmed: int | None = None  # under a controller: only so far do its queues go, and it does not say so
 
     def present(self) -> Runtime:
         return Runtime(self._start, self._play.log_end, "", self.undispatched)
@@ -77,7 +78,8 @@ class PlayedMaster:
             return None
         Probe(self._play.store).catch_up()
         messages = self._play.store.get(topic, queue_id, number, 1).messages
-        return messages[0].physical_offset if messages else None
+        place = messages[0].physical_offset if messages else None
+        return None if place is None or (self.confirmed is not None and place >= self.confirmed) else place
 
 
 def followed(play: Play, master: PlayedMaster, portion: int = 1 << 20) -> tuple[Engine, MemoryDisk]:

@@ -69,6 +69,24 @@ def test_numbers_that_come_a_second_time() -> None:
     assert held_by(engine) == play.wanted("old")
 
 
+def test_a_master_under_a_controller_dispatches_what_its_slaves_have() -> None:
+    """What it says is behind is counted from there, not from where its log ends."""
+    play = Play(f"{OLD} | slip t/0 | put new 3 t/0")
+    master = PlayedMaster(play, 0)
+    master.confirmed = 0
+    disk = MemoryDisk()
+    engine = replica_on(disk)
+    follower = Follower(engine, lambda: None, master)
+    with pytest.raises(NotNow, match="the master's queues do not have its log up to"):
+        fed(follower, log_of(play), confirmed=0)
+    end = follower.end
+    follower.own_end()
+    master.confirmed = play.log_end  # and the next blocks say so
+    fed(follower, log_of(play)[end:], confirmed=play.log_end)
+    engine.catch_up()
+    assert held_by(engine) == play.wanted("x new")
+
+
 def test_a_master_whose_queues_come_later_is_asked_again() -> None:
     play = Play(f"{OLD} | slip t/0 | put new 3 t/0")
     master = PlayedMaster(play, 0)

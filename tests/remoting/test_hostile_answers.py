@@ -177,6 +177,43 @@ def test_an_address_that_is_none_is_one_line(host: str) -> None:
     assert len(str(refusal.value)) < 1000
 
 
+def place_by(answer: Answer) -> int | None:
+    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+        return cluster.queue_place(client, "orders", 0, 7)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        saying(b"", remark="Index 7 of 0@orders is not exist!"),
+        saying(b"", code=1, remark="0@orders is not exist!"),
+        saying(b'{"maxQueueIndex":9,"minQueueIndex":0,"queueData":[]}'),
+    ],
+    ids=["no such number", "no such queue", "none of them"],
+)
+def test_a_number_that_a_queue_does_not_have(answer: Answer) -> None:
+    """As brokers say it (Java: AdminBrokerProcessor.queryConsumeQueue)."""
+    assert place_by(answer) is None
+
+
+def test_the_place_of_a_message() -> None:
+    body = b'{"maxQueueIndex":9,"queueData":[{"eval":false,"physicOffset":4096,"physicSize":200,"tagsCode":0}]}'
+    assert place_by(saying(body)) == 4096
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[", "null", "{}", "7", '"x"', "[null]", "[[]]", '[{"physicOffset":null}]', '[{"physicOffset":-1}]',
+        '[{"physicOffset":1.5}]', '[{"physicOffset":true}]', '[{"physicOffset":"4096"}]', '[{"physicoffset":4096}]',
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_no_part_of_a_queue_places_no_message(data: str) -> None:
+    """None would say that the master has no such message, and the replica would go by that."""
+    with pytest.raises(Unreachable, match="its answer to 321 is no part of a queue"):
+        place_by(saying(b'{"queueData":' + data.encode() + b"}"))
+
+
 def broker_with(settings: str, runtime: dict[str, str] | None = None) -> Answer:
     """A broker with this configuration, and a log where this says."""
     log = {"commitLogMinOffset": "0", "commitLogMaxOffset": "0"} | (runtime or {})

@@ -78,6 +78,7 @@ class Follower:
         self._log = engine.log
         self._learn, self._master = learn, master
         self._unlisted: set[str] = set()  # topics that the master does not know either
+        self._confirmed: int | None = None
         self._beginning: QueueKey | None = None  # the queue whose topic is just being taken out of the queues
         self._keep(self.end, b"")
         self._needed = 1  # so many pending bytes, and there may be a record among them that is whole
@@ -111,12 +112,13 @@ class Follower:
         if self._pending_size > PENDING_SIZE_MAX:
             raise ForeignRecord(self.end, f"a record of more than {PENDING_SIZE_MAX} bytes, or none")
 
-    def append(self) -> None:
-        """Appends what is whole; readers see it soon.
+    def append(self, confirmed: int | None = None) -> None:
+        """Appends what is whole; readers see it soon.  `confirmed` as Wire's.
 
         Raises ForeignRecord with nothing appended; DurabilityLost, and NotNow where the disk has no room for the next
         file: what was not appended comes again.
         """
+        self._confirmed = confirmed
         if self._pending_size >= self._needed:
             self._append()
 
@@ -192,14 +194,17 @@ class Follower:
         """
         if not 0 < record.found < record.expected:
             return False
-        present = None if self._master is None else self._master.present()
-        if self._master is None or present is None:
+        asked = self._asked()
+        if asked is None:
             return False
+        master, present = asked
         try:
-            place = self._master.place_of(*record.key, record.found)
+            place = master.place_of(*record.key, record.found)
         except Refused:
             return False
-        if place is None and record.offset >= present.log_end - present.undispatched:
+        # What is not dispatched is counted from where the log is confirmed, by now at least there (Java: behind()).
+        end = present.log_end if self._confirmed is None else min(self._confirmed, present.log_end)
+        if place is None and record.offset >= end - present.undispatched:
             raise NotNow(f"the master's queues do not have its log up to {record.offset} yet")
         return place == record.offset
 
@@ -230,9 +235,10 @@ class Follower:
         RocketMQ does so when it is told to clean expired queues (Java: DefaultMessageStore.cleanExpiredConsumerQueue).
         """
         topic, queue_id = key
-        present = None if self._master is None else self._master.present()
-        if self._master is None or present is None:
+        asked = self._asked()
+        if asked is None:
             return False
+        master, present = asked
         if queue_id in held and held[queue_id].last >= present.log_start:
             return False
         alive = {each: places.last for each, places in held.items() if places.last >= present.log_start}
@@ -240,9 +246,14 @@ class Follower:
             return True
         number = {each: self._log.next_offsets[topic, each] - 1 for each in alive}
         try:
-            return any(self._master.place_of(topic, each, number[each]) == place for each, place in alive.items())
+            return any(master.place_of(topic, each, number[each]) == place for each, place in alive.items())
         except Refused:
             return True
+
+    def _asked(self) -> tuple[MasterQueues, Runtime] | None:
+        """The master, and where its log begins and ends; None where it cannot be asked."""
+        present = None if self._master is None else self._master.present()
+        return None if self._master is None or present is None else (self._master, present)
 
     def _keep(self, begin: int, data: bytes) -> None:
         """Only these bytes, from `begin` on, are pending; they are joined once, when they are appended."""

@@ -118,5 +118,5 @@ class SlaveSession:
         return sent
 
     def _append(self) -> None:
-        self._follower.append()
+        self._follower.append(self.link.confirmed)
         self._size = 0

@@ -35,8 +35,9 @@ class ControllerWire:
 
     def __init__(self) -> None:
         self.epochs: list[Epoch] | None = None  # the master's, oldest first, once it has told them
+        self.confirmed: int | None = 0
         self._held = bytearray()  # the beginning of the handshake
-        self._cutter = BlockCutter(_BLOCK_HEADER, _place)
+        self._cutter = BlockCutter(_BLOCK_HEADER, self._place)
         self._wanted = 0
         self._newest_only = False
 
@@ -75,8 +76,8 @@ class ControllerWire:
         del held[:end]
         return True
 
-
-def _place(state: int, size: int, offset: int, _epoch: int, _epoch_offset: int, _confirmed: int) -> Place:
-    if state != _TRANSFER:
-        raise PeerError(f"a block of state {state}")
-    return Place(offset, size)
+    def _place(self, state: int, size: int, offset: int, _epoch: int, _epoch_offset: int, confirmed: int) -> Place:
+        if state != _TRANSFER:
+            raise PeerError(f"a block of state {state}")
+        self.confirmed = confirmed
+        return Place(offset, size)

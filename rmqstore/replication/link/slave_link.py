@@ -113,6 +113,11 @@ class SlaveLink:
         return self.phase is Phase.OVER
 
     @property
+    def confirmed(self) -> int | None:
+        """As Wire's."""
+        return self._wire.confirmed
+
+    @property
     def wakes_at_s(self) -> float:
         """When `tick` has something to do, if nothing comes before."""
         return min(self._sent_s + self._timing.heartbeat_s, self._heard_s + self._timing.silence_s)

@@ -41,7 +41,13 @@ class Send(NamedTuple):
 
 
 class Wire(Protocol):
-    """How a slave and its master put things: RocketMQ has one way for most, and one for brokers under a controller."""
+    """How a slave and its master put things: RocketMQ has one way for most, and one for brokers under a controller.
+
+    `confirmed`: how far the master's log was agreed on when its last block left, and its queues go no further; None
+    where they follow the whole log.
+    """
+
+    confirmed: int | None
 
     def first(self, offset: int) -> bytes:
         """The slave's first bytes; it wants the log from `offset` on."""
@@ -58,6 +64,7 @@ class UsualWire:
     """Java: DefaultHAClient."""
 
     def __init__(self) -> None:
+        self.confirmed: int | None = None
         self._reader = BlockReader()
 
     def first(self, offset: int) -> bytes:

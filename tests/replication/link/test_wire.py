@@ -1,9 +1,12 @@
 """Blocks out of a stream of bytes."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.replication.link.controller_wire import ControllerWire
 from rmqstore.replication.link.wire import BLOCK_HEADER, Block, BlockReader, PeerError
 
 
@@ -42,3 +45,14 @@ def test_however_the_stream_is_cut_the_bytes_are_the_same(blocks: list[tuple[boo
         for each in reader.read(stream[begin : begin + portion]):
             found += [(each.offset + at, byte) for at, byte in enumerate(each.data)] or [(each.offset, None)]
     assert found == wanted
+
+
+def test_a_block_of_a_master_under_a_controller_tells_how_far_the_log_is_confirmed() -> None:
+    """Java: AutoSwitchHAConnection; a handshake, then blocks, the last of them a heartbeat."""
+    wire = ControllerWire()
+    list(wire.read(struct.pack(">iiqiiq", 1, 12, 500, 1, 1, 0)))
+    assert wire.confirmed == 0
+    assert list(wire.read(struct.pack(">iiqiqq", 2, 3, 100, 1, 0, 40) + b"abc")) == [Block(100, b"abc")]
+    assert wire.confirmed == 40
+    list(wire.read(struct.pack(">iiqiqq", 2, 0, 103, 1, 0, 103)))
+    assert wire.confirmed == 103
