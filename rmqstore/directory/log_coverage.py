@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rmqstore.directory.deleted_topics import without_deleted
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.queue_ends import FIRST_MAX
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.files.disk import StoredFile
@@ -25,8 +26,6 @@ from rmqstore.records.read_batches import read_batches
 # Records that no entry points at are read to see whether they belong to a queue at all; more of them than this and the
 # file is read anyway.
 _READ_SIZE_MAX = 64 * 1024 * 1024
-# A queue that begins again does so with 0, or a little later.
-FIRST_MAX = 64
 
 
 def is_covered(store: StoreView, file: StoredFile) -> bool:

@@ -18,6 +18,8 @@ _TRIES = 16
 _BLOCK_SLOTS = 4096
 # Units at either end of a batch queue that are looked at together.
 SETTLED_BLOCK = 64
+# A queue that begins again does so with 0, or a little later.
+FIRST_MAX = 64
 
 
 def sound_end(queue: QueueFiles, view: LogView) -> int:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.directory.config_files import load_newest
-from rmqstore.directory.log_coverage import FIRST_MAX
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_ends import is_backed
+from rmqstore.directory.queue_ends import FIRST_MAX, is_backed
 from rmqstore.directory.queue_files import BATCH, SIMPLE, holds_message, queues_of
 from rmqstore.errors import TooLarge
 from rmqstore.files.disk import ReadableDisk
