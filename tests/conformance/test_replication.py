@@ -5,12 +5,15 @@ killed meanwhile.
 import os
 import shutil
 import signal
-from contextlib import ExitStack
+import struct
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from rmqstore import open_snapshot
-from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.client import RemotingClient, Unreachable
+from rmqstore.remoting.cluster import runtime
 from rmqstore.replication.following.masters import Broker as KnownBroker
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
@@ -32,6 +35,7 @@ from tests.conformance.replicas import (
 )
 
 _UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC, _SEND_MESSAGE, _CLEAN_EXPIRED_CONSUMEQUEUE = 15, 215, 10, 306
+_ENTRY_SIZE = 20
 
 
 def has_caught_up(state: ReplicaState) -> bool:
@@ -98,12 +102,12 @@ def test_a_topic_that_the_master_deletes_and_makes_again(cluster: Cluster, tmp_p
     assert bodies(store) == bodies(replica) == bodies(later)
 
 
-def put_to(running: Broker, queue_id: int, *bodies: bytes, level: int = 0) -> None:
+def put_to(running: Broker, queue_id: int, *bodies: bytes, level: int = 0, topic: str = TOPIC) -> None:
     """Sends messages to one queue, to wait where they have a delay level."""
     properties = f"DELAY\x01{level}\x02" if level else ""
     with RemotingClient(running.address) as asking:
         for body in bodies:
-            fields = {"producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+            fields = {"producerGroup": "P", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
                       "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
                       "reconsumeTimes": "0", "properties": properties, "unitMode": "false",
                       "batch": "false"}  # fmt: skip
@@ -158,6 +162,86 @@ def test_delay_levels_of_a_master_that_is_started_again_with_others(cluster: Clu
     assert waiting_entries(replica) == waiting_entries(store)
 
 
+def test_queues_after_retention_a_clean_up_deletions_under_puts_and_other_delay_levels(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """They have the master's entries, each in its place, of all messages that its log still has."""
+    store, replica = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME
+    settings = {"deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)), "fileReservedTime": 1}
+    with ExitStack() as children:
+        with cluster.master(tmp_path / "first", store, messageDelayLevel="2h 3h", **settings) as (running, _):
+            put_to(running, 0, b"k0", b"k1", b"k2")
+            put_to(running, 3, b"before")
+            child = children.enter_context(replicating(cluster, tmp_path / "replicas"))
+            put_to(running, 1, *[b"%d" % number * 40 for number in range(10_000, 16_050)])
+            put_and_delete(running)
+            first, *_, _ = sorted((store / "commitlog").iterdir())
+            os.utime(first, (0, 0))
+            until("the old file to go", lambda: not first.exists(), deadline_s=180)
+            with RemotingClient(running.address) as asking:
+                asking.ask(_CLEAN_EXPIRED_CONSUMEQUEUE)
+            put_to(running, 0, b"n0", b"n1")
+            put_to(running, 2, b"soon", b"later", level=2)
+            until("the first log", partial(has_end, replica, store, log_end(running)))
+            child.kill()
+            put_and_delete(running)
+            put_to(running, 1, b"the last one")  # else a broker dispatches again what is deleted
+            running.end()
+        with cluster.master(tmp_path / "second", store, messageDelayLevel="5h 40m 6h", **settings) as (running, _):
+            put_to(running, 2, b"soon", b"later", level=3)
+            child = children.enter_context(replicating(cluster, tmp_path / "replicas"))
+            put_and_delete(running)
+            until("the second log", partial(has_end, replica, store, log_end(running)))
+            ended(child)
+            running.end()
+    begin = min(int(path.name) for path in (store / "commitlog").iterdir())
+    theirs = queue_entries(store, begin)
+    assert begin > 0
+    assert {topic for topic, *_ in theirs} == {TOPIC, "Doomed", "SCHEDULE_TOPIC_XXXX"}
+    assert queue_entries(replica, begin) == theirs
+    assert run("verify", str(replica))[0] == 0
+
+
+def put_and_delete(running: Broker) -> None:
+    """Deletes a topic five times while messages are put to it, and once more before it gets its last ones.
+
+    While there are puts, a broker may delete a part of it only: its own queues have old messages then in place of new
+    ones, which a replica has.
+    """
+
+    def put_some(queue_id: int) -> None:
+        for number in range(15 * (queue_id + 1)):
+            with suppress(Unreachable):  # a broker's NullPointerException, while the topic goes
+                put_to(running, queue_id, b"%d" % number, topic="Doomed")
+
+    with RemotingClient(running.address) as asking:
+        for _ in range(5):
+            with ThreadPoolExecutor() as putting:
+                puts = [putting.submit(put_some, queue_id) for queue_id in range(4)]
+                wait(puts, return_when=FIRST_COMPLETED)
+                asking.ask(_DELETE_TOPIC, {"topic": "Doomed"})
+                for each in puts:
+                    each.result()
+        until("the queues", lambda: not runtime(asking).undispatched)
+        asking.ask(_DELETE_TOPIC, {"topic": "Doomed"})
+    for queue_id in range(4):
+        put_to(running, queue_id, b"1", b"2", b"3", topic="Doomed")
+
+
+def queue_entries(store: Path, begin: int) -> dict[tuple[str, int, int], bytes]:
+    """The entries of messages that stand at `begin` in the log or later, by topic, queue and number, as the files have
+    them."""
+    found = {}
+    for path in (store / "consumequeue").glob("*/*/*"):
+        data, first = path.read_bytes(), int(path.name) // _ENTRY_SIZE
+        for number in range(len(data) // _ENTRY_SIZE):
+            entry = data[number * _ENTRY_SIZE :][:_ENTRY_SIZE]
+            place, size = struct.unpack_from(">qi", entry)
+            if size and place >= begin:
+                found[path.parts[-3], int(path.parts[-2]), first + number] = entry
+    return found
+
+
 def waiting_entries(store: Path) -> list[tuple[int, ...]]:
     """Queue, place in it, place in the log, and delivery time of each message that waits."""
     columns = ["queueId", "queueOffset", "physicalOffset", "tagsCode"]
@@ -167,9 +251,17 @@ def waiting_entries(store: Path) -> list[tuple[int, ...]]:
 
 def has_end(replica: Path, store: Path, end: int) -> bool:
     """Whether a replica has the bytes that are left of the master's log, up to `end`."""
-    theirs = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
-    ours = {path.name: path.read_bytes() for path in (replica / "commitlog").glob("*")}
+    theirs, ours = files_of(store), files_of(replica)
     return all(data[: end - int(name)] == ours.get(name, b"")[: end - int(name)] for name, data in theirs.items())
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    """The files of a log by their names."""
+    found = {}
+    for path in (store / "commitlog").glob("*"):
+        with suppress(FileNotFoundError):  # the next file is made in advance, and may go again
+            found[path.name] = path.read_bytes()
+    return found
 
 
 def bodies(store: Path) -> list[bytes]:
