@@ -15,7 +15,8 @@ from rmqstore.remoting.command import Command
 from rmqstore.remoting.signing import Credentials
 from tests.remoting.peers import Answer, bytes_peer, peer, saying
 
-QUICK = Access(timeout_s=0.3)
+QUICK = Access(timeout_s=0.3)  # where no answer comes
+PATIENT = Access(timeout_s=60.0)
 
 
 def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:
@@ -27,7 +28,7 @@ def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:
         ):
             connection.sendall(other.encode())
 
-    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+    with peer(answer) as address, RemotingClient(address, PATIENT) as client:
         assert [client.ask(1).body for _ in range(3)] == [b"mine"] * 3
 
 
@@ -98,7 +99,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_questio
             return
         saying(b"second")(connection, command)
 
-    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+    with peer(answer) as address, RemotingClient(address, Access(timeout_s=1.0)) as client:
         with pytest.raises(Unreachable):
             client.ask(1)
         assert client.ask(2).body == b"second"
@@ -176,7 +177,7 @@ BROKERS = b"""{"brokerAddrTable":{"b":{"brokerAddrs":{0:"127.0.0.1:1",1:"127.0.0
 
 def test_the_masters_of_a_cluster_are_those_with_id_0() -> None:
     with peer(saying(BROKERS)) as address:
-        found = cluster.masters(f"127.0.0.1:1; {address}", QUICK)
+        found = cluster.masters(f"127.0.0.1:1; {address}", PATIENT)
     assert [(one.broker_name, one.address) for one in found] == [("a", "127.0.0.1:3"), ("b", "127.0.0.1:1")]
 
 
@@ -186,7 +187,7 @@ def test_the_masters_of_a_cluster_are_those_with_id_0() -> None:
 )
 def test_a_name_server_that_lies_is_unreachable_or_lists_nobody(body: bytes) -> None:
     with peer(saying(body)) as address, suppress(Unreachable):
-        assert cluster.masters(address, QUICK) == []
+        assert cluster.masters(address, PATIENT) == []
 
 
 @pytest.mark.parametrize("value", ["-5", "x", "", "99999999999999999999", "9" * 400, "²"])
@@ -194,7 +195,7 @@ def test_a_broker_whose_numbers_are_none_is_unreachable(value: str) -> None:
     body = b'{"table":{"commitLogMinOffset":"%s","commitLogMaxOffset":"7"}}' % value.encode()
     with (
         peer(saying(body)) as address,
-        RemotingClient(address, QUICK) as client,
+        RemotingClient(address, PATIENT) as client,
         pytest.raises(Unreachable, match="commitLogMinOffset"),
     ):
         cluster.runtime(client)
@@ -202,7 +203,7 @@ def test_a_broker_whose_numbers_are_none_is_unreachable(value: str) -> None:
 
 def test_a_broker_without_a_log_file_has_a_log_that_begins_at_0() -> None:
     body = b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'
-    with peer(saying(body)) as address, RemotingClient(address, QUICK) as client:
+    with peer(saying(body)) as address, RemotingClient(address, PATIENT) as client:
         assert cluster.runtime(client)[:2] == (0, 0)
 
 

@@ -144,7 +144,7 @@ def test_a_broker_name_never_leads_out_of_the_directory(name: str) -> None:
     body = json.dumps({"brokerAddrTable": {name: {"cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"}}}}).encode()
     with peer(saying(body)) as address:
         with pytest.raises(Rejected, match="can be no directory") as refusal:
-            chosen_masters(address, None, QUICK)
+            chosen_masters(address, None, PATIENT)
         assert "\n" not in str(refusal.value)
 
 
@@ -152,7 +152,7 @@ def test_a_broker_name_of_letters_is_a_directory_of_that_name() -> None:
     for name in ("broker-a", "-rf", "%d|x", "_"):
         body = json.dumps({"brokerAddrTable": {name: {"cluster": "C", "brokerAddrs": {"0": "127.0.0.1:1"}}}}).encode()
         with peer(saying(body)) as address:
-            (found,) = chosen_masters(address, None, QUICK)
+            (found,) = chosen_masters(address, None, PATIENT)
         assert Path("/replicas", found.broker_name).resolve().parent == Path("/replicas")
 
 
@@ -178,7 +178,7 @@ def test_an_address_that_is_none_is_one_line(host: str) -> None:
 
 
 def place_by(answer: Answer) -> int | None:
-    with peer(answer) as address, RemotingClient(address, QUICK) as client:
+    with peer(answer) as address, RemotingClient(address, PATIENT) as client:
         return cluster.queue_place(client, "orders", 0, 7)
 
 
@@ -241,7 +241,7 @@ def test_a_replication_port_that_is_none_is_waited_for(settings: str, tmp_path: 
     text = f"brokerName=b\nmappedFileSizeCommitLog={FILE_SIZE}\n{settings}\n"
     with (
         peer(broker_with(text)) as address,
-        Replica(tmp_path / "r", Broker(address, QUICK), settings={"index_enabled": False}) as replica,
+        Replica(tmp_path / "r", Broker(address, PATIENT), settings={"index_enabled": False}) as replica,
     ):
         replica.run(lambda state: state.phase == "waiting")
         assert replica.state.error
@@ -255,7 +255,7 @@ def test_a_file_size_that_no_log_has_is_one_line(size: str, start: str, tmp_path
     runtime = {"commitLogMinOffset": "0", "commitLogMaxOffset": "1000"}
     text = f"brokerName=b\nmappedFileSizeCommitLog={size}\nhaListenPort=1\n"
     with peer(broker_with(text, runtime)) as address, pytest.raises(StoreError) as refusal:
-        Replica(tmp_path / "r", Broker(address, QUICK), start=start).close()  # type: ignore[arg-type]
+        Replica(tmp_path / "r", Broker(address, PATIENT), start=start).close()  # type: ignore[arg-type]
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "r" / "commitlog").exists()
 
@@ -270,10 +270,10 @@ def test_bounds_that_no_log_has_leave_no_log_behind(low: int, high: int, start: 
     text = f"brokerName=b\nmappedFileSizeCommitLog={FILE_SIZE}\nhaListenPort=1\n"
     with peer(broker_with(text, runtime)) as address:
         with pytest.raises(Rejected, match=f"the master says that its log goes from {low} to {high}"):
-            Replica(tmp_path / "r", Broker(address, QUICK), start=start)  # type: ignore[arg-type]
+            Replica(tmp_path / "r", Broker(address, PATIENT), start=start)  # type: ignore[arg-type]
         assert not (tmp_path / "r" / "commitlog").exists()
     right = broker_with(text, {"commitLogMinOffset": str(FILE_SIZE), "commitLogMaxOffset": str(FILE_SIZE + 5)})
-    with peer(right) as address, Replica(tmp_path / "r", Broker(address, QUICK), start=start) as replica:  # type: ignore[arg-type]
+    with peer(right) as address, Replica(tmp_path / "r", Broker(address, PATIENT), start=start) as replica:  # type: ignore[arg-type]
         assert replica.state.log_start == FILE_SIZE  # nothing of what was said before stays
 
 

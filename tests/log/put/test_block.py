@@ -256,7 +256,7 @@ def test_interrupted_at_any_line_it_is_whole_records_with_their_notes(master: Ki
         assert log.sync_to(len(data), 1)
         assert log.read(0, len(data)) == data or log.read(begin, len(data)) == data[begin:FILE_SIZE]
 
-    assert sweep(check, step=9) > 40
+    assert sweep(check, step=9, is_real=True) > 40
 
 
 def bring_cut(store: KindsStore, offset: int, data: bytes) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from rmqstore.errors import DurabilityLost
 from rmqstore.log.encode.record_frame import Frame
+from rmqstore.log.put import group_commit
 from rmqstore.log.put.group_commit import GroupPut
 from rmqstore.log.put.turn import Placed, WaitingFrame
 from rmqstore.message import PutStatus
@@ -51,6 +52,47 @@ def frame(topic: str) -> Frame:
     return Frame(bytearray(), (topic, 0), 0, False, 0, None)
 
 
+class Hourglass:
+    """Says when the time of all who wait is over: `threading`, as it is to `group_commit`, with locks that ask here."""
+
+    RLock = threading.RLock
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.has_run_out = False
+
+    def Lock(self) -> "Turn":  # noqa: N802  as in threading
+        """A lock that waits for it."""
+        return Turn(self)
+
+    def run_out(self) -> None:
+        """The time is over."""
+        with self.changed:
+            self.has_run_out = True
+            self.changed.notify_all()
+
+
+class Turn:
+    """A lock whose timeout passes with an hourglass."""
+
+    def __init__(self, glass: Hourglass) -> None:
+        self._glass = glass
+        self._is_free = True
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Whether it was free, or became so before the time was over."""
+        with self._glass.changed:
+            self._glass.changed.wait_for(lambda: self._is_free or self._glass.has_run_out, PATIENCE_S)
+            was_free, self._is_free = self._is_free, False
+            return was_free
+
+    def release(self) -> None:
+        """Lets one who waits have it."""
+        with self._glass.changed:
+            self._is_free = True
+            self._glass.changed.notify_all()
+
+
 class Producers:
     """Threads that put one frame each; `answers` by topic, an exception in its place where one came."""
 
@@ -91,9 +133,16 @@ def log() -> Log:
     return Log()
 
 
-def started(log: Log, count: int, timeout_s: float = PATIENCE_S) -> tuple[GroupPut, Producers]:
+@pytest.fixture
+def glass(monkeypatch: pytest.MonkeyPatch) -> Hourglass:
+    found = Hourglass()
+    monkeypatch.setattr(group_commit, "threading", found)
+    return found
+
+
+def started(log: Log, count: int) -> tuple[GroupPut, Producers]:
     """A group whose first put is at its sync, with `count` others that wait for the next one, in order."""
-    group = GroupPut(log.append, log.confirm, timeout_s)
+    group = GroupPut(log.append, log.confirm, PATIENCE_S)
     producers = Producers(group)
     producers.put("first")
     assert log.syncing.acquire(timeout=PATIENCE_S)
@@ -142,23 +191,26 @@ def test_a_sync_that_is_late_is_no_confirmation(log: Log) -> None:
     assert group.put(frame("a"), 1) == (Placed(0, 0, 1), PutStatus.FLUSH_DISK_TIMEOUT)
 
 
-def test_who_is_appended_waits_no_longer_than_the_timeout(log: Log) -> None:
-    _, producers = started(log, 6, timeout_s=0.5)
+def test_who_is_appended_waits_no_longer_than_the_timeout(log: Log, glass: Hourglass) -> None:
+    _, producers = started(log, 6)
     log.may_sync.release()  # the first group is done; the second is appended, and its sync hangs
     assert log.syncing.acquire(timeout=PATIENCE_S)
+    glass.run_out()
     for number in range(1, 6):  # all but the one that leads
         producers._threads[number + 1].join(PATIENCE_S)
     assert [producers.answers[f"t{number}"] for number in range(1, 6)] == [
         (Placed(number + 1, number + 1, 1), PutStatus.FLUSH_DISK_TIMEOUT) for number in range(1, 6)
     ]
+    glass.has_run_out = False
     log.may_sync.release(2)
     producers.put("later")  # those that are gone are not in anybody's way
     producers.join()
     assert producers.answers["later"] == (Placed(7, 7, 1), PutStatus.PUT_OK)
 
 
-def test_who_is_not_appended_yet_appends_for_itself_at_the_timeout(log: Log) -> None:
-    _, producers = started(log, 3, timeout_s=0.02)
+def test_who_is_not_appended_yet_appends_for_itself_at_the_timeout(log: Log, glass: Hourglass) -> None:
+    _, producers = started(log, 3)
+    glass.run_out()
     for thread in producers._threads[1:]:
         thread.join(PATIENCE_S)
     assert sorted(log.groups) == [["first"], ["t0"], ["t1"], ["t2"]]
