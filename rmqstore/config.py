@@ -19,6 +19,10 @@ from rmqstore.ledger_config import LedgerConfig, ledger_of_broker
 
 MIB = 1024 * 1024
 
+_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+# Since these releases of RocketMQ the index has tags as well, and the checkpoint tells how far queues are durable.
+TAGS_INDEXED_SINCE, QUEUES_TOLD_SINCE = (5, 4), (5, 5)
+
 Flush = Literal["SYNC", "ASYNC"]
 OnMiddleDamage = Literal["refuse", "cut"]
 
@@ -106,6 +110,8 @@ class StoreConfig:
     message, and gets more queues when a message asks for one that it has not; without, such messages are refused.
     `ha`: slaves may attach.  `dledger`: the commitlog stands in a DLedger log; `log_paths` are then those of an
     ordinary one in front of it, and `read_only_log_paths` of either.
+    `release`: since RocketMQ 5.4 the index has tags as well, since 5.5 the checkpoint tells how far queues are durable;
+    a store that has these keeps them up, and a new one gets them by `release="5.5"`.
     `retention`: old log files are deleted, and a full disk refuses messages, by themselves; without, only when asked.
     Raises Rejected, with all mistakes in one message.
     """
@@ -162,6 +168,7 @@ class StoreConfig:
     queue_extension: bool = False  #: whether queues have extension files
     extension_file_size: int = MIB  #: bytes of a file of those
     batch_queue_file_size: int = 460_000  #: bytes of a file of a batch queue
+    release: str | None = None  #: the RocketMQ whose files it is to leave, as `5.5`; `None`: as they are
     statistics: bool = True  #: whether puts and reads are counted
     ha: HaConfig | None = None  #: slaves may attach
     dledger: LedgerConfig | None = None  #: the commitlog is a DLedger log
@@ -178,6 +185,8 @@ class StoreConfig:
             mistakes.append("pool_buffers=1: 0, or at least 2, as a new file begins before the old one is committed")
         if self.dledger is not None and self.ha is not None:
             mistakes.append("ha and dledger: the members of a DLedger group have no slaves")
+        if self.release is not None and not _RELEASE.fullmatch(self.release):
+            mistakes.append(f"release={shown(self.release)}: a release of RocketMQ, as 4.9 or 5.5.1")
         mistakes += wrong_percents(self, _PERCENTS) + wrong_hours("delete_when", self.delete_when)
         for check in (self.delay_ms, self.host_bytes):
             try:
@@ -215,6 +224,10 @@ class StoreConfig:
         Rejected for a value that makes no sense.
         """
         return cls.broker(**(_from_apache(broker_pairs((read or read_broker_conf)(path))) | changes))
+
+    def is_for(self, release: tuple[int, int]) -> bool:
+        """Whether the store's files are to be as by that release of RocketMQ, or a later one."""
+        return self.release is not None and tuple(map(int, self.release.split("."))) >= release
 
     def named_log_paths(self) -> tuple[str, ...]:
         """The directories of the log that are not where the root has them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqstore.broker.features import Duties, Features, OpenLog
 from rmqstore.broker.transaction_check import Check
 from rmqstore.clock import Clock
-from rmqstore.config import StoreConfig
+from rmqstore.config import QUEUES_TOLD_SINCE, StoreConfig
 from rmqstore.directory.store_root import require_room
 from rmqstore.errors import DurabilityLost, NotNow
 from rmqstore.files.filesystem import FileSystem, join
@@ -299,7 +299,7 @@ class Engine:
         self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
         self.derived_flush = DerivedFlush(
             parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms,
-            None if self.member is None else self.member.index.flush,
+            None if self.member is None else self.member.index.flush, tells_offset=config.is_for(QUEUES_TOLD_SINCE),
         )  # fmt: skip
 
     def _make_features(self) -> None:

@@ -7,7 +7,7 @@ from rmqstore.directory.listing import Numbered, directories, has_numbered, numb
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.formats import dledger, message, names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
-from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS
+from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS, SEPARATE_ROOM
 
 # Directories of a root that hold files with numbers for names and are no commitlog.
 _NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", INDEX_ROOM, CONFIG_ROOM, "compaction"))
@@ -105,9 +105,24 @@ def is_within_node(disk: ReadableDisk, root: str) -> bool:
     return is_node(disk, root) or room_of_node(disk, root)
 
 
-def is_rocksdb(disk: ReadableDisk, root: str) -> bool:
-    """Whether consumequeue/ is a RocksDB database (storeType=defaultRocksDB) and not directories of entries."""
-    return disk.exists(join(root, PLAIN_ROOM, "CURRENT"))
+def rocksdb_queues(disk: ReadableDisk, root: str) -> str | None:
+    """The RocksDB database that the queues stand in (storeType=defaultRocksDB): consumequeue/, or since 5.5
+    consumequeue_rocksdb/; None where there is none, or directories of entries beside (rocksdbCQDoubleWriteEnable).
+    """
+    room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
+    if room is None or any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM))):
+        return None
+    return join(root, room)
+
+
+def _is_queue(disk: ReadableDisk, path: str) -> bool:
+    """Whether a directory is a topic's, with queues in it."""
+    return any(names.parse_queue_id(name) is not None for name, _ in directories(disk, path))
+
+
+def is_since_5_4(disk: ReadableDisk, root: str) -> bool:
+    """Whether a broker of RocketMQ 5.4 or later has had the store: each makes a database there, used or not."""
+    return disk.is_directory(join(root, names.ROCKSDB_ROOM))
 
 
 def load_checkpoint(disk: ReadableDisk, root: str, *, past_directories: bool = True) -> Checkpoint | None:

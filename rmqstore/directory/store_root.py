@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.directory.layouts import find_ledger, is_log_head, is_rocksdb, is_within_node, logs_below, root_hint
+from rmqstore.directory.layouts import find_ledger, is_log_head, is_within_node, logs_below, rocksdb_queues, root_hint
 from rmqstore.directory.ledger.nodes import NODE_PREFIX, nodes_below
 from rmqstore.directory.listing import Numbered, numbered_files
 from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
@@ -18,7 +18,7 @@ from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.formats import message, names
 from rmqstore.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
-from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS
+from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, QUEUE_ROOMS
 from rmqstore.formats.sink_files import COMMITTED_FILE, INTENT_FILE, SINK_DIRECTORY, parse_batch_name
 
 # So deep do files lie below a root: consumequeue/<topic>/<queue id>.
@@ -241,9 +241,9 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered
         raise UnsupportedLayout(root, "belongs to a member of a DLedger group: give the broker's directory above it")
     if ledger is not None and not may_be_ledger:
         raise UnsupportedLayout(ledger, "a DLedger commitlog, which only StoreConfig(dledger=LedgerConfig()) opens")
-    if is_rocksdb(disk, root):
-        reason = "consume queues in RocksDB, which this version cannot write"
-        raise UnsupportedLayout(join(root, PLAIN_ROOM), reason)
+    rocksdb = rocksdb_queues(disk, root)
+    if rocksdb is not None:
+        raise UnsupportedLayout(rocksdb, "consume queues in RocksDB, which this version cannot write")
 
 
 def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
@@ -298,6 +298,14 @@ def _fits_compaction(entries: Sequence[DirectoryEntry]) -> bool:
     return {entry.name for entry in entries} <= kept
 
 
+def _fits_rocksdb(entries: Sequence[DirectoryEntry]) -> bool:
+    return not entries or any(entry.name == "CURRENT" for entry in entries)
+
+
+def _fits_pop(entries: Sequence[DirectoryEntry]) -> bool:
+    return all(entry.is_directory and entry.name == "pop" for entry in entries)
+
+
 def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:
     """Whether a directory holds what a sink keeps of one writer."""
     files = (COMMITTED_FILE, f"{COMMITTED_FILE}.tmp", INTENT_FILE, f"{INTENT_FILE}.tmp")
@@ -311,4 +319,7 @@ _ROOMS: dict[str, Callable[[Sequence[DirectoryEntry]], bool]] = {
     INDEX_ROOM: _fits_index,
     "timerlog": _fits_log,
     "compaction": _fits_compaction,
+    names.ROCKSDB_ROOM: _fits_rocksdb,
+    names.SEPARATE_ROOM: _fits_rocksdb,
+    names.POP_ROOM: _fits_pop,
 }

@@ -10,8 +10,9 @@ CHECKPOINT = Layout(
     ("index_timestamp_ms", "i8"),  # end time of the newest full and flushed index file
     ("master_flushed_offset", "i8"),  # since 5.0; 4.9 leaves this and the next as they are
     ("confirm_offset", "i8"),
+    ("logics_physical_offset", "i8"),  # since 5.5: the newest record whose entry was flushed; others leave it as it is
 )
-assert CHECKPOINT.size == 40
+assert CHECKPOINT.size == 48
 FILE_SIZE = 4096
 
 # The clock may have stepped and flushes run in parallel: Java goes back three seconds more.
@@ -27,6 +28,7 @@ class Checkpoint:
     index_timestamp_ms: int = 0
     master_flushed_offset: int = 0
     confirm_offset: int = 0
+    logics_physical_offset: int = 0
 
     @property
     def min_timestamp_ms(self) -> int:

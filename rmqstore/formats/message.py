@@ -9,6 +9,7 @@ from rmqstore.formats import sys_flag as flags
 from rmqstore.formats.layout import Layout
 
 NO_DATA = "no data"  # the reason of a Torn place that was never written
+NO_MAGIC = "no message magic"  # and of one where something else was
 
 MAGIC_V1 = -626843481  # DA A3 20 A7
 MAGIC_V2 = -626843477  # DA A3 20 AB, since 5.1.0: the topic length takes two bytes
@@ -150,7 +151,7 @@ def read_record(buffer: bytes | memoryview, position: int) -> Record | Blank | T
     if magic == MAGIC_BLANK:
         return Blank(position, total_size)
     if magic not in MESSAGE_MAGICS:
-        return Torn(position, NO_DATA if total_size == magic == 0 else f"no message magic ({magic & 0xFFFFFFFF:08X})")
+        return Torn(position, NO_DATA if total_size == magic == 0 else f"{NO_MAGIC} ({magic & 0xFFFFFFFF:08X})")
     if not RECORD_SIZE_MIN <= total_size <= room:
         return Torn(position, f"record size {total_size} with {room} bytes left")
     return _read_message(buffer, position, total_size)

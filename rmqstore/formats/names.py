@@ -17,6 +17,10 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # then those of the log, the index and the broker's tables.
 PLAIN_ROOM, BATCH_ROOM, EXTENSION_ROOM = QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 LOG_ROOM, INDEX_ROOM, CONFIG_ROOM = "commitlog", "index", "config"
+# Since RocketMQ 5.4: a database that every broker makes, whatever is kept in it.
+ROCKSDB_ROOM = "rocksdbstore"
+# Databases of the queues, where they do not stand in consumequeue/, and of what POP consumers have under way.
+SEPARATE_ROOM, POP_ROOM = "consumequeue_rocksdb", "kvStore"
 # Files at the root of a store.
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"
@@ -25,14 +29,14 @@ CHECKPOINT_FILE = "checkpoint"
 REPLICA_FILE = "replica.json"
 # Any file at the root that a broker or this engine makes; 5.x writes some by way of a sibling.
 _ROOT_FILE = re.compile(
-    r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+))?"
+    r"(?:lock|abort|checkpoint|timerwheel|epochFileCheckpoint|brokerIdentity)(?:[.-](?:bak|tmp|temp|\d+)){0,2}"
 )
 # The names in config/, up to the first dot.
 _CONFIG_FILES = frozenset(
     (
         "topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "consumerFilter", "delayOffset",
         "consumerOrderInfo", "topicQueueMapping", "messageRequestMode", "timercheck", "timermetrics",
-        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "deletedTopics", "replica",
+        "transactionMetrics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata", "deletedTopics", "replica",
     )
 )  # fmt: skip
 # The next step, for the answer to a wrong path.

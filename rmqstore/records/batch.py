@@ -23,6 +23,9 @@ _TAGS, _KEYS, _UNIQUE_KEY, _DELAY = _NAMES = tuple(name.encode() for name in (TA
 # The properties that queues and index are filled from.
 DISPATCHED_NAMES = frozenset(_NAMES)
 _SEPARATOR = KEY_SEPARATOR.encode()
+# It stands before the tags in the text that is hashed for the index (Java: MessageConst.INDEX_TAG_TYPE).
+TAGS_PREFIX = "T#"
+_TAGS_MARK = TAGS_PREFIX.encode()
 # Up to so many records are looked at one by one: about 3 µs each, where the vectors' calls take 300 µs for any number.
 FEW_COUNT = 48
 
@@ -175,13 +178,14 @@ class RecordBatch:
         set_delivery_times(codes, self.pieces, (self.offsets, self.store_ms), levels, is_delayed)
         return codes
 
-    def index_items(self) -> tuple[Ints, Ints]:
+    def index_items(self, with_tags: bool = False) -> tuple[Ints, Ints]:
         """The items for the index, in the order of the puts: row and key hash of each item, int64[m] twice.
 
-        A record's UNIQ_KEY first, then its KEYS one by one; a rolled back record has none (IndexService.buildIndex).
+        A record's UNIQ_KEY first, then its KEYS one by one, and `with_tags` its TAGS, as since RocketMQ 5.4; a rolled
+        back record has none (IndexService.buildIndex).
         """
         if self._few is not None:
-            return self._items_of_few(self._few)
+            return self._items_of_few(self._few, with_tags)
         data, starts, sizes, rows = self._keys()
         rolled_back = self.sys_flags & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK
         if rolled_back.any():
@@ -189,9 +193,16 @@ class RecordBatch:
             starts, sizes, rows = starts[kept], sizes[kept], rows[kept]
         topics, numbers = self.topics
         prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
-        return rows, key_hashes(prefixes[numbers[rows]], data, starts, sizes)
+        hashes = key_hashes(prefixes[numbers[rows]], data, starts, sizes)
+        if not with_tags:
+            return rows, hashes
+        tagged = np.flatnonzero((self._found[_TAGS][1] > 0) & ~rolled_back)
+        tag_starts, tag_sizes = (values[tagged] for values in self._found[_TAGS])
+        prefixes = np.array([tags_prefix_hash(topic) for topic in topics], np.int64)
+        of_tags = key_hashes(prefixes[numbers[tagged]], data, tag_starts, tag_sizes)
+        return with_tags_after(rows, hashes, tagged, of_tags)
 
-    def _items_of_few(self, few: list[dict[bytes, bytes]]) -> tuple[Ints, Ints]:
+    def _items_of_few(self, few: list[dict[bytes, bytes]], with_tags: bool) -> tuple[Ints, Ints]:
         """`index_items` of few records: each topic#key is hashed as one text."""
         rows: list[int] = []
         texts: list[bytes] = []
@@ -201,6 +212,8 @@ class RecordBatch:
             keys = [key for key in values.get(_KEYS, b"").split(_SEPARATOR) if key]
             if unique := values.get(_UNIQUE_KEY):
                 keys.insert(0, unique)
+            if with_tags and (tags := values.get(_TAGS)):
+                keys.append(_TAGS_MARK + tags)
             if kind != sys_flag.ROLLBACK:
                 texts += [b"%b#%b" % (topic, key) for key in keys]
                 rows += [row] * len(keys)
@@ -228,6 +241,12 @@ class RecordBatch:
         return _KeySlices(data, starts, sizes, rows)
 
 
+def with_tags_after(rows: Ints, hashes: Ints, tagged: Ints, of_tags: Ints) -> tuple[Ints, Ints]:
+    """Rows and hashes of index items, those of tags after the keys of their rows; rows are ascending."""
+    places = np.searchsorted(rows, tagged, side="right")
+    return np.insert(rows, places, tagged), np.insert(hashes, places, of_tags)
+
+
 def dispatched_properties(block: bytes) -> dict[bytes, bytes]:
     """Of a record's properties those that dispatch asks for."""
     values = {}
@@ -253,3 +272,9 @@ def tags_hash(tags: bytes) -> int:
 def prefix_hash(topic: str) -> int:
     """The hash of what stands before each key of a topic."""
     return string_hash(f"{topic}#")
+
+
+@lru_cache(maxsize=4096)
+def tags_prefix_hash(topic: str) -> int:
+    """The hash of what stands before the tags of a topic's messages."""
+    return string_hash(f"{topic}#{TAGS_PREFIX}")

@@ -41,8 +41,8 @@ class RecordVectors:
         """The third field of each record's queue entry."""
         return self.codes
 
-    def index_items(self) -> tuple[Ints, Ints]:
-        """Row and key hash of each index item, in the order of the puts."""
+    def index_items(self, _with_tags: bool = False) -> tuple[Ints, Ints]:
+        """Row and key hash of each index item, in the order of the puts; with tags or without, as they were made."""
         return self.items
 
     def take(self, rows: Ints) -> "RecordVectors":

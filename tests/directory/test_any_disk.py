@@ -8,7 +8,7 @@ import pytest
 from rmqstore.directory import config_files
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.index_files import finds_all, index_files
-from rmqstore.directory.layouts import is_rocksdb, load_checkpoint, root_hint
+from rmqstore.directory.layouts import load_checkpoint, rocksdb_queues, root_hint
 from rmqstore.directory.listing import numbered_files, seen_entries, stored_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import sound_end
@@ -65,7 +65,7 @@ def seen(disk: ReadableDisk, root: str, *, is_mapped: bool) -> Iterator[object]:
         yield [page.positions.tolist() for page in view.gather(offsets.offsets, offsets.sizes) if not page.lost]
     for index in index_files(disk, root, is_mapped):
         yield index.header, index.slot_count, index.item_count, finds_all(disk, index, is_mapped)
-    yield load_checkpoint(disk, root), is_rocksdb(disk, root), root_hint(disk, directory_of(root), ["store"])[:12]
+    yield load_checkpoint(disk, root), rocksdb_queues(disk, root), root_hint(disk, directory_of(root), ["store"])[:12]
     yield config_files.topics(disk, root), config_files.consumer_offsets(disk, root), deleted_topics(disk, root)
 
 

@@ -102,6 +102,8 @@ def lucene(root: Path) -> Path:
 
 def rocksdb(root: Path) -> Path:
     ours(root)
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
     (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
     return root
 

@@ -13,6 +13,7 @@ import gzip
 import ipaddress
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -43,18 +44,20 @@ STORE_CASES: list[str] = [name for name in FOLDERS if name not in BROKER_CASES]
 
 def base_name(case: str) -> str:
     """The case without the release that wrote it: `basic-nocq-4.9.8` -> `basic-nocq`."""
-    return case.removesuffix("-4.9.8").removesuffix("-5.3.3")
+    return re.sub(r"-\d+\.\d+\.\d+$", "", case)
 
 
-# Stores of 4.9.8 that stand beside a store of 5.3.3 with the same layout and damage.  These few are in the quick tests,
-# too: what differs between the two lines is in each of them.
-_BOTH_LINES = {"basic-4.9.8", "killed-4.9.8", "batch-4.9.8", "broker-killed-4.9.8"}
+# Stores of another release that stand beside a store of 5.3.3 with the same layout and damage.  These few are in the
+# quick tests, too: what differs between the releases is in each of them.
+_ALL_RELEASES = {
+    "basic-4.9.8", "killed-4.9.8", "batch-4.9.8", "broker-killed-4.9.8", "basic-5.5.1", "killed-5.5.1", "batch-5.5.1",
+}  # fmt: skip
 TWINS = {
     name
     for name in FOLDERS
-    if name.endswith("-4.9.8")
+    if name.endswith(("-4.9.8", "-5.5.1"))
     and FOLDERS.keys() & {base_name(name), f"{base_name(name)}-5.3.3"}
-    and name not in _BOTH_LINES
+    and name not in _ALL_RELEASES
 }
 
 # One store of each layout, and some damaged ones: enough for a test that is not about layouts and damage themselves.

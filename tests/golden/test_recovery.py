@@ -223,9 +223,11 @@ def _assert_index(store: Path, parts: StoreParts) -> None:
 
     Where Java lost the older index files and went on, they stay lost: like those of messages before it was switched on.
     """
+    assert parts.index is not None
+    assert parts.index.with_tags == ("-5.5." in store.parent.name)
     wanted: list[tuple[int, int]] = []
     for batch in _records(parts):
-        rows, hashes = batch.index_items()
+        rows, hashes = batch.index_items(parts.index.with_tags)
         wanted += zip(batch.offsets[rows].tolist(), hashes.tolist(), strict=True)
     first = 49152 if base_name(store.parent.name) == "killed-preblank" else parts.log.start
     assert [item for item in _index_items(store) if item[0] >= first] == [item for item in wanted if item[0] >= first]

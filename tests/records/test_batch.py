@@ -41,12 +41,15 @@ RECORDS = st.lists(
 )
 
 
-def expected_items(record: message.Record) -> list[int]:
+def expected_items(record: message.Record, *, with_tags: bool) -> list[int]:
     if record.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK:
         return []
     properties, topic = parse_properties(record.properties), java_text(record.topic)
     keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
-    return [index_hash(f"{topic}#{key}") for key in keys + split_keys(properties.get("KEYS", ""))]
+    keys += split_keys(properties.get("KEYS", ""))
+    if with_tags and properties.get("TAGS"):
+        keys.append(f"T#{properties['TAGS']}")
+    return [index_hash(f"{topic}#{key}") for key in keys]
 
 
 def expected_code(record: message.Record) -> int:
@@ -71,6 +74,7 @@ def test_batches_say_what_the_scalar_codecs_say(few_count: int, fields, window_s
         position = 0
         for batch in batches:
             rows, hashes = batch.index_items()
+            tagged_rows, tagged_hashes = batch.index_items(with_tags=True)
             topics, numbers = batch.topics
             codes = batch.tags_codes(LEVELS)
             for row in range(len(batch)):
@@ -85,9 +89,11 @@ def test_batches_say_what_the_scalar_codecs_say(few_count: int, fields, window_s
                 assert batch.queued[row] == (record.sys_flag & sys_flag.TRANSACTION_MASK in (0x0, 0x8))
                 assert topics[numbers[row]] == java_text(record.topic)
                 assert int(codes[row]) == expected_code(record)
-                assert hashes[rows == row].tolist() == expected_items(record)
+                assert hashes[rows == row].tolist() == expected_items(record, with_tags=False)
+                assert tagged_hashes[tagged_rows == row].tolist() == expected_items(record, with_tags=True)
                 position = record.end
             assert (np.diff(rows) >= 0).all()
+            assert (np.diff(tagged_rows) >= 0).all()
             assert batch.end == position
         assert position == len(data)
 

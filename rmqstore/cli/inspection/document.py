@@ -66,6 +66,7 @@ def checkpoint_document(store: StoreExtent) -> Document | None:
         "indexMsgTimestamp": known.index_timestamp_ms,
         "masterFlushedOffset": known.master_flushed_offset,
         "confirmPhyOffset": known.confirm_offset,
+        "logicsPhysicalOffset": known.logics_physical_offset,
     }
 
 

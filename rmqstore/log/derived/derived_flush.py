@@ -58,13 +58,15 @@ class DerivedFlush:
     """Makes queues, full index files and then the checkpoint durable, in that order, so that it never says too much.
 
     The index file that still takes items is rebuilt after a crash, and synced at a clean close only, as RocketMQ does.
-    `flush_entries` comes first: what tells of the entries in which records stand.
+    `flush_entries` comes first: what tells of the entries in which records stand.  `tells_offset`: the checkpoint says
+    up to which record queues are durable, as RocketMQ 5.5 has it; it does where it did before.
     """
 
     def __init__(
         self, queues: QueueTable, index: IndexLog | None, checkpoint: CheckpointFile, interval_ms: int,
-        flush_entries: Callable[[], None] | None = None,
+        flush_entries: Callable[[], None] | None = None, *, tells_offset: bool = False,
     ) -> None:  # fmt: skip
+        self._tells_offset = tells_offset or checkpoint.values.logics_physical_offset > 0
         self._flush_entries = flush_entries
         self._queues = queues
         self._index = index
@@ -78,7 +80,7 @@ class DerivedFlush:
 
     def flush(self, whole_index: bool = False) -> None:
         """Queues and index as they are now, then what the checkpoint may say about them.  Raises OSError."""
-        dispatched_ms = self._queues.store_ms
+        dispatched_ms, dispatched = self._queues.store_ms, self._queues.newest_offset
         if self._flush_entries is not None:
             self._flush_entries()
         self._queues.flush()
@@ -88,4 +90,6 @@ class DerivedFlush:
                 self._checkpoint.update(index_timestamp_ms=self._index.full_ms)
         if dispatched_ms:
             self._checkpoint.update(logics_timestamp_ms=dispatched_ms)
+        if dispatched and self._tells_offset:
+            self._checkpoint.update(logics_physical_offset=dispatched)
         self._checkpoint.flush()

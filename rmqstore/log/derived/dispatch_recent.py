@@ -23,7 +23,7 @@ from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.log.encode.dispatch_rows import RecentBlock
 from rmqstore.log.encode.record_frame import Frame, Said
 from rmqstore.log.put.recent_puts import RecentPut, RecentPuts
-from rmqstore.records.batch import dispatched_properties, tags_hash
+from rmqstore.records.batch import TAGS_PREFIX, dispatched_properties, tags_hash
 
 _NAMES = (TAGS.encode(), KEYS.encode(), UNIQUE_KEY.encode())
 _entry = QUEUE_ENTRY.struct.pack
@@ -56,8 +56,10 @@ class RecentDispatch:
 
     def _dispatch_block(self, block: RecentBlock) -> int:
         try:
-            records = block.records()
+            records = block.records(self._index is not None and self._index.with_tags)
         except (StoreError, OSError):  # staged rows that are gone or damaged by now: the log has them
+            return block.offset
+        if records is None:
             return block.offset
         self._queues.dispatch(records)
         if self._index is not None:
@@ -83,12 +85,12 @@ class RecentDispatch:
         for key, (members, entries) in runs.items():
             first, last = members[0], members[-1]
             self._queues.append_run(key, first.queue_offset, b"".join(entries), (first.end, last.end))
-        self._queues.store_ms = records[-1].store_ms
+        self._queues.store_ms, self._queues.newest_offset = records[-1].store_ms, records[-1].offset
 
     def _put_keys(self, index: IndexLog, records: list[RecentPut], said: list[Said]) -> None:
         texts: list[str] = []
         owners: list[RecentPut] = []
-        for record, (_, keys, unique) in zip(records, said, strict=True):
+        for record, (tags, keys, unique) in zip(records, said, strict=True):
             frame = record.frame
             if frame.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK:
                 continue
@@ -99,6 +101,9 @@ class RecentDispatch:
                 if key:
                     texts.append(f"{frame.topic}#{key}")
                     owners.append(record)
+            if tags and index.with_tags:
+                texts.append(f"{frame.topic}#{TAGS_PREFIX}{tags}")
+                owners.append(record)
         offsets = np.array([owner.offset for owner in owners], np.int64)
         times = np.array([owner.store_ms for owner in owners], np.int64)
         index.put(offsets, index_hashes(_hashes_of(texts)), times, records[-1].offset)

@@ -44,17 +44,21 @@ class OpenIndexFile:
 
 class IndexLog:
     """The files in index/ of the store at `root`; new ones have `slot_count` slots and room for `item_count` - 1 items.
+    `with_tags`: tags are indexed as well.
 
     One thread dispatches; everything else may be called from any thread.
     """
 
-    def __init__(self, fs: FileSystem, root: str, slot_count: int, item_count: int, clock: Clock) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, slot_count: int, item_count: int, clock: Clock, with_tags: bool = False
+    ) -> None:  # fmt: skip
         if slot_count < 1 or item_count < 2:
             raise ValueError(f"an index file of {slot_count} slots and {item_count} items takes nothing")
         self.files: tuple[OpenIndexFile, ...] = ()  # in the order of the log; replaced as a whole
         self.full_ms = 0  # end time of the newest file that filled up here and is durable; 0 before the first
         self.end_offset = _NOTHING  # the newest record that is indexed wholly; -1 without
         self._partial = (_NOTHING, 0)  # a record of which so many items are in, when the next file could not be made
+        self.with_tags = with_tags
         self._fs = fs
         self._directory = join(root, INDEX_ROOM)
         self._slot_count, self._item_count = slot_count, item_count
@@ -108,7 +112,7 @@ class IndexLog:
         fresh = batch.offsets > self.end_offset
         if not fresh[-1]:
             return
-        rows, hashes = batch.index_items()
+        rows, hashes = batch.index_items(self.with_tags)
         if not fresh[0]:
             kept = fresh[rows]
             rows, hashes = rows[kept], hashes[kept]

@@ -47,6 +47,7 @@ class QueueTable:
         kinds: QueueKinds = PLAIN_ONLY,
     ) -> None:
         self.store_ms = 0  # store time of the newest record dispatched here; 0 before the first
+        self.newest_offset = 0  # and its place in the log
         self.refused_count = 0  # records whose topic or queue id names no directory
         self.faults: dict[QueueKey, str] = {}  # light queues that lack an entry which a record lists, and why
         self._fs = fs
@@ -131,6 +132,7 @@ class QueueTable:
         for part in self._in_order(batch):
             self._dispatch(part)
         self.store_ms = int(batch.store_ms[-1])  # the newest, though the clock may have stepped back
+        self.newest_offset = int(batch.offsets[-1])
 
     def _in_order(self, batch: Records) -> Iterable[Records]:
         """The batch, in parts where the order of entries asks for that."""

@@ -19,10 +19,9 @@ from rmqstore.formats.host import SIZE_V4, SIZE_V6
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc
-from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.encode.binary_columns import EMPTY, VALUE_END, binary_scalar, data_of, offsets_of, sizes_of
 from rmqstore.log.encode.column_values import DELAY_LEVEL_COUNT, ColumnValues, read_columns
-from rmqstore.log.encode.dispatch_rows import DispatchRows, dispatch_items
+from rmqstore.log.encode.dispatch_rows import DispatchRows, MadeItems, dispatch_items
 from rmqstore.log.encode.record_frame import (
     PLACE_AT,
     STORE_TIME_AT_V4,
@@ -87,7 +86,7 @@ class EncodedColumns:
         """The row whose record holds a byte of `data`."""
         return int(np.searchsorted(self.starts, position, side="right")) - 1
 
-    def keep_dispatch_rows(self, items: Callable[[], BlockItems] | None) -> None:
+    def keep_dispatch_rows(self, items: MadeItems | None) -> None:
         """Has `dispatch_rows` give the rows with the items of `items`; not where some take no number in a queue."""
         if items is not None and self.counted is None:
             rows = DispatchRows(self.starts, self.queues, (self.queue_numbers, self._ranks), items, self.lead)

@@ -5,7 +5,6 @@ them.
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +17,11 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.sink_files import BlockItems
 from rmqstore.log.encode.binary_columns import data_of, offsets_of
 from rmqstore.log.encode.column_values import ColumnValues
-from rmqstore.records.batch import DISPATCHED_NAMES, prefix_hash
+from rmqstore.records.batch import DISPATCHED_NAMES, prefix_hash, tags_prefix_hash, with_tags_after
 from rmqstore.records.vectors import RecordVectors
 
+# Whether items for tags are among them -> what dispatch needs; None where only the log tells it.
+MadeItems = Callable[[bool], BlockItems | None]
 _SPECIAL = sys_flag.TRANSACTION_MASK | sys_flag.INNER_BATCH | sys_flag.NEED_UNWRAP
 
 
@@ -31,17 +32,19 @@ class DispatchRows:
     """
 
     def __init__(
-        self, starts: Ints, queues: list[QueueKey], places: tuple[Ints, Ints], items: Callable[[], BlockItems],
+        self, starts: Ints, queues: list[QueueKey], places: tuple[Ints, Ints], items: MadeItems,
         lead: int = 0,
     ) -> None:  # fmt: skip
         self.starts, self.queues, self.lead = starts, queues, lead
         self.queue_numbers, self.ranks = places
         self._made = items
+        self._items: dict[bool, BlockItems | None] = {}
 
-    @cached_property
-    def items(self) -> BlockItems:
-        """The index items and queue entries' codes that the rows' properties give."""
-        return self._made()
+    def items(self, with_tags: bool) -> BlockItems | None:
+        """The index items, those of tags among them or not, and queue entries' codes that the rows' properties give."""
+        if with_tags not in self._items:
+            self._items[with_tags] = self._made(with_tags)
+        return self._items[with_tags]
 
 
 class RecentBlock(NamedTuple):
@@ -60,13 +63,18 @@ class RecentBlock(NamedTuple):
     held_count: int
     load: Callable[[], DispatchRows]
 
-    def records(self) -> RecordVectors:
-        """The records for dispatch.  Raises as `load`."""
+    def records(self, with_tags: bool = False) -> RecordVectors | None:
+        """The records for dispatch, with index items for tags or without; None where only the log can tell them.
+        Raises as `load`.
+        """
         known = self.load()
+        items = known.items(with_tags)
+        if items is None:
+            return None
         rows = slice(self.first, self.last)
         bounds = known.starts[self.first : self.last + 1]
         numbers = known.queue_numbers[rows]
-        codes, item_rows, hashes = known.items
+        codes, item_rows, hashes = items
         low, high = np.searchsorted(item_rows, (self.first, self.last)).tolist()
         topics: dict[str, int] = {}
         topic_numbers = np.array([topics.setdefault(topic, len(topics)) for topic, _ in known.queues], np.int64)
@@ -84,8 +92,8 @@ class RecentBlock(NamedTuple):
         )
 
 
-def dispatch_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
-    """A function that makes the `BlockItems` of rows, from copies of their tags and keys; None where the log has to be
+def dispatch_items(values: ColumnValues) -> MadeItems | None:
+    """A function that makes the `BlockItems` of rows from copies of their tags and keys; None where the log has to be
     read: for rows of transactions, those that wait for a delay, and where further properties matter to dispatch.
     """
     flags = values.numbers.get("sysFlag")
@@ -96,13 +104,19 @@ def dispatch_items(values: ColumnValues) -> Callable[[], BlockItems] | None:
     tags, keys = _copied(values.tags), _copied(values.keys)
     topics, topic_numbers, count = values.topics, values.topic_numbers, values.count
 
-    def made() -> BlockItems:
+    def made(with_tags: bool) -> BlockItems:
         codes = text_hashes(*tags).astype(np.int64) if tags is not None else np.zeros(count, np.int64)
-        if keys is None:
-            return BlockItems(codes, np.zeros(0, np.int64), np.zeros(0, np.int64))
-        starts, sizes, rows = split_keys(*keys)
-        prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
-        return BlockItems(codes, rows, key_hashes(prefixes[topic_numbers[rows]], keys.data, starts, sizes))
+        rows = hashes = np.zeros(0, np.int64)
+        if keys is not None:
+            starts, sizes, rows = split_keys(*keys)
+            prefixes = np.array([prefix_hash(topic) for topic in topics], np.int64)
+            hashes = key_hashes(prefixes[topic_numbers[rows]], keys.data, starts, sizes)
+        if with_tags and tags is not None:
+            tagged = np.flatnonzero(tags.sizes > 0)
+            prefixes = np.array([tags_prefix_hash(topic) for topic in topics], np.int64)
+            of_tags = key_hashes(prefixes[topic_numbers[tagged]], tags.data, tags.starts[tagged], tags.sizes[tagged])
+            rows, hashes = with_tags_after(rows, hashes, tagged, of_tags)
+        return BlockItems(codes, rows, hashes)
 
     return made
 

@@ -72,7 +72,7 @@ def open_parts(
     queue_file_size = plan.queue_file_size or config.queue_file_size
     queues = QueueTable(fs, handles, plan.root, queue_file_size, plan.levels, _found_kinds(plan, kinds))
     slots, items = plan.index_sizes or (config.index_slot_count, config.index_item_count)
-    index = IndexLog(fs, plan.root, slots, items, clock) if config.index_enabled else None
+    index = IndexLog(fs, plan.root, slots, items, clock, plan.indexes_tags) if config.index_enabled else None
     checkpoint = CheckpointFile(fs, join(plan.root, CHECKPOINT_FILE))
     return StoreParts(fs, log, queues, index, checkpoint, handles, queue_file_size, picker, further)
 
@@ -217,9 +217,9 @@ class _RestOfRecord(RecordBatch):
 
     skipped = 0
 
-    def index_items(self) -> tuple[Ints, Ints]:
+    def index_items(self, with_tags: bool = False) -> tuple[Ints, Ints]:
         """The items that are not there yet."""
-        rows, hashes = super().index_items()
+        rows, hashes = super().index_items(with_tags)
         return rows[self.skipped :], hashes[self.skipped :]
 
 
@@ -318,6 +318,7 @@ def _write_checkpoint(plan: RecoveryPlan, parts: StoreParts) -> None:
         logics_timestamp_ms=after.logics_timestamp_ms,
         index_timestamp_ms=index_ms,
         confirm_offset=after.confirm_offset,
+        logics_physical_offset=after.logics_physical_offset,
     )
     parts.checkpoint.flush()
 

@@ -65,13 +65,14 @@ class SeenRecords:
 
 
 def keeper(
-    config: StoreConfig, kinds: QueueKinds, levels: LevelTables
+    config: StoreConfig, kinds: QueueKinds, levels: LevelTables, indexes_tags: bool = False
 ) -> Callable[[RecordBatch], RecordVectors | None] | None:
     """A function that gives all that queues and index want to know of a batch, for `SeenRecords`.  Its answer None says
     that they need the records themselves; None instead of a function says so of all records.
     """
     if kinds.multi_dispatch or kinds.extension:
         return None
+    wants_items = config.index_enabled
 
     def kept(batch: RecordBatch) -> RecordVectors | None:
         if batch.numbers.are_said.any() or (batch.numbers.counts != 1).any():
@@ -79,7 +80,7 @@ def keeper(
         return RecordVectors(
             end=batch.end, offsets=batch.offsets, sizes=batch.sizes, queue_ids=batch.queue_ids,
             queue_offsets=batch.queue_offsets, store_ms=batch.store_ms, queued=batch.queued, topics=batch.topics,
-            codes=batch.tags_codes(levels), items=batch.index_items() if config.index_enabled else _NO_ITEMS,
+            codes=batch.tags_codes(levels), items=batch.index_items(indexes_tags) if wants_items else _NO_ITEMS,
         )  # fmt: skip
 
     return kept

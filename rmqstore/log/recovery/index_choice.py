@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from rmqstore.directory.layouts import is_since_5_4
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.store_view import StoreView
 from rmqstore.files.disk import ReadableDisk, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.files.zeros import is_zero
@@ -19,6 +22,8 @@ from rmqstore.records.read_batches import read_batches
 _READ_SIZE_MAX = 1024 * 1024 * 1024
 # Slots and items are looked through in as many bytes of index files, from the newest on.
 _CHECKED_SIZE = 64 * 1024 * 1024
+# So many of the last items, and of their records, are asked whether tags are indexed.
+_ASKED_ITEMS, _ASKED_RECORDS = 256, 16
 # Records at the start of a log file that are asked whether they have keys.
 _SAMPLE_SIZE = 64 * 1024
 
@@ -56,10 +61,11 @@ class IndexView:
 @dataclass(frozen=True, slots=True)
 class IndexRules:
     """When a file must go.  `flushed_ms` is the checkpoint's index time, None after a clean exit; files that reach
-    `trusted_end` of the log or beyond are written again."""
+    `trusted_end` of the log or beyond are written again.  `with_tags`: tags are indexed as well."""
 
     flushed_ms: int | None
     trusted_end: int
+    with_tags: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,14 @@ class IndexChoice:
     """The files that stay, those that go (newest first, with the reason), and what must be indexed again.
 
     `covered` is the newest record that the kept files know (-1: none).  `needed_from`: records from there on were only
-    in files that go; None if there were none.
+    in files that go; None if there were none.  `with_tags`: tags are indexed as well.
     """
 
     kept: tuple[IndexView, ...]
     deleted: tuple[tuple[IndexView, str], ...]
     covered: int
     needed_from: int | None
+    with_tags: bool
 
 
 def index_views(disk: ReadableDisk, root: str, usual: tuple[int, int]) -> tuple[IndexView, ...]:
@@ -163,7 +170,8 @@ def choose(views: Sequence[IndexView], rules: IndexRules) -> IndexChoice:
             covered = max(covered, view.header.end_offset)
     gone = views[first_bad:]
     deleted = [(view, _reason(view, rules, view is views[-1]) or "it follows one that goes") for view in gone]
-    return IndexChoice(tuple(views[:first_bad]), tuple(reversed(deleted)), covered, _needed_from(gone, covered))
+    kept, needed_from = tuple(views[:first_bad]), _needed_from(gone, covered)
+    return IndexChoice(kept, tuple(reversed(deleted)), covered, needed_from, rules.with_tags)
 
 
 def _needed_from(gone: Sequence[IndexView], covered: int) -> int | None:
@@ -191,26 +199,48 @@ def _reason(view: IndexView, rules: IndexRules, is_last: bool) -> str:
     return ""
 
 
-def has_keys(log: LogSpace, offset: int) -> bool:
+def indexes_tags(store: StoreView, views: Sequence[IndexView], told: bool | None) -> bool:
+    """Whether tags are indexed, as since RocketMQ 5.4: as `told`, else as the index has it, else as the broker did."""
+    found = _has_tag_items(store.disk, store.log, views) if told is None else told
+    return is_since_5_4(store.disk, store.root) if found is None else found
+
+
+def _has_tag_items(disk: ReadableDisk, log: LogSpace, views: Sequence[IndexView]) -> bool | None:
+    """Whether the newest records with tags have items for them; None where no record tells."""
+    for view in reversed(views):
+        if view.header is None or view.fault or view.is_empty:
+            continue
+        items = _last_items(disk, view, _ASKED_ITEMS)
+        places = np.unique(items["physical_offset"])[::-1]
+        # The items of the newest one may stand in two files, or have been cut by a crash.
+        asked = [*places[1:_ASKED_RECORDS].tolist(), int(places[0])]
+        for place in asked:
+            record = log.record_at(place)
+            hashes = np.zeros(0, np.int64) if record is None else record.index_items(with_tags=True)[1]
+            if record is not None and len(hashes) > len(record.index_items()[1]):
+                return bool((items["key_hash"][items["physical_offset"] == place] == hashes[-1]).any())
+    return None
+
+
+def has_keys(log: LogSpace, offset: int, with_tags: bool) -> bool:
     """Whether some of the first records from `offset` on, where one begins, have a key to be indexed."""
     walk = read_batches(log.read, offset, log.end, log.file_size, window_size=_SAMPLE_SIZE, framing=log.framing)
     found = next(walk, None)
-    return isinstance(found, RecordBatch) and len(found.index_items()[0]) > 0
+    return isinstance(found, RecordBatch) and len(found.index_items(with_tags)[0]) > 0
 
 
-def partial_record(
-    disk: ReadableDisk, log: LogSpace, kept: Sequence[IndexView], covered: int
-) -> tuple[int, int] | None:
+def partial_record(disk: ReadableDisk, log: LogSpace, choice: IndexChoice) -> tuple[int, int] | None:
     """The newest indexed record and how many of its items the kept files have, where they are not all; else None.
 
     A file may become full in the middle of a record: the others of its keys are in the next one, which may go.
     """
+    covered = choice.covered
     first = log.record_at(covered)
     if first is None:
         return None
-    wanted = int((first.index_items()[0] == 0).sum())
+    wanted = int((first.index_items(choice.with_tags)[0] == 0).sum())
     held = 0
-    for view in reversed(kept):
+    for view in reversed(choice.kept):
         if view.header is not None and not view.is_empty and view.header.end_offset == covered:
             found = _trailing(disk, view, covered, wanted)
             held += found
@@ -221,13 +251,18 @@ def partial_record(
 
 def _trailing(disk: ReadableDisk, view: IndexView, offset: int, count_max: int) -> int:
     """How many of the last items of a file lead to `offset`, counted up to `count_max`."""
+    items = _last_items(disk, view, count_max)
+    others = np.flatnonzero(items["physical_offset"] != offset)
+    return len(items) - (int(others[-1]) + 1 if len(others) else 0)
+
+
+def _last_items(disk: ReadableDisk, view: IndexView, count_max: int) -> npt.NDArray[np.void]:
+    """The last items of a file that has some, in their order."""
     assert view.header is not None
     count = min(view.header.index_count - 1, count_max)
     file = disk.open(view.path)
     try:
         start = index.file_size(view.slot_count, view.header.index_count - count)
-        items = np.frombuffer(file.read(start, count * ITEM.size), ITEM.dtype)
+        return np.frombuffer(file.read(start, count * ITEM.size), ITEM.dtype)
     finally:
         file.close()
-    others = np.flatnonzero(items["physical_offset"] != offset)
-    return count - (int(others[-1]) + 1 if len(others) else 0)

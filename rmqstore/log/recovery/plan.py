@@ -101,7 +101,7 @@ class RecoveryPlan:
     many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
-    `levels` are the delay levels by which delivery times are told.
+    `levels` are the delay levels by which delivery times are told; `indexes_tags`: tags are indexed as well.
     `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
 
@@ -140,6 +140,7 @@ class RecoveryPlan:
     known: KnownQueues = field(default=NOTHING_KNOWN, compare=False, repr=False)
     divider: int | None = None
     levels: LevelTables = field(default=DEFAULT_TABLES, compare=False, repr=False)
+    indexes_tags: bool = False
     heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rmqstore.config import StoreConfig
+from rmqstore.config import QUEUES_TOLD_SINCE, TAGS_INDEXED_SINCE, StoreConfig
 from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -31,7 +31,14 @@ from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, w
 from rmqstore.log.recovery.extensions import planned_extensions
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
 from rmqstore.log.recovery.first_record import NOT_ONE, bytes_without_record, is_torn_beginning
-from rmqstore.log.recovery.index_choice import IndexChoice, IndexRules, choose, index_views, partial_record
+from rmqstore.log.recovery.index_choice import (
+    IndexChoice,
+    IndexRules,
+    choose,
+    index_views,
+    indexes_tags,
+    partial_record,
+)
 from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
     BEGIN_HINT,
@@ -124,6 +131,8 @@ class _Planner:
         self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
         self._warnings += warnings
         self._index = index_views(store.disk, store.root, (config.index_slot_count, config.index_item_count))
+        told = None if config.release is None else config.is_for(TAGS_INDEXED_SINCE)
+        self._indexes_tags = indexes_tags(store, self._index, told)
         self._choice = self._choose_index(self._log.end)
 
     def close(self) -> None:
@@ -200,7 +209,8 @@ class _Planner:
         missing: list[int] = []
         heads: list[EntryHeads] = []
         keeps = self._keeps_records and not self._clean
-        seen = SeenRecords(keeper(self._config, self._store.kinds, self._levels) if keeps else None)
+        kept = (self._config, self._store.kinds, self._levels, self._indexes_tags)
+        seen = SeenRecords(keeper(*kept) if keeps else None)
         covered = self._choice.covered
         looks = self._clean and self._config.index_enabled
 
@@ -211,7 +221,7 @@ class _Planner:
             batches.add(batch)
             seen.add(batch)
             if looks and not missing and batch.offsets[-1] > covered:
-                places = batch.offsets[batch.index_items()[0]]
+                places = batch.offsets[batch.index_items(self._indexes_tags)[0]]
                 missing.extend(places[places > covered][:1].tolist())
 
         end, count = scan_log(self._log, start[0], rules, take, told_places(self._store, start[0]))
@@ -279,7 +289,8 @@ class _Planner:
 
     def _choose_index(self, log_end: int) -> IndexChoice:
         is_trusted = self._clean or not self._config.index_enabled
-        return choose(self._index, IndexRules(None if is_trusted else self._checkpoint.index_timestamp_ms, log_end))
+        flushed_ms = None if is_trusted else self._checkpoint.index_timestamp_ms
+        return choose(self._index, IndexRules(flushed_ms, log_end, self._indexes_tags))
 
     # --- damage
 
@@ -324,7 +335,7 @@ class _Planner:
         end, choice, store = scan.end.offset, self._choice, self._store
         partial = None
         if self._config.index_enabled and self._log.files:
-            partial = partial_record(store.disk, self._log, choice.kept, choice.covered)
+            partial = partial_record(store.disk, self._log, choice)
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
@@ -353,22 +364,24 @@ class _Planner:
             warnings=tuple(warnings), batch_queues=batch_queues, extensions=planned_extensions(store, queues),
             kinds=queue_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
-            levels=self._levels,
+            levels=self._levels, indexes_tags=self._indexes_tags,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
         """The times that hold once everything is on the disk; written if something changes, or if the old ones lie."""
         old, newest_ms = plan.checkpoint, scan.count.newest_ms
         ends_ms = [view.header.end_timestamp_ms for view in self._choice.kept if view.header and not view.is_empty]
+        tells_offset = old.logics_physical_offset > 0 or self._config.is_for(QUEUES_TOLD_SINCE)
         new = replace(
             old,
             physic_timestamp_ms=newest_ms,
             logics_timestamp_ms=scan.count.newest_queued_ms or newest_ms,
             index_timestamp_ms=max(ends_ms, default=0) if plan.dispatch_from is None else newest_ms,
             confirm_offset=min(old.confirm_offset, plan.log_end),
+            logics_physical_offset=max(plan.log_end - 1, 0) if tells_offset else 0,  # a byte of the last record
         )
         times_ms = (old.physic_timestamp_ms, old.logics_timestamp_ms, old.index_timestamp_ms)
-        lies = old.confirm_offset > plan.log_end or max(times_ms) > newest_ms
+        lies = max(old.confirm_offset, old.logics_physical_offset) > plan.log_end or max(times_ms) > newest_ms
         lacks = not self._store.has_checkpoint and bool(self._log.files)
         needed = lies or not self._clean or not plan.changes_nothing
         return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or (needed and new != old))

@@ -107,7 +107,7 @@ def _index_needs(log: LogSpace, choice: IndexChoice, start: int) -> int | None:
             break
         if file.start + log.file_size > choice.covered + 1:
             sampled = file.start if choice.covered < file.start else _record_end(log, choice.covered)
-            if sampled is not None and has_keys(log, sampled):
+            if sampled is not None and has_keys(log, sampled, choice.with_tags):
                 return file.start
     return None
 

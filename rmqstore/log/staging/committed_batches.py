@@ -296,7 +296,9 @@ def _cut_back(parts: StoreParts, start: int, first_ms: int) -> None:
     """
     times = {name: getattr(parts.checkpoint.values, name) for name in _TIMES}
     if max(times.values()) >= first_ms:  # another writer opened the store meanwhile
-        parts.checkpoint.update(**{name: min(ms, max(first_ms - 1, 0)) for name, ms in times.items()})
+        offset = min(parts.checkpoint.values.logics_physical_offset, max(start - 1, 0))
+        earlier = {name: min(ms, max(first_ms - 1, 0)) for name, ms in times.items()}
+        parts.checkpoint.update(**earlier, logics_physical_offset=offset)
         parts.checkpoint.flush()
     log = parts.log
     for file_start in reversed(log.starts):

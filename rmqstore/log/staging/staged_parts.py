@@ -19,6 +19,7 @@ from rmqstore.formats.sink_files import (
     NOT_COUNTED,
     TIME_AT_V6,
     BlockHead,
+    BlockItems,
     BlockRows,
     StagedPart,
     decode_block,
@@ -107,7 +108,7 @@ def _rows_of(encoded: EncodedColumns) -> BlockRows:
     kinds |= np.where(np.asarray(time_at) == STORE_TIME_AT_V6, TIME_AT_V6, 0).astype(np.uint8)
     return BlockRows(
         np.diff(encoded.starts), encoded.queues, encoded.queue_numbers, kinds if kinds.any() else None,
-        encoded.has_crc, encoded.dispatch_rows().items if encoded.dispatch_rows is not None else None,
+        encoded.has_crc, encoded.dispatch_rows().items(with_tags=False) if encoded.dispatch_rows is not None else None,
     )  # fmt: skip
 
 
@@ -168,7 +169,11 @@ def _dispatch_rows(fs: FileSystem, path: str, position: int) -> DispatchRows:
     if items is None:
         raise Corrupt(path, position, "another block than before")
     places = rows.queue_numbers, ranks(rows.queue_numbers, len(rows.queues), None)
-    return DispatchRows(_starts(rows), rows.queues, places, lambda: items)
+
+    def made(with_tags: bool) -> BlockItems | None:
+        return None if with_tags and items.codes.any() else items  # the tags themselves stand in the records alone
+
+    return DispatchRows(_starts(rows), rows.queues, places, made)
 
 
 class _Front(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
-from rmqstore.directory.layouts import is_rocksdb, load_checkpoint
+from rmqstore.directory.layouts import load_checkpoint, rocksdb_queues
 from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
@@ -106,7 +106,7 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     if is_node(disk, root):
         return _bare_node(before, broker_name, access)
     refuse_unread_layouts(disk, root, before.log_files, before.extra_logs)
-    rocksdb = is_rocksdb(disk, root)
+    rocksdb = rocksdb_queues(disk, root) is not None
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
     checkpoint = load_checkpoint(disk, root)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqstore.directory import config_files
 from rmqstore.directory.deleted_topics import MAY_COME_BACK
-from rmqstore.directory.layouts import logs_below
+from rmqstore.directory.layouts import is_since_5_4, logs_below
 from rmqstore.directory.listing import seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
 from rmqstore.errors import Corrupt
@@ -163,11 +163,14 @@ def _checkpoint_times(
         yield Finding(path, checkpoint.CHECKPOINT.offset["confirm_offset"], "confirm_offset lies past the commitlog")
     behind_ms = times.dispatched_ms - known.logics_timestamp_ms
     if not store.is_live and store.queue_layout == "file" and behind_ms > 0:
-        reason = (
-            f"logics_timestamp_ms ends {behind_ms} ms before the last message, though there is no file abort: "
-            "the store was not stopped cleanly, and RocketMQ will not look for what is missing"
-        )
-        yield Finding(path, checkpoint.CHECKPOINT.offset["logics_timestamp_ms"], reason)
+        reason = f"logics_timestamp_ms ends {behind_ms} ms before the last message, though there is no file abort: "
+        is_usual = is_since_5_4(store.disk, store.path)
+        if is_usual:
+            reason += "RocketMQ 5.5 sets it once a minute, and not when it is stopped"
+        else:
+            reason += "the store was not stopped cleanly, and RocketMQ will not look for what is missing"
+        position = checkpoint.CHECKPOINT.offset["logics_timestamp_ms"]
+        yield Finding(path, position, reason, NOTE if is_usual else DAMAGE)
     # The last full index file may just be on its way to disk; the one before it is there for sure.
     if (
         store.is_live

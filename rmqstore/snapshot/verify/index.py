@@ -50,7 +50,7 @@ class IndexCheck:
         self._keyed_count += len(offsets)
         start = int(stretch.stretch.offsets[0])
         wanted = _pairs(offsets, hashes, start)
-        sought = np.sort(wanted)
+        sought = np.sort(np.concatenate((wanted, _pairs(*stretch.index_tags(), start))))  # of tags some have items
         held = [wanted[:0]]
         for items in self._items:
             numbers, places, rows = items.rows.take_until(stretch.high)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rmqstore.directory.layouts import is_since_5_4
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.formats import message
 from rmqstore.records.dispatch_rules import is_dispatched
@@ -15,7 +16,7 @@ from rmqstore.records.soundness import TEXT, Reason
 from rmqstore.snapshot.arrow.bodies import unreadable_bodies
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
-from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.extents import Damage, StoreExtent
 from rmqstore.snapshot.verify.files import LogTimes, checkpoint_findings, config_findings, file_findings
 from rmqstore.snapshot.verify.index import IndexCheck
 from rmqstore.snapshot.verify.ledger import ledger_findings
@@ -46,12 +47,21 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
         if progress:
             progress(item.high - store.log_start)
     if store.tail and store.tail.reason != message.NO_DATA:
-        severity = NOTE if store.lock_held else DAMAGE
-        yield Finding(store.tail.path, store.tail.position, f"the log ends torn: {store.tail.reason}", severity)
+        yield _end_finding(store, store.tail)
     yield from queues.findings()
     yield from index.findings()
     yield from checkpoint_findings(store, times, index.file_ends_ms)
     yield from config_findings(store)
+
+
+def _end_finding(store: StoreExtent, tail: Damage) -> Finding:
+    """The bytes after the last record, which are none: of one that was cut off as a rule."""
+    is_none = not store.is_live and tail.reason.startswith(message.NO_MAGIC)
+    if is_none and is_since_5_4(store.disk, store.path):
+        reason = "bytes that are no record stand after the last one, as writeWithoutMmap of RocketMQ 5.4 leaves them"
+        return Finding(tail.path, tail.position, reason, NOTE)
+    reason = f"the log ends torn: {tail.reason}"
+    return Finding(tail.path, tail.position, reason, NOTE if store.lock_held else DAMAGE)
 
 
 def _readings(store: StoreExtent) -> Iterator[StretchFacts | Finding]:

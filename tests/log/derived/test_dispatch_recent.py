@@ -1,6 +1,7 @@
 """Dispatch from what the puts know: queues and index are those that dispatch from the log makes, byte for byte."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +46,12 @@ class Unconcerned:
         """Nothing to do."""
 
 
-def derived(actions: Sequence[Action], dispatchers: Sequence[Unconcerned]) -> dict[str, bytes]:
+def derived(
+    actions: Sequence[Action], dispatchers: Sequence[Unconcerned], release: str | None = None
+) -> dict[str, bytes]:
     """The queue and index files after the actions and a last step."""
-    disk, clock = MemoryDisk(), ManualClock()
-    store = open_store(ROOT, CONFIG, clock=clock, filesystem=disk, workers=False, dispatchers=dispatchers)
+    disk, clock, config = MemoryDisk(), ManualClock(), replace(CONFIG, release=release)
+    store = open_store(ROOT, config, clock=clock, filesystem=disk, workers=False, dispatchers=dispatchers)
     for action in actions:
         clock.advance(700)
         if isinstance(action, Message):
@@ -125,16 +128,19 @@ TABLES = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
-@given(st.lists(st.none() | MESSAGES | TABLES | TABLES | BATCHES, max_size=12))
-def test_rows_put_in_bulk_come_out_as_from_the_log(actions: list[Action]) -> None:
-    assert derived(actions, []) == derived(actions, [Unconcerned()])
+RELEASES = st.sampled_from([None, "5.4"])  # the index without tags, and with them
 
 
 @settings(deadline=None)
-@given(st.lists(st.none() | MESSAGES | MESSAGES | MESSAGES | BATCHES, max_size=40))
-def test_the_files_are_those_of_dispatch_from_the_log(actions: list[Action]) -> None:
-    assert derived(actions, []) == derived(actions, [Unconcerned()])
+@given(st.lists(st.none() | MESSAGES | TABLES | TABLES | BATCHES, max_size=12), RELEASES)
+def test_rows_put_in_bulk_come_out_as_from_the_log(actions: list[Action], release: str | None) -> None:
+    assert derived(actions, [], release) == derived(actions, [Unconcerned()], release)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | MESSAGES | MESSAGES | MESSAGES | BATCHES, max_size=40), RELEASES)
+def test_the_files_are_those_of_dispatch_from_the_log(actions: list[Action], release: str | None) -> None:
+    assert derived(actions, [], release) == derived(actions, [Unconcerned()], release)
 
 
 def test_many_at_once_and_then_few_again() -> None:

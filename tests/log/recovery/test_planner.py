@@ -93,6 +93,7 @@ def test_what_is_no_store_is_refused(name: str, error: type[Exception]) -> None:
 
 def test_queues_in_rocksdb_are_refused() -> None:
     disk = settled(keyed_store())
+    disk.rename(join(ROOT, "consumequeue"), "/aside")
     disk.put_file(join(ROOT, "consumequeue", "CURRENT"), b"MANIFEST")
     with pytest.raises(UnsupportedLayout):
         plan(disk)

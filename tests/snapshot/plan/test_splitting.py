@@ -1,6 +1,7 @@
 """However work is cut, every message is read once, and a split is small to send."""
 
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -199,6 +200,8 @@ def test_a_read_along_the_log_refuses_what_it_cannot_keep(budget: SplitBudget, w
     snapshot = rmqstore.open_snapshot(root)
     with pytest.raises(Rejected, match=f"{words} scanMode=commitlog: .* use maxBytesPerPartition or minPartitions"):
         snapshot.plan(snapshot.select(["T"]), ScanRequest(scan_mode="commitlog"), budget)
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
     (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
     snapshot = rmqstore.open_snapshot(root)
     with pytest.raises(Rejected, match=f"{words} the RocksDB queues of"):

@@ -76,7 +76,7 @@ def of_a_checkpoint(root: Path) -> None:
     """What is left where RocketMQ found its log deleted, and deleted the queues."""
     root.mkdir()
     (root / "commitlog").mkdir()
-    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(1, 1, 1, 0, 0).ljust(FILE_SIZE, b"\0"))
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(1, 1, 1, 0, 0, 0).ljust(FILE_SIZE, b"\0"))
 
 
 def of_the_engine(root: Path) -> None:
