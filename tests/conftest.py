@@ -1,13 +1,15 @@
-"""For all tests: on CI hypothesis draws the same examples on each run; by hand it draws new ones.  Long files first.
+"""For all tests: what hypothesis draws, which tests only `make deep` has, and that long files come first.
 
 A golden store of one release beside another's of the same making is for `make deep`.
 """
 
-import os
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 # What helpers of the tests assert is shown with its values, as in the tests themselves.
 pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir()))
@@ -18,10 +20,22 @@ from tests.ladder.times import Keeper  # noqa: E402
 
 # How long an example takes says more of the machine, and of what else runs there, than of the code.
 settings.register_profile("patient", deadline=None)
+settings.register_profile("many", deadline=None, max_examples=1000)
+# `make test`: it fails for a change, not for an example that another run would not have drawn.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("patient")
-if os.environ.get("CI"):
-    settings.load_profile("repeatable")
+
+
+class _Repeatable(HypothesisProvider):
+    """Draws no constants of our own modules where examples repeat: they come from the modules that tests before have
+    loaded."""
+
+    @cached_property
+    def _local_constants(self) -> Constants:
+        return Constants() if settings().derandomize else super()._local_constants
+
+
+AVAILABLE_PROVIDERS["hypothesis"] = _Repeatable
 
 # These have commands of their own: `make conformance`, `make test-tables`, `make test-sail`, `make soak`.
 collect_ignore = ["conformance", "tables", "sail", "soak"]

@@ -15,6 +15,7 @@ from tests.crash.strides import every
 # What `make test` leaves out.
 NOT_QUICK = "source or deep or host or browser or teeth or mutation"
 _QUICK = f"not ({NOT_QUICK})"
+_REPEATABLE = ("--hypothesis-profile=repeatable",)
 _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 # A session lives for a minute: what its second compiler would gain costs more than it brings, a third of all.
 _SHORT_JVM = MappingProxyType({"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
@@ -40,10 +41,15 @@ class Part:
 
 
 QUICK = (
-    Part("unit", "the parts of the product one by one", f"{_QUICK} and not stores and not spark"),
-    Part("stores", "whole stores and programs", f"{_QUICK} and stores and not spark"),
+    Part("unit", "the parts of the product one by one", f"{_QUICK} and not stores and not spark", options=_REPEATABLE),
+    Part("stores", "whole stores and programs", f"{_QUICK} and stores and not spark", options=_REPEATABLE),
     Part(
-        "spark", "the source in Spark", f"{_QUICK} and spark", needs=("java",), options=_BY_FILE, environment=_SHORT_JVM
+        "spark",
+        "the source in Spark",
+        f"{_QUICK} and spark",
+        needs=("java",),
+        options=(*_REPEATABLE, *_BY_FILE),
+        environment=_SHORT_JVM,
     ),
 )
 
@@ -66,6 +72,10 @@ DEEP = (
     Part(
         "spark-deep", "streams, sinks, clusters, jobs, notebooks", "spark and (deep or host)", needs=_JAVA,
         options=_BY_FILE, environment=_SHORT_JVM,
+    ),
+    Part(
+        "examples", "examples of hypothesis: new ones, a thousand a test", f"{_QUICK} and hypothesis and not spark",
+        options=("--hypothesis-profile=many",),
     ),
     Part("mutation", "random damage to every kind of file", "mutation", environment=_MANY),
     Part("flips", "every bit of a small store turned over", command=("make", "flips")),

@@ -21,7 +21,7 @@ MARKERS = ("stores", "spark", "deep", "host", "crash", "mutation", "teeth", "bro
 
 def parts_of(markers: dict[str, bool]) -> list[str]:
     """The parts that have a test with these markers."""
-    names = dict.fromkeys(("source",), False) | markers
+    names = dict.fromkeys(("source", "hypothesis"), False) | markers
     return [part.name for part in (*QUICK, *DEEP) if part.marks and eval(part.marks, {}, names)]
 
 
