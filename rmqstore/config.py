@@ -195,6 +195,8 @@ class StoreConfig:
                 mistakes.append(str(mistake))
         if mistakes:
             raise Rejected("; ".join(mistakes))
+        for name in ("log_paths", "read_only_log_paths"):  # RocketMQ's are sets
+            object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
 
     @classmethod
     def embedded(cls, **changes: Any) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rmqstore.directory.layouts import find_ledger, is_log_head, is_within_node, logs_below, rocksdb_queues, root_hint
 from rmqstore.directory.ledger.nodes import NODE_PREFIX, nodes_below
 from rmqstore.directory.listing import Numbered, numbered_files
-from rmqstore.errors import NotAStore, UnsupportedLayout, next_step
+from rmqstore.errors import NotAStore, Rejected, UnsupportedLayout, next_step
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, read_part
 from rmqstore.files.filesystem import FileSystem, directory_of, join
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path
@@ -32,11 +32,13 @@ Paths = Sequence[str]
 
 
 def require_room(disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be_ledger: bool = False) -> None:
-    """Raises NotAStore, UnsupportedLayout unless a store stands at `root`, or nothing at all, so that one can be made.
+    """Raises NotAStore, UnsupportedLayout unless a store stands at `root`, or nothing at all, so that one can be made;
+    Rejected for one directory by two names.
 
     What file systems and desktops leave in every directory, lost+found and names with a dot in front, is nothing.  With
     `log_paths` each of these holds commitlog files or nothing, too.  `may_be_ledger`: its log may be DLedger's.
     """
+    _require_each_once(disk, log_paths)
     if disk.exists(root):
         found = _look(disk, root, log_paths, may_be_ledger)
         if not found.is_store and (found.own or found.foreign):
@@ -48,13 +50,24 @@ def require_room(disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be
             raise NotAStore(path, "holds other things than commitlog files; give an empty directory as a log path")
 
 
+def _require_each_once(disk: ReadableDisk, log_paths: Paths) -> None:
+    """Raises Rejected for two names of one directory: its files would count twice.  One name may come twice, as in
+    RocketMQ, where a directory is in `storePathCommitLog` and `readOnlyCommitLogStorePaths`."""
+    known: dict[str, str] = {}
+    for path in dict.fromkeys(log_paths):
+        other = known.setdefault(disk.real_path(path), path)
+        if other != path:
+            raise Rejected(f"log paths: {other} and {path} are one directory; name it once")
+
+
 def require_store(
     disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be_ledger: bool = False
 ) -> tuple[str, ...]:
     """The paths of what stands at the root of a store and is none of its parts.  Raises NotAStore, UnsupportedLayout
-    for what is no store, an empty path among it.
+    for what is no store, an empty path among it; Rejected.
     """
     canonical_path(root)
+    _require_each_once(disk, log_paths)
     if not disk.exists(root):
         raise NotAStore(root, f"does not exist here; {names.ROOT_WANTED}")
     found = _look(disk, root, log_paths, may_be_ledger)

@@ -14,7 +14,7 @@ from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
 from rmqstore.directory.store_root import require_replaceable, require_room, require_store
-from rmqstore.errors import Corrupt, NotAStore, StoreInUse, UnsupportedLayout
+from rmqstore.errors import Corrupt, NotAStore, Rejected, StoreInUse, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -370,6 +370,32 @@ def test_log_paths_elsewhere_hold_commitlog_files_or_nothing(tmp_path: Path) -> 
     with pytest.raises(NotAStore, match="mine: holds other things than commitlog files"):
         open_store(tmp_path / "new", config, workers=False)
     assert whole(tmp_path) == before
+
+
+def test_a_log_directory_with_two_names_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "link").symlink_to("log")
+    log = str(tmp_path / "log")
+    for other in (f"{log}/", f"{tmp_path}/./log", f"{tmp_path}/link"):
+        for more in ({"log_paths": (log, other)}, {"log_paths": (log,), "read_only_log_paths": (other,)}):
+            with pytest.raises(Rejected, match="are one directory; name it once"):
+                open_store(tmp_path / "store", StoreConfig(**more))
+            assert not (tmp_path / "store").exists()
+
+
+def test_a_log_directory_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    log, older = str(tmp_path / "log"), str(tmp_path / "older")
+    config = StoreConfig(
+        log_file_size=4096, message_size_max=1024, preallocate=False, log_paths=(log, older, log),
+        read_only_log_paths=(older, older),
+    )  # fmt: skip
+    for count in (30, 60):
+        with open_store(tmp_path / "store", config) as store:
+            for _ in range(30):
+                store.put(Message("t", bytes(300)))
+            store.flush()
+            assert store.bounds("t", 0) == (0, count)
+    assert not (tmp_path / "older").exists() or not list((tmp_path / "older").iterdir())
 
 
 def test_a_link_to_a_store_is_the_store(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
+from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import directory_of
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
@@ -15,7 +16,7 @@ from rmqstore.formats.delay_levels import LevelTables, waits_at
 from rmqstore.formats.names import QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
-from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes
+from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery.queue_states import QueueTrack
 
 OTHER_LOG_HINT = (
@@ -23,6 +24,10 @@ OTHER_LOG_HINT = (
     "again from this one"
 )
 CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+MISSING_HINT = (
+    "name all directories of the log (log_paths, storePathCommitLog), or bring the file back; on_middle_damage='cut' "
+    "(recover --cut) gives these messages up, as RocketMQ does"
+)
 BEGIN_HINT = "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
@@ -156,6 +161,27 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
         f"they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
     )
     return [said]
+
+
+def require_last_file(store: StoreView, plan: RecoveryPlan) -> None:
+    """Raises StoreDamaged where the log ends with a full file, and entries lead to the file after it, which is not
+    there: their messages would be given up, and their queue offsets given again.
+
+    After a crash the entries alone do not say that those messages were on the disk; the checkpoint's time does.
+    """
+    was_flushed = plan.is_clean_exit or plan.checkpoint.physic_timestamp_ms > plan.newest_ms
+    if not was_flushed or not store.log.files or store.log.file_at(plan.log_end) is not None:
+        return
+    for planned, queues in ((plan.queues, store.queues), (plan.batch_queues, store.batch_queues)):
+        for each in (one for one in planned if one.next_offset < one.entry_end):
+            entry = queues[each.topic, each.queue_id].read(each.entry_end - 1, each.entry_end)
+            if int(entry["physical_offset"][0]) >= plan.log_end and entry["size"][0] > 0:
+                raise StoreDamaged(
+                    directory_of(store.log.files[-1].path),
+                    plan.log_end,
+                    f"no commitlog file holds what follows, and {each.directory} leads there: its entries "
+                    f"{each.next_offset} to {each.entry_end}; {MISSING_HINT}",
+                )
 
 
 def end_reason(end: LogEnd) -> str:

@@ -43,6 +43,7 @@ from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
     BEGIN_HINT,
     CUT_HINT,
+    MISSING_HINT,
     OTHER_LOG_HINT,
     cut_warnings,
     delay_warnings,
@@ -53,6 +54,7 @@ from rmqstore.log.recovery.outcome import (
     nonzero_behind,
     planned_queues,
     queue_sizes,
+    require_last_file,
 )
 from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
@@ -156,7 +158,10 @@ class _Planner:
         scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
-        return self._with_checkpoint(self._plan_of(scan), scan)
+        plan = self._plan_of(scan)
+        if self._must_refuse:
+            require_last_file(self._store, plan)
+        return self._with_checkpoint(plan, scan)
 
     def _plan_without_log(self) -> RecoveryPlan:
         entries = [queue for queue in _all_queues(self._store) if queue.end > queue.first]
@@ -310,7 +315,8 @@ class _Planner:
         """Raises Corrupt for damage that somebody has to look at first."""
         end = scan.end
         if end.is_middle_damage:
-            raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log")
+            hint = MISSING_HINT if self._log.file_at(end.offset) is None else CUT_HINT
+            raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log", hint)
         for found in scan.queues.contradictions:
             if not found.is_lie:
                 raise self._corrupt(found.offset, found.reason, BEGIN_HINT)

@@ -1,12 +1,14 @@
 """Where a replica's log and its master's part, and cutting the replica's there, so that it can follow again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from rmqstore.directory.deleted_topics import load_deleted_topics
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import message, names
+from rmqstore.formats.checkpoint import FILE_SIZE, encode_checkpoint, read_checkpoint
 from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.opening import mark_open
 from rmqstore.records.read_batches import read_batches
@@ -150,6 +152,17 @@ def _forget_deletions(fs: FileSystem, root: str, offset: int) -> None:
     save_deleted_topics(fs, root, kept)
 
 
+def _forget_times(fs: FileSystem, path: str) -> None:
+    """Nothing says any more that what is to be cut was on the disk: else the next opening would miss its files."""
+    if not fs.exists(path):
+        return
+    file = fs.open(path)
+    kept = read_checkpoint(file.read(0, FILE_SIZE))
+    file.write(0, encode_checkpoint(replace(kept, physic_timestamp_ms=0, logics_timestamp_ms=0, index_timestamp_ms=0)))
+    file.sync()
+    file.close()
+
+
 def _remove_tree(fs: FileSystem, directory: str) -> None:
     for entry in fs.entries(directory):
         path = join(directory, entry.name)
@@ -163,6 +176,7 @@ def _remove_tree(fs: FileSystem, directory: str) -> None:
 
 def _cut(fs: FileSystem, root: str, offset: int, file_size: int) -> None:
     mark_open(fs, root)
+    _forget_times(fs, join(root, names.CHECKPOINT_FILE))
     _forget_deletions(fs, root, offset)
     log = join(root, names.LOG_ROOM)
     for entry in sorted(fs.entries(log), key=lambda each: each.name, reverse=True):

@@ -1,11 +1,14 @@
 """A record that lies about its queue is refused, served as before, or told: never dispatched as it says in silence."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqstore import Corrupt, Message, StoreConfig, open_store
+from rmqstore.clock import ManualClock
+from rmqstore.errors import StoreDamaged
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.store import Store
@@ -87,13 +90,43 @@ def test_a_record_that_moved_is_named_with_the_queue_that_lacks_it(tmp_path: Pat
     assert (caught.value.path, caught.value.offset) == (str(path), places[3])
 
 
-def test_entries_that_a_closed_store_loses_are_told(tmp_path: Path) -> None:
-    with open_store(tmp_path, CONFIG, workers=False) as store:
-        for number in range(40):
-            store.put(Message("T", bytes(3000), queue_id=number % 2))
-    last = max((tmp_path / "commitlog").iterdir())
+def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
+    """The configuration of a store with 40 messages, whose log files lie in two directories in turn."""
+    directories = tuple(str(root / name) for name in ("one", "two"))
+    config = replace(CONFIG, log_paths=directories)
+    clock = ManualClock()
+    store = open_store(root / "store", config, workers=False, clock=clock)
+    for number in range(40):
+        clock.ms += 1
+        store.put(Message("T", bytes(3000), queue_id=number % 2))
+    store.flush()
+    store.close() if is_closed else store.abandon()
+    return config
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_a_log_without_its_last_file_is_refused(tmp_path: Path, is_closed: bool) -> None:
+    config = with_two_directories(tmp_path, is_closed=is_closed)
+    last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    aside = last.rename(tmp_path / "aside")
+    before = files(tmp_path)
+    rest = str(tmp_path / ("two" if last.parent.name == "one" else "one"))
+    for paths in (config.log_paths, (rest,)):
+        with pytest.raises(StoreDamaged, match="name all directories of the log") as caught:
+            open_store(tmp_path / "store", replace(config, log_paths=paths), workers=False)
+        assert caught.value.offset == int(last.name)
+        assert files(tmp_path) == before
+    aside.rename(last)
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        assert [store.bounds("T", number) for number in (0, 1)] == [(0, 20), (0, 20)]
+        assert store.warnings == []
+
+
+def test_a_last_file_that_is_given_up_is_told(tmp_path: Path) -> None:
+    config = with_two_directories(tmp_path, is_closed=True)
+    last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
     last.unlink()
-    with open_store(tmp_path, CONFIG, workers=False) as store:
+    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as store:
         assert store.bounds("T", 0)[1] < 20
         (warning,) = store.warnings
     assert "consumequeue/T/0: entries " in warning

@@ -123,6 +123,21 @@ def test_a_cut_replica_follows_its_master_again(seed: int) -> None:
     assert read_origin(pair.replica, "/s") == ORIGIN
 
 
+def test_a_cut_where_a_file_ends_is_no_missing_file() -> None:
+    """Its last file is whole, entries lead to messages after it, and all of them had been flushed."""
+    disk, clock = MemoryDisk(), ManualClock()
+    engine = Engine("/s", CONFIG, clock, disk, Attached(), threads=False)
+    for _ in range(9):
+        clock.ms += 1000
+        put(engine, 10, random.Random(1), b"b")
+    engine.close()
+    write_origin(disk, "/s", ORIGIN)
+    cut_log(disk, "/s", 2 * FILE_SIZE, FILE_SIZE)
+    with closing(opened(disk, follows="the master")) as engine:
+        assert engine.log.marks.appended == 2 * FILE_SIZE
+    assert 0 < len(rows_of(disk)) < 90
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("is_replicas_own", [True, False])
 def test_a_deletion_that_is_cut_hides_none_of_the_masters_messages(seed: int, *, is_replicas_own: bool) -> None:
