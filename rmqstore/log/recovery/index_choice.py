@@ -229,6 +229,22 @@ def has_keys(log: LogSpace, offset: int, with_tags: bool) -> bool:
     return isinstance(found, RecordBatch) and len(found.index_items(with_tags)[0]) > 0
 
 
+def index_warnings(log: LogSpace, choice: IndexChoice) -> list[str]:
+    """The warning about an oldest file that is lost: the first records of the log have keys, and no file has them."""
+    begins = [view.header.begin_offset for view in choice.kept if view.header and not view.is_empty]
+    if not begins or begins[0] <= log.start:
+        return []
+    walk = read_batches(log.read, log.start, begins[0], log.file_size, window_size=_SAMPLE_SIZE, framing=log.framing)
+    found = next(walk, None)
+    if not isinstance(found, RecordBatch) or not len(found.index_items(choice.with_tags)[0]):
+        return []
+    return [
+        f"{choice.kept[0].path}: no older index file is there, and messages before byte {begins[0]} of the log have "
+        "keys: `Store.query` does not find them; remove index/ while the store is closed, and the next opening builds "
+        "it again"
+    ]
+
+
 def partial_record(disk: ReadableDisk, log: LogSpace, choice: IndexChoice) -> tuple[int, int] | None:
     """The newest indexed record and how many of its items the kept files have, where they are not all; else None.
 

@@ -36,6 +36,7 @@ from rmqstore.log.recovery.index_choice import (
     IndexRules,
     choose,
     index_views,
+    index_warnings,
     indexes_tags,
     partial_record,
 )
@@ -342,6 +343,7 @@ class _Planner:
         partial = None
         if self._config.index_enabled and self._log.files:
             partial = partial_record(store.disk, self._log, choice)
+            self._warnings += index_warnings(self._log, choice)
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)

@@ -8,7 +8,7 @@ from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.replace import replace_file
 from rmqstore.formats import broker_json
-from rmqstore.formats.delay_levels import LEVELS_FIELD, NotedLevels, noted_levels
+from rmqstore.formats.delay_levels import DEFAULT_LEVELS, LEVELS_FIELD, NotedLevels, noted_levels
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE
 
 _FIELDS = ("cluster", "brokerName", "logStart", "cutTo", LEVELS_FIELD)
@@ -31,11 +31,13 @@ class Origin(NamedTuple):
 
 def with_levels(origin: Origin, log_end: int, words: str | None) -> Origin:
     """The same replica, whose master has these delay levels for what comes after `log_end`; as it was where the master
-    does not say, and where nothing changes.  What came before keeps the levels that it had.
+    does not say, and where nothing changes.  What came before keeps the levels that it had: the usual ones where the
+    master had not said.
     """
     if words is None or (origin.delay_levels and origin.delay_levels[-1][1] == words):
         return origin
-    before = [each for each in origin.delay_levels if each[0] < log_end]
+    had = origin.delay_levels or ((0, DEFAULT_LEVELS),) * (words != DEFAULT_LEVELS)
+    before = [each for each in had if each[0] < log_end]
     return origin._replace(delay_levels=(*before, (log_end if before else 0, words)))
 
 

@@ -32,13 +32,15 @@ class Preparation:
         """Makes a new directory ready, and looks at one that is there."""
         origin = read_origin(fs, root)
         log = join(root, LOG_ROOM)
+        is_new = origin is None
         if origin is None:
             origin = self._begun(fs, root)
         elif self._present is None and not origin.log_start and not _has_log(fs, log):
             origin = origin._replace(log_start=self.first_offset())  # it may have been away when the replica was made
             write_origin(fs, root, origin)
         require_same(origin, self._broker, root)
-        if not origin.delay_levels and self._broker.delay_levels is not None:
+        # What a replica has already was told by the usual levels; the master's hold for what comes.
+        if not origin.delay_levels and self._broker.delay_levels is not None and (is_new or not _has_log(fs, log)):
             origin = with_levels(origin, 0, self._broker.delay_levels)
             write_origin(fs, root, origin)
         self.require_file_size(fs, log)

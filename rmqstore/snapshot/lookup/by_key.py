@@ -82,13 +82,11 @@ def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list
     files = index_files(store.disk, store.path, store.maps_index)
     found: list[int] = []
     newer = store.log_end  # from there on the log has been asked
-    is_one_damaged = False  # nobody knows which part of the log it had
     for number, file in reversed(list(enumerate(files))):
         if len(found) >= count_max:
             break
         if not finds_all(store.disk, file, store.maps_index):
-            is_one_damaged = True
-            continue
+            continue  # nobody knows which part of the log it had
         newest = _newest_before(store, file)
         if newest < 0:
             continue  # it was begun after the end of this snapshot
@@ -100,7 +98,7 @@ def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list
         if number and not any(older.header.end_timestamp_ms >= asked.begin_ms for older in files[:number]):
             break
     else:
-        if is_one_damaged or newer == store.log_end:
+        if newer > store.log_start:  # the oldest file is damaged, or lost
             found += index.unanswered(_between(store, asked, files, -1, newer), found, -1)
     return found[:count_max]
 

@@ -193,6 +193,30 @@ def test_a_replica_of_an_older_release_learns_them(tmp_path: Path) -> None:
     assert waits_ms(tmp_path / "r") == {HOUR_MS}
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_came_before_the_levels_were_named_keeps_its_times(tmp_path: Path, is_killed: bool) -> None:
+    """It is delivered when readers were told, also where its queues are made again."""
+    usual = [1000, 5000, 10_000, 10_000, 10_000, 10_000]  # the master has three
+    with master_at(tmp_path / "m", "7h 8h 9h") as master:
+        put(master)
+        with replica_of(master, tmp_path / "r", None) as replica:
+            catch_up(replica, master)
+            Probe(replica).crash() if is_killed else replica.finish()
+        held = entries(tmp_path / "r")
+        assert waited_ms(tmp_path / "r") == usual
+        with replica_of(master, tmp_path / "r", "7h 8h 9h") as replica:
+            catch_up(replica, master)
+            assert entries(tmp_path / "r") == held
+            put(master, "b")
+            catch_up(replica, master)
+            Probe(replica).crash() if is_killed else replica.finish()
+    shutil.rmtree(tmp_path / "r" / "consumequeue")
+    with ManualStore(str(tmp_path / "r"), ManualClock(), StoreConfig()):
+        pass
+    assert entries(tmp_path / "r")[: len(held)] == held
+    assert waited_ms(tmp_path / "r")[len(held) :] == [each * HOUR_MS for each in (7, 8, 9, 9, 9, 9)]
+
+
 def test_a_master_that_does_not_say_them_keeps_the_known_ones(tmp_path: Path) -> None:
     with master_at(tmp_path / "m", "1h") as master:
         for levels, mark in (("1h", "a"), (None, "b")):

@@ -1,6 +1,7 @@
 """Damage of index files never costs a row: what the chains lose is read from the log."""
 
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,30 @@ def test_every_key_is_found_in_spite_of(name: str, numbers: tuple[int, ...], mad
         assert [message.keys for message in snapshot.query("T", key)] == [key]
         assert snapshot.scan(["T"], keys=(key,), columns=["keys"]).read_all()["keys"].to_pylist() == [key]
     assert snapshot.query("T", "no such key") == []
+
+
+@pytest.mark.parametrize("numbers", [(0,), (0, 1), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "removed"])
+def test_keys_of_files_that_are_lost_are_found_and_told(
+    numbers: tuple[int, ...], is_renamed: bool, made: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    for file in [sorted((root / "index").iterdir())[number] for number in numbers]:
+        file.rename(file.with_suffix(".old")) if is_renamed else file.unlink()
+    snapshot = rmqstore.open_snapshot(root)
+    for key in (*KEYS[::13], *KEYS[56:62], *KEYS[116:120]):
+        assert [message.keys for message in snapshot.query("T", key)] == [key]
+        assert snapshot.scan(["T"], keys=(key,), columns=["keys"]).read_all()["keys"].to_pylist() == [key]
+    with open_store(root) as store:
+        lacks = [key for key in KEYS if not store.query("T", key)]
+        told = [warning for warning in store.warnings if "remove index/" in warning]
+    assert bool(told) == (numbers in ((0,), (0, 1)))
+    assert bool(lacks) == (numbers in ((0,), (0, 1), (1,)))
+    shutil.rmtree(root / "index")
+    with open_store(root) as store:
+        assert all(store.query("T", key) for key in KEYS)
+        assert store.warnings == []
 
 
 def test_many_keys_at_once_are_found_in_spite_of_damage(made: Path, tmp_path: Path) -> None:
