@@ -65,8 +65,11 @@ def _with_origin(messages: DataFrame) -> DataFrame:
         .when(topic.startswith("rmq_sys_") | topic.startswith("RMQ_SYS_"), "other system topic")
         .otherwise("message")
     )
-    is_back = f.col("stage").isin("retry", "dead letter")
-    named = f.when(is_back, f.coalesce(properties["RETRY_TOPIC"], topic)).when(
+    # A retry waits as a delayed message first.
+    via = f.when(f.col("stage") == "delayed", properties["REAL_TOPIC"]).otherwise(topic)
+    is_retry = f.coalesce(via.startswith("%RETRY%"), f.lit(False))
+    is_back = is_retry | (f.col("stage") == "dead letter")
+    named = f.when(is_back, f.coalesce(properties["RETRY_TOPIC"], via)).when(
         f.col("stage").isin("delayed", "transaction"), properties["REAL_TOPIC"]
     )
     rest = f.when(is_back & named.startswith("%RETRY%"), f.expr("substring(named, 8)"))
@@ -80,10 +83,11 @@ def _with_origin(messages: DataFrame) -> DataFrame:
     )
     group = f.expr(
         """CASE WHEN stage = 'dead letter' THEN known
-                WHEN stage = 'retry' AND rest IS NULL THEN substring(topic, 8)
-                WHEN stage = 'retry' THEN substring(rest, 1, length(rest) - coalesce(length(ofPop) + 1, 0)) END"""
+                WHEN isRetry AND rest IS NULL THEN substring(via, 8)
+                WHEN isRetry THEN substring(rest, 1, length(rest) - coalesce(length(ofPop) + 1, 0)) END"""
     )
-    steps = messages.withColumn("stage", stage).withColumn("named", named).withColumn("rest", rest)
+    steps = messages.withColumn("stage", stage).withColumn("via", via).withColumn("isRetry", is_retry)
+    steps = steps.withColumn("named", named).withColumn("rest", rest)
     steps = steps.withColumn("known", known).withColumn("same", same).withColumn("ofPop", of_pop)
     sent_to = f.when(f.col("rest").isNull(), f.col("named")).otherwise(f.col("ofPop"))
     return steps.withColumn("group", group).withColumn("sentTo", sent_to)

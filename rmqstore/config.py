@@ -134,7 +134,7 @@ class StoreConfig:
     busy_timeout_ms: int = 1000  #: a put lock held for longer: `OS_PAGE_CACHE_BUSY`
     message_size_max: int = 4 * MIB  #: bytes of the largest body
     store_host: str = "127.0.0.1:10911"  #: the address that records carry
-    broker_name: str = "default"  #: the name of the store in offsets and tables
+    broker_name: str = "default"  #: the broker's name in messages that are read here
     cluster_name: str = ""  #: the name of its cluster
     index_enabled: bool = True  #: whether keys are indexed
     append_property_crc: bool = False  #: whether a record ends in a CRC of all of it (since RocketMQ 5.2)
