@@ -61,7 +61,7 @@ def _with_origin(messages: DataFrame) -> DataFrame:
         f.when(topic.startswith("%RETRY%"), "retry")
         .when(topic.startswith("%DLQ%"), "dead letter")
         .when(topic.isin("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"), "delayed")
-        .when(topic.startswith("RMQ_SYS_TRANS_"), "transaction")
+        .when(topic.startswith("RMQ_SYS_TRANS_") | topic.startswith("RMQ_SYS_ROCKSDB_TRANS_"), "transaction")
         .when(topic.startswith("rmq_sys_") | topic.startswith("RMQ_SYS_"), "other system topic")
         .otherwise("message")
     )

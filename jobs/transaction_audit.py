@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HALF_MESSAGES = "RMQ_SYS_TRANS_HALF_TOPIC"
-HALF_COLUMNS = ("brokerName", "queueOffset", "keys", "tags", "body", "bornHost")
+# Brokers since 5.4 may have them in a topic of their own (transRocksDBEnable).
+HALF_TOPICS = "RMQ_SYS_(ROCKSDB_)?TRANS_HALF_TOPIC"
+HALF_COLUMNS = ("msgId", "brokerName", "queueOffset", "keys", "tags", "body", "bornHost")
 FINAL_COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "body")
 VERDICTS = ("committed", "rolledback", "discarded", "pending", "late", "lost", "changed")
 LATE_MINUTES = 15
@@ -26,7 +28,7 @@ LATE_MINUTES = 15
 def transform(
     transactions: DataFrame, halves: DataFrame, finals: DataFrame, late_minutes: int = LATE_MINUTES
 ) -> DataFrame:
-    """From the table `transactions`, the messages of HALF_MESSAGES (HALF_COLUMNS) and those of the topics that they are
+    """From the table `transactions`, the messages of HALF_TOPICS (HALF_COLUMNS) and those of the topics that they are
     for (FINAL_COLUMNS) to a row a transaction, in the order of their beginning: `verdict`, `topic`, `producerGroup`,
     `transactionId`, `keys`, `tags`, `producer` (a host), `preparedAt`, `decidedAt`, `tookMs`, `checkTimes`,
     `halfOffset`, `brokerName`, `queueId`, `commitOffset`, `bytes` (of the half message's body).
@@ -38,14 +40,15 @@ def transform(
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     half = halves.select(
-        "brokerName", f.col("queueOffset").alias("halfOffset"), "keys", "tags", f.col("body").alias("halfBody"),
+        f.col("msgId").alias("transactionId"), "brokerName", f.col("queueOffset").alias("halfOffset"), "keys", "tags",
+        f.col("body").alias("halfBody"),
         f.regexp_replace("bornHost", ":[0-9]+$", "").alias("producer"),
     )  # fmt: skip
     final = finals.select(
         "topic", "brokerName", "queueId", f.col("queueOffset").alias("commitOffset"), f.col("body").alias("finalBody"),
         f.lit(True).alias("isThere"),
     )  # fmt: skip
-    joined = transactions.join(half, ["brokerName", "halfOffset"], "left").join(
+    joined = transactions.join(half, ["brokerName", "halfOffset", "transactionId"], "left").join(
         final, ["topic", "brokerName", "queueId", "commitOffset"], "left"
     )
     newest = transactions.agg(f.greatest(f.max("preparedTimestamp"), f.max("decidedTimestamp")).alias("newest"))
@@ -81,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         def read(**options: str) -> DataFrame:
             return spark.read.format("rmqstore").options(**options).load(asked.store)
 
-        halves = read(subscribePattern=HALF_MESSAGES, includeSystemTopics="true", columns=",".join(HALF_COLUMNS))
+        halves = read(subscribePattern=HALF_TOPICS, includeSystemTopics="true", columns=",".join(HALF_COLUMNS))
         finals = read(subscribePattern=".*", columns=",".join(FINAL_COLUMNS))
         found = transform(read(table="transactions"), halves, finals, asked.late_minutes)
         return found.where(found["verdict"].isin(only))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.formats import names, properties, sys_flag
+from rmqstore.formats.message_columns import Ints
 from rmqstore.search.meant_topics import MeantTopics
 from rmqstore.search.search import Search, SearchRun
 from rmqstore.snapshot.columns import schema_of
@@ -37,7 +38,7 @@ def transaction_of(snapshot: SnapshotReader, transaction_id: str, columns: Seque
     states = snapshot.table("transactions")
     states = states.filter(pc.fill_null(pc.equal(states["transactionId"], transaction_id), False))
     read = tuple(dict.fromkeys((*columns, *_NEEDED)))
-    half = _messages(snapshot, [names.HALF_TOPIC], transaction_id, read)
+    half = _messages(snapshot, names.HALF_TOPICS, transaction_id, read)
     topics = pc.unique(pc.map_lookup(half["properties"], pa.scalar(properties.REAL_TOPIC), "first")).to_pylist()
     final = _messages(snapshot, [topic for topic in topics if topic] or None, transaction_id, read)
     final = final.filter(pa.array(np.asarray(final["sysFlag"]) & sys_flag.TRANSACTION_MASK == sys_flag.COMMIT))
@@ -62,27 +63,44 @@ def _messages(snapshot: SnapshotReader, topics: Sequence[str] | None, own_id: st
 
 
 def _ops(snapshot: SnapshotReader, half: pa.Table, read: Sequence[str]) -> pa.Table:
-    """The op messages that name one of the half messages by its queue offset, each in the store of its own."""
+    """The op messages that name one of the half messages, each in the store of its own: by queue offset, or by the
+    place in the log where RocksDB has what is open.
+    """
     held = {topic for store in snapshot.stores for topic, _ in store.queues}
-    if names.OP_HALF_TOPIC not in held or not half.num_rows:
-        return schema_of(read).empty_table()
-    search = Search(topics=MeantTopics((names.OP_HALF_TOPIC,), None))
-    brokers, offsets = half["brokerName"].to_pylist(), half["queueOffset"].to_pylist()
-    named = {(broker, str(offset).encode()) for broker, offset in zip(brokers, offsets, strict=True)}
     found = []
-    for batch in SearchRun(snapshot, search, read):
-        pieces = pc.split_pattern(batch.column("body"), b",")
-        owners = np.asarray(pc.list_parent_indices(pieces), np.int64)
-        texts = pc.list_flatten(pieces)
-        rows = np.zeros(batch.num_rows, bool)
-        for broker in {one for one, _ in named}:
-            wanted = pa.array([text for one, text in named if one == broker], pa.binary())
-            own = np.asarray(pc.equal(batch.column("brokerName"), broker).to_numpy(zero_copy_only=False), bool)
-            named_here = np.zeros(batch.num_rows, bool)
-            named_here[owners[np.asarray(pc.is_in(texts, wanted), bool)]] = True
-            rows |= own & named_here
-        found.append(batch.filter(pa.array(rows)))
+    for topic, op_topic, place, texts_of in (
+        (names.HALF_TOPIC, names.OP_HALF_TOPIC, "queueOffset", _body_texts),
+        (names.ROCKSDB_HALF_TOPIC, names.ROCKSDB_OP_HALF_TOPIC, "physicalOffset", _offset_texts),
+    ):
+        own = half.filter(pc.equal(half["topic"], topic))
+        if op_topic not in held or not own.num_rows:
+            continue
+        named = list(zip(own["brokerName"].to_pylist(), own[place].to_pylist(), strict=True))
+        batches = SearchRun(snapshot, Search(topics=MeantTopics((op_topic,), None)), read)
+        found += [_naming(batch, named, *texts_of(batch)) for batch in batches]
     return _table(found, read)
+
+
+def _naming(batch: pa.RecordBatch, named: Sequence[tuple[str, int]], owners: Ints, texts: pa.Array) -> pa.RecordBatch:
+    """The op messages of a batch that name one of these places of their own broker; text n is of row `owners[n]`."""
+    rows = np.zeros(batch.num_rows, bool)
+    for broker in {one for one, _ in named}:
+        wanted = pa.array([str(place).encode() for one, place in named if one == broker], pa.binary())
+        own = np.asarray(pc.equal(batch.column("brokerName"), broker).to_numpy(zero_copy_only=False), bool)
+        named_here = np.zeros(batch.num_rows, bool)
+        named_here[owners[np.asarray(pc.is_in(texts, wanted), bool)]] = True
+        rows |= own & named_here
+    return batch.filter(pa.array(rows))
+
+
+def _body_texts(batch: pa.RecordBatch) -> tuple[Ints, pa.Array]:
+    pieces = pc.split_pattern(batch.column("body"), b",")
+    return np.asarray(pc.list_parent_indices(pieces), np.int64), pc.list_flatten(pieces)
+
+
+def _offset_texts(batch: pa.RecordBatch) -> tuple[Ints, pa.Array]:
+    texts = pc.map_lookup(batch.column("properties"), pa.scalar(properties.TRANSACTION_OFFSET), "first")
+    return np.arange(batch.num_rows), texts.cast(pa.binary())
 
 
 def _table(batches: Iterable[pa.RecordBatch], read: Sequence[str]) -> pa.Table:

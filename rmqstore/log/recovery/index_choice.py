@@ -238,11 +238,12 @@ def index_warnings(log: LogSpace, choice: IndexChoice) -> list[str]:
     found = next(walk, None)
     if not isinstance(found, RecordBatch) or not len(found.index_items(choice.with_tags)[0]):
         return []
-    return [
+    told = (
         f"{choice.kept[0].path}: no older index file is there, and messages before byte {begins[0]} of the log have "
         "keys: `Store.query` does not find them; remove index/ while the store is closed, and the next opening builds "
         "it again"
-    ]
+    )
+    return [told]
 
 
 def partial_record(disk: ReadableDisk, log: LogSpace, choice: IndexChoice) -> tuple[int, int] | None:

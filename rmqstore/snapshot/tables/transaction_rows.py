@@ -16,7 +16,7 @@ from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topic
 _OP_TAG = "d"
 _STATES = np.array(["pending", "committed", "rolledback", "discarded"])
 _PENDING, _COMMITTED, _ROLLED_BACK, _DISCARDED = range(4)
-_HALF_COLUMNS = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "properties", "msgId")
+_HALF_COLUMNS = ("topic", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "properties", "msgId")
 _COMMIT_COLUMNS = ("queueOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
 
 
@@ -24,15 +24,16 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     """The columns of the table `transactions`, one row a transaction, in the order of their half messages.
 
     A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
-    one of which a committed message names a copy; with an op message and none, it was rolled back.
+    one of which a committed message names a copy; with an op message and none, it was rolled back.  Where RocksDB has
+    the state of open ones, the log does not say how often they were checked, nor that they were given up.
     """
-    half = messages_of_topics(store, [names.HALF_TOPIC], _HALF_COLUMNS, access).sort_by("queueOffset")
+    half = messages_of_topics(store, names.HALF_TOPICS, _HALF_COLUMNS, access).sort_by("physicalOffset")
     found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
     times = int64s(whole_numbers(property_of(half, properties.CHECK_TIMES)), 0)
     group = found[properties.PRODUCER_GROUP]
     numbers, firsts = _transactions(half, group, times)
     count = len(firsts)
-    op_us = _op_times(store, access, half)
+    op_us = np.minimum(_op_times(store, access, half), _rocksdb_op_times(store, access, half))
     commit_places, commit_us = _commits(store, access, half, found[properties.REAL_TOPIC])
     newest = np.full(count, -1, np.int64)
     np.maximum.at(newest, numbers, times)
@@ -86,7 +87,17 @@ def _op_times(store: StoreExtent, access: Access, half: pa.Table) -> Ints:
     is_text = pc.match_substring_regex(texts, "^[0-9]{1,18}$")
     offsets = int64s(texts.filter(is_text).cast(pa.string()).cast(pa.int64()), -1)
     times = int64s(ops["storeTimestamp"], 0)[owners[np.asarray(is_text, bool)]]
-    return _at_keys(int64s(half["queueOffset"], -1), offsets, times)
+    is_its = np.asarray(pc.equal(half["topic"], names.HALF_TOPIC), bool)
+    return _at_keys(np.where(is_its, int64s(half["queueOffset"], -2), -2), offsets, times)
+
+
+def _rocksdb_op_times(store: StoreExtent, access: Access, half: pa.Table) -> Ints:
+    """As `_op_times`, of half messages whose state RocksDB has: an op message names one by its place in the log."""
+    ops = messages_of_topics(store, [names.ROCKSDB_OP_HALF_TOPIC], ("tags", "properties", "storeTimestamp"), access)
+    ops = ops.filter(pc.fill_null(pc.equal(ops["tags"], _OP_TAG), False))
+    places = int64s(whole_numbers(property_of(ops, properties.TRANSACTION_OFFSET), I64_MAX), -1)
+    is_its = np.asarray(pc.equal(half["topic"], names.ROCKSDB_HALF_TOPIC), bool)
+    return _at_keys(np.where(is_its, int64s(half["physicalOffset"], -2), -2), places, int64s(ops["storeTimestamp"], 0))
 
 
 def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.ChunkedArray) -> tuple[Ints, Ints]:
@@ -94,7 +105,7 @@ def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.Chun
     is none.  Looks at the part of the log after the oldest half message, in the topics that they name.
     """
     places = int64s(half["physicalOffset"], -1)
-    wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic != names.HALF_TOPIC]
+    wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic not in names.HALF_TOPICS]
     later = RowConditions(physical_offset=Interval(low=int(places.min(initial=I64_MAX))))
     found = messages_of_topics(store, wanted, _COMMIT_COLUMNS, access, later)
     kind = int64s(found["sysFlag"], 0) & sys_flag.TRANSACTION_MASK
