@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HALF_MESSAGES = "RMQ_SYS_TRANS_HALF_TOPIC"
 # Brokers since 5.4 may have them in a topic of their own (transRocksDBEnable).
-HALF_TOPICS = "RMQ_SYS_(ROCKSDB_)?TRANS_HALF_TOPIC"
+HALF_TOPICS = f"{HALF_MESSAGES}|RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 HALF_COLUMNS = ("msgId", "brokerName", "queueOffset", "keys", "tags", "body", "bornHost")
 FINAL_COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "body")
 VERDICTS = ("committed", "rolledback", "discarded", "pending", "late", "lost", "changed")

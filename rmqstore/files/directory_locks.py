@@ -16,6 +16,8 @@ from rmqstore.errors import StoreInUse
 class RealDirectoryLock:
     """A lock of one directory, of this process; given back by `release` or with the process."""
 
+    _descriptor = -1  # where its making is interrupted
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._pid = descriptor, os.getpid()
         _held.add(self)

@@ -56,6 +56,10 @@ def in_another_process(root: Path, log: Path, kind: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_lock_whose_making_was_interrupted_is_let_go_without_an_error() -> None:
+    RealDirectoryLock.__new__(RealDirectoryLock).release()
+
+
 @pytest.mark.parametrize(("kind", "config_of"), [("plain", plain), ("ledger", ledger)])
 def test_one_log_has_one_writer(tmp_path: Path, kind: str, config_of: Callable[[Path], StoreConfig]) -> None:
     log = tmp_path / "log"

@@ -12,6 +12,7 @@ import rmqstore
 from bench.synth import MIB, StoreShape, write_store
 from rmqstore.errors import Rejected, UnknownColumn
 from rmqstore.formats.names import format_start
+from rmqstore.search.transaction import STEP, transaction_of
 from rmqstore.snapshot.tables.tables import SCHEMAS, table_schema
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 from tests.snapshot.small_store import FIRST_MS, SmallStore, small_store
@@ -264,6 +265,44 @@ def test_transactions_of_both_dialects_with_copies_by_checks(tmp_path):
         5000, 6000, 14000, 7000, None, None,
     ]  # fmt: skip
     assert {(row["topic"], row["queueId"], row["producerGroup"]) for row in rows} == {("T", 2, "p")}
+
+
+def test_transactions_whose_state_rocksdb_has(tmp_path):
+    """As RocketMQ 5.5.1 writes them: an op names its half message by the place in the log, and so does a commit."""
+    rocksdb_half, rocksdb_op = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+    store = SmallStore(file_size=16384)
+    both = {"REAL_TOPIC": "T", "REAL_QID": "2", "PGROUP": "p", "TRAN_MSG": "true"}
+
+    def op(offset, **more):
+        told = {"REAL_TOPIC": "T", "__transactionId__": "?", "TRANS_OFFSET": str(offset), "WAIT": "false", "TAGS": "d"}
+        store.add(rocksdb_op, 0, body=bytes(1), properties=told | more)
+
+    half(store, "old")
+    places = {
+        key: store.add(rocksdb_half, 0, properties=both | {"UNIQ_KEY": key})
+        for key in ("committed", "undone", "open", "untold", "waiting")
+    }
+    store.add("T", 2, sys_flag=8, prepared_transaction_offset=places["committed"], properties={"UNIQ_KEY": "committed"})
+    op(places["committed"])
+    op(places["undone"])
+    op(places["open"], TAGS="other")
+    op("x")
+    op(2)  # queue offsets of half messages mean nothing here
+    store.add(OP, 0, body=b"1,2", properties={"TAGS": "d"})
+    store.add("T", 2, sys_flag=8, prepared_transaction_offset=places["untold"], properties={"UNIQ_KEY": "untold"})
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    rows = snapshot.table("transactions").to_pylist()
+    assert [(row["transactionId"], row["state"], row["halfOffset"], row["commitOffset"]) for row in rows] == [
+        ("old", "pending", 0, None),
+        ("committed", "committed", 0, 0),
+        ("undone", "rolledback", 1, None),
+        ("open", "pending", 2, None),
+        ("untold", "committed", 3, 1),
+        ("waiting", "pending", 4, None),
+    ]
+    assert [bool(row["decidedTimestamp"]) for row in rows] == [False, True, True, False, True, False]
+    for key, steps in (("committed", ["half", "final", "op"]), ("undone", ["half", "op"]), ("open", ["half"])):
+        assert transaction_of(snapshot, key, ("topic",)).messages[STEP].to_pylist()[: len(steps)] == steps
 
 
 def test_delayed_messages_behind_their_progress(tmp_path):
