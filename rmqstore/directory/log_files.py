@@ -39,15 +39,16 @@ class LogView(LogSpace):
 
     `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody
     may truncate must not be mapped).  `end`: no byte from this offset on is looked at.  `deleted_before`: by topic,
-    before which offset its records are in no queue.  Where a file is gone, `window`, `read` and what is made of them
-    raise DataLost, which names bytes of the log.
+    before which offset its records are in no queue.  `own_bases`: as of Stretch, where RocksDB has the queues.
+    Where a file is gone, `window`, `read` and what is made of them raise DataLost, which names bytes of the log.
     """
 
     def __init__(
         self, disk: ReadableDisk, files: Sequence[StoredFile], mapped_below: int, end: int,
-        deleted_before: DeletedBefore | None = None,
+        deleted_before: DeletedBefore | None = None, *, own_bases: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(disk, files, end=end)
+        self.own_bases = own_bases
         self.mapped_below = mapped_below if disk.can_map else 0
         self.deleted_before = deleted_before or {}
         self._start_column = np.array([file.start for file in files], np.int64)

@@ -54,13 +54,14 @@ class RecordNumbers(NamedTuple):
     are_said: Mask
 
 
-def record_numbers(located: Located, *, in_entries: bool = False) -> RecordNumbers:
+def record_numbers(located: Located, *, in_entries: bool = False, own_bases: bool = False) -> RecordNumbers:
     """The numbers that records have if their topic's queues are batch queues.  Only those with the bit INNER_BATCH cost
     anything each.
 
     Java takes the numbers of any record that has both properties; no release writes them without the bit.  `in_entries`
     of DLedger's it writes no INNER_BASE, and units that count one message (5.3.3): there the record's number and count
-    hold, or the next one would get a number that is in the batch.
+    hold, or the next one would get a number that is in the batch.  With queues in RocksDB it writes no INNER_BASE
+    either (5.5.1): with `own_bases` a batch without one begins at the record's own queue offset.
     """
     bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
@@ -81,8 +82,8 @@ def record_numbers(located: Located, *, in_entries: bool = False) -> RecordNumbe
             continue
         if base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
-        elif in_entries and int(located.flags[row]) & _BOTH == _BOTH:
-            numbers.counts[row] = count
+        elif (in_entries or own_bases) and int(located.flags[row]) & _BOTH == _BOTH:
+            numbers.counts[row], numbers.are_said[row] = count, own_bases
     return numbers
 
 

@@ -168,6 +168,12 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES) or topic.endswith(REPLY_SUFFIX)
 
 
+def lite_parent(topic: str) -> str | None:
+    """The topic to which a lite topic `%LMQ%$PARENT$LITE` belongs; None for another (Java: LiteUtil.getParentTopic)."""
+    prefix, *rest = topic.split("$")
+    return rest[0] if prefix == LMQ_PREFIX and len(rest) == 2 and all(rest) else None
+
+
 def is_light_queue(topic: str) -> bool:
     """Whether a queue of this name takes entries of other topics' records (LMQ)."""
     return topic.startswith(LMQ_PREFIX)

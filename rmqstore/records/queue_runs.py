@@ -50,7 +50,7 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     grouping = np.from_dlpack(topics.indices).astype(np.int64) << 32 | (queue_ids & 0xFFFFFFFF)
     order = np.argsort(grouping, kind="stable")
     cuts = np.flatnonzero(np.diff(grouping[order])) + 1
-    numbers = record_numbers(part)
+    numbers = record_numbers(part, own_bases=stretch.own_bases)
     are_inner = inner_batch_rows(part, numbers)
     are_lies = numbers.are_said & (numbers.bases != queue_offsets)
     counts = np.where(are_lies, 1, numbers.counts)

@@ -1,6 +1,6 @@
 """Records of the log that follow each other, each with what is wrong with it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,13 +13,15 @@ from rmqstore.records.soundness import Reason, Reasons
 class Stretch:
     """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
 
-    Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.
+    Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.  `own_bases`: an inner batch
+    that names no base begins at its own queue offset.
     """
 
     offsets: Ints
     located: Located
     reasons: Reasons
     deleted_before: DeletedBefore = field(default_factory=dict)
+    own_bases: bool = False
 
     @property
     def end(self) -> int:
@@ -34,4 +36,4 @@ class Stretch:
 
     def take(self, rows: Mask) -> "Stretch":
         """Some of the records."""
-        return Stretch(self.offsets[rows], self.located.take(rows), self.reasons[rows], self.deleted_before)
+        return replace(self, offsets=self.offsets[rows], located=self.located.take(rows), reasons=self.reasons[rows])

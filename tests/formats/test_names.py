@@ -98,3 +98,15 @@ def test_topics_of_the_broker_are_system_topics(topic: str) -> None:
 )
 def test_topics_of_users_are_not(topic: str) -> None:
     assert not names.is_system_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("topic", "parent"),
+    [
+        ("%LMQ%$orders$user-1", "orders"), ("%LMQ%$%RETRY%g$a.b", "%RETRY%g"), ("%LMQ%$orders$a$b", None),
+        ("%LMQ%$orders$", None), ("%LMQ%$$a", None), ("%LMQ%orders$a", None), ("%LMQ%device.1%state", None),
+        ("$orders$a", None), ("orders", None), ("%LMQ%", None),
+    ],
+)  # fmt: skip
+def test_the_parent_of_a_lite_topic(topic: str, parent: str | None) -> None:
+    assert names.lite_parent(topic) == parent

@@ -11,9 +11,11 @@ import pytest
 import rmqstore
 from rmqstore import NotAStore, Snapshot, StoreConfig, open_store
 from rmqstore.directory.queue_files import SIMPLE, queues_of
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreError, UnsupportedLayout
 from rmqstore.files.reading import LOCAL
+from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.formats.names import format_start
+from rmqstore.snapshot.verify import verify
 from tests.golden.cases import FOLDERS
 from tests.golden.rows import EVERYTHING, fingerprint, make_read_only, make_writable
 from tests.snapshot.small_store import SmallStore, small_store
@@ -87,6 +89,43 @@ def test_rocksdb_queues_are_read_through_the_commitlog(tmp_path: Path, mode: str
         {"topic": "T", "queueId": queue, "minOffset": 0, "maxOffset": 50} for queue in (0, 1)
     ]
     assert bodies(snapshot, scan_mode=mode, start=49) == BODIES[-2:]
+
+
+def batch(store: SmallStore, first: int, count: int) -> None:
+    """An inner batch as RocketMQ 5.5.1 stores it where queues are in RocksDB: without INNER_BASE."""
+    pieces = [Piece(0, b"%d" % number, b"KEYS\x01k%d\x02" % number) for number in range(first, first + count)]
+    told = {"UNIQ_KEY": f"U{first}", "INNER_NUM": str(count)}
+    store.add("B", body=encode_pieces(pieces), sys_flag=0xC0, queue_offset=first, properties=told)
+
+
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+def test_inner_batches_of_queues_in_rocksdb(tmp_path: Path, mode: str) -> None:
+    store = SmallStore()
+    for first, count in ((0, 2), (2, 3), (5, 4)):
+        batch(store, first, count)
+    store.add("T", sys_flag=0xC0)  # says nothing of a number: one message
+    store.write_log(tmp_path / "commitlog")
+    (tmp_path / "consumequeue_rocksdb").mkdir()
+    (tmp_path / "consumequeue_rocksdb" / "CURRENT").write_text("MANIFEST-000004\n")
+    (tmp_path / "abort").touch()
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    for count in (9, 14):
+        table = snapshot.scan(topics=["B"], columns=["queueOffset", "body", "keys"], scan_mode=mode).read_all()
+        assert table["queueOffset"].to_pylist() == [*range(count)]
+        assert table["body"].to_pylist() == [b"%d" % number for number in range(count)]
+        assert table["keys"].to_pylist() == [f"k{number}" for number in range(count)]
+        assert snapshot.scan(topics=["T"], scan_mode=mode).read_all().num_rows == 1
+        for first, end in ((0, 1), (1, 4), (3, 8), (7, count), (6, 7), (0, count)):
+            cut = snapshot.scan(topics=["B"], start=first, end=end, scan_mode=mode, columns=["queueOffset"]).read_all()
+            assert cut["queueOffset"].to_pylist() == [*range(first, end)]
+        bounds = {row["topic"]: row["maxOffset"] for row in snapshot.queues().to_pylist()}
+        assert bounds == {"B": count, "T": 1}
+        assert not [found for found in verify(snapshot.stores[0]) if found.severity == "damage"]
+        batch(store, 9, 5)
+        store.write_log(tmp_path / "commitlog")
+        snapshot = snapshot.refresh()
+    with pytest.raises(UnsupportedLayout, match="consume queues in RocksDB"):
+        open_store(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["queue", "commitlog"])

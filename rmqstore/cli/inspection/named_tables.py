@@ -53,7 +53,7 @@ _PLAIN = frozenset(
 )  # fmt: skip
 # On a terminal without room for all columns these are left out first.
 _FIRST_TO_GO = {
-    "queues": ("queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp"),
+    "queues": ("parentTopic", "queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp"),
     "topics": ("isSystem", "order", "attributes"), "groups": ("maxOffset", "committedOffset", "lagMs"),
     "transactions": ("checkTimes", "commitOffset", "queueId", "decidedTimestamp", "producerGroup"),
     "delayed": ("physicalOffset", "storeTimestamp", "level", "queueId"),

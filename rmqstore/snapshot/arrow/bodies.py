@@ -11,6 +11,7 @@ from rmqstore.formats.inner_batch import counted_pieces, inner_batch_rows, recor
 from rmqstore.formats.message_columns import Located, Mask
 from rmqstore.records.gather import binary_array
 from rmqstore.records.soundness import TEXT, Reason
+from rmqstore.records.stretch import Stretch
 
 # A decompressed body, or why it cannot be had.
 Body = bytes | BodyError
@@ -80,10 +81,10 @@ def body_array(located: Located, packed: Mask, unpacked: Sequence[Body]) -> tupl
     return pa.concat_arrays([plain, bodies]).take(pa.array(order)), failures
 
 
-def unreadable_bodies(located: Located, rows: list[int], size_max: int) -> Iterator[tuple[int, str]]:
+def unreadable_bodies(stretch: Stretch, rows: list[int], size_max: int) -> Iterator[tuple[int, str]]:
     """Those of some sound records (by row) whose body a scan cannot have, and why; one body is in memory at a time."""
-    part = located.take(np.array(rows, np.intp))
-    said = record_numbers(part)
+    part = stretch.located.take(np.array(rows, np.intp))
+    said = record_numbers(part, own_bases=stretch.own_bases)
     inner = inner_batch_rows(part, said)
     for place in np.flatnonzero(compressed_rows(part) | inner).tolist():
         body = _unpacked(part, place, size_max)

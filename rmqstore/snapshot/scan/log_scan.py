@@ -47,6 +47,7 @@ class LogSource:
         self._range = split.log_range
         self._sizes = BatchSizes(request)
         self._count = WalkCount(split, SecondLook(split))
+        self._wanted = _wanted(split.spans)
 
     def rows(self) -> Iterator[Checked]:
         """The rows of the split, then those of damaged records that only entries tell of.
@@ -61,7 +62,7 @@ class LogSource:
                 if first and not self.is_whole(int(rows.offsets[first])):
                     break  # the reader of the last batch took its time: the walk meets the next file
                 last = self._sizes.end_of(ends, first)
-                yield Checked(rows.take(np.arange(first, last)))
+                yield from self._clipped(rows.take(np.arange(first, last)))
                 first = last
         if self._split.has_queues:
             by_key: dict[QueueKey, list[Span]] = {}
@@ -71,6 +72,25 @@ class LogSource:
                 yield from self._unmatched(by_key[key])
             for own in by_key.values() if self._policy.fails_on_loss else ():  # damage is told before loss
                 self._count.require_all(own, self._policy.fails_on_damage, self._view.room(self._split.path))
+
+    def _clipped(self, rows: Rows) -> Iterator[Checked]:
+        """The rows; an inner batch that reaches beyond its span comes by itself, clipped to it."""
+        first = 0
+        for row in np.flatnonzero(rows.are_inner & (rows.reasons == Reason.SOUND)).tolist():
+            assert rows.inner_counts is not None
+            topic = rows.topic if isinstance(rows.topic, str) else rows.topic[row].as_py()
+            start = int(rows.queue_offsets[row])
+            end = start + int(rows.inner_counts[row])
+            spans = self._wanted[topic, int(rows.queue_ids[row])]
+            spans = [span for span in spans if span[0] < end and span[1] > start]
+            if len(spans) == 1 and spans[0][0] <= start and end <= spans[0][1]:
+                continue
+            if first < row:
+                yield Checked(rows.take(np.arange(first, row)))
+            yield from (Checked(rows.take(np.array([row])), span) for span in spans)
+            first = row + 1
+        if first < len(rows):
+            yield Checked(rows.take(np.arange(first, len(rows))))
 
     def is_whole(self, offset: int) -> bool:
         """Whether the file that holds `offset` may be read on.  Raises DataLost if not, unless the scan goes on."""
@@ -85,7 +105,7 @@ class LogSource:
         """The rows of the walk, a stretch at a time."""
         split, request, (low, high) = self._split, self._request, self._range
         crc_from = {"always": low, "never": high, "auto": split.crc_from}[request.verify_crc]
-        wanted = _wanted(split.spans)
+        wanted = self._wanted
         wants_codes = "tagsCode" in request.columns
         levels = readers_levels(split.disk, split.path) if wants_codes else ()
         queues = WalkedQueues(self._view, self._count, request, crc_from, levels) if split.has_queues else None
@@ -243,7 +263,7 @@ def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None) -
     located = stretch.located.take(numbers)
     names = text_array(binary_array(located.page, located.topic_at, located.topic_size))
     is_single = pc.all(pc.equal(names, names[0])).as_py()
-    said = record_numbers(located)
+    said = record_numbers(located, own_bases=stretch.own_bases)
     return Rows(
         located,
         names[0].as_py() if is_single else names,

@@ -29,7 +29,8 @@ def read_on(growth: "Growth", files: tuple[StoredFile, ...], *, is_partial: bool
     DataLost.
     """
     store, start = growth.store, growth.start
-    with LogView(store.disk, files, 0, files[-1].end if files else 0, store.deleted_before) as view:
+    end, own_bases = files[-1].end if files else 0, store.queue_layout != "file"
+    with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=own_bases) as view:
         for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
             if isinstance(item, Break):
                 is_end = item.resume is None

@@ -135,7 +135,9 @@ class StoreExtent:
         and where that is auto too, pread the one being written.
         """
         below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
-        return LogView(self.disk, self.log_files, below, self.log_end, self.deleted_before)
+        return LogView(
+            self.disk, self.log_files, below, self.log_end, self.deleted_before, own_bases=self.queue_layout != "file"
+        )
 
     def split(
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False

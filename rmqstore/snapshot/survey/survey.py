@@ -180,7 +180,8 @@ def _look_at(
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
     deleted.update(begun.items())
     words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
-    with LogView(store.disk, store.log_files, mapped, store.log_end, deleted) as view:
+    own_bases = store.queue_layout != "file"
+    with LogView(store.disk, store.log_files, mapped, store.log_end, deleted, own_bases=own_bases) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
         ledger = store.ledger

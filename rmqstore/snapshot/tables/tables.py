@@ -6,6 +6,7 @@ the queries below call the result after its name.  All times are instants (store
 queues: one row a queue; `messages` is what maxOffset − minOffset says.  Reads two entries and two records a queue.
     SELECT topic, sum(messages) FROM queues GROUP BY topic
   `bytes`, the sizes of its records together, comes only when it is named in `columns`: it reads every queue entry.
+  `parentTopic` is the topic of a lite topic (RocketMQ 5.5); null for all others.
 topics: one row a topic, of config/topics.json or of a queue that is there; perm bits are 4 read, 2 write, 1 inherit.
     SELECT topic, messages FROM topics WHERE NOT isSystem AND perm IS NULL  -- queues without a configuration
 groups: one row a group and queue that has a committed offset.  `lag` counts messages that are there and
@@ -41,7 +42,7 @@ from rmqstore.directory import config_files
 from rmqstore.directory.queue_files import holds_message
 from rmqstore.errors import DataLost, Rejected, UnknownColumn
 from rmqstore.formats import broker_json
-from rmqstore.formats.names import QueueKey, is_system_topic
+from rmqstore.formats.names import QueueKey, is_system_topic, lite_parent
 from rmqstore.records.gather import INSTANT, MILLIS_MAX
 from rmqstore.snapshot.columns import column_names, near_names
 from rmqstore.snapshot.lookup.by_time import QueueTimes
@@ -63,7 +64,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "queues": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("queueType", _TEXT), ("minOffset", _I64),
          ("maxOffset", _I64), ("messages", _I64), ("oldestTimestamp", INSTANT), ("newestTimestamp", INSTANT),
-         ("bytes", _I64)]
+         ("bytes", _I64), ("parentTopic", _TEXT)]
     ),
     "topics": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("perm", _I32), ("readQueueNums", _I32), ("writeQueueNums", _I32),
@@ -169,6 +170,7 @@ def _queues(store: StoreExtent, _: str, __: int, wanted: frozenset[str]) -> Colu
         "oldestTimestamp": [oldest for oldest, _ in spans],
         "newestTimestamp": [newest for _, newest in spans],
         "bytes": [_record_bytes(queue) for queue in queues] if "bytes" in wanted else [None] * len(queues),
+        "parentTopic": [lite_parent(queue.files.topic) for queue in queues],
     }
 
 

@@ -90,7 +90,7 @@ def _record_findings(store: StoreExtent, reading: StretchFacts) -> Iterator[Find
     for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
-    for row, reason in unreadable_bodies(stretch.located, reading.rows.tolist(), BODY_BYTES_MAX):
+    for row, reason in unreadable_bodies(stretch, reading.rows.tolist(), BODY_BYTES_MAX):
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
 

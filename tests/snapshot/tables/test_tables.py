@@ -133,6 +133,15 @@ def test_files_hold_what_is_there(case, store_of):
     assert all(0 <= row["used"] <= row["size"] for row in rows)
 
 
+def test_lite_topics_say_their_parents(store_of):
+    rows = rmqstore.open_snapshot(store_of("lite-5.5.1")).table("queues").to_pylist()
+    parents = {row["topic"]: row["parentTopic"] for row in rows}
+    assert len({parent for parent in parents.values() if parent}) == 1
+    for topic, parent in parents.items():
+        assert (parent is not None) == topic.startswith("%LMQ%$")
+        assert parent is None or (parent in parents and topic.startswith(f"%LMQ%${parent}$"))
+
+
 def test_files_lists_empty_ones_strays_and_every_room(tmp_path):
     store = SmallStore()
     store.add("T", 0)
