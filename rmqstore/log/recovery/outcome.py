@@ -28,6 +28,9 @@ MISSING_HINT = (
     "name all directories of the log (log_paths, storePathCommitLog), or bring the file back; on_middle_damage='cut' "
     "(recover --cut) gives these messages up, as RocketMQ does"
 )
+MISSING_DATA_HINT = (
+    "say data_paths as they were, or bring the file back; on_middle_damage='cut' goes on without these messages"
+)
 BEGIN_HINT = "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
@@ -163,7 +166,7 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
     return [said]
 
 
-def require_last_file(store: StoreView, plan: RecoveryPlan) -> None:
+def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_HINT) -> None:
     """Raises StoreDamaged where the log ends with a full file, and entries lead to the file after it, which is not
     there: their messages would be given up, and their queue offsets given again.
 
@@ -180,7 +183,7 @@ def require_last_file(store: StoreView, plan: RecoveryPlan) -> None:
                     directory_of(store.log.files[-1].path),
                     plan.log_end,
                     f"no commitlog file holds what follows, and {each.directory} leads there: its entries "
-                    f"{each.next_offset} to {each.entry_end}; {MISSING_HINT}",
+                    f"{each.next_offset} to {each.entry_end}; {hint}",
                 )
 
 

@@ -44,6 +44,7 @@ from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
     BEGIN_HINT,
     CUT_HINT,
+    MISSING_DATA_HINT,
     MISSING_HINT,
     OTHER_LOG_HINT,
     cut_warnings,
@@ -161,7 +162,7 @@ class _Planner:
             self._refuse(scan)
         plan = self._plan_of(scan)
         if self._must_refuse:
-            require_last_file(self._store, plan)
+            require_last_file(self._store, plan, MISSING_DATA_HINT if self._config.dledger else MISSING_HINT)
         return self._with_checkpoint(plan, scan)
 
     def _plan_without_log(self) -> RecoveryPlan:
