@@ -74,7 +74,11 @@ class LogSource:
                 self._count.require_all(own, self._policy.fails_on_damage, self._view.room(self._split.path))
 
     def _clipped(self, rows: Rows) -> Iterator[Checked]:
-        """The rows; an inner batch that reaches beyond its span comes by itself, clipped to it."""
+        """The rows; an inner batch that reaches beyond its span comes by itself, clipped to it.  Where there are queue
+        files, an entry of theirs is for all that its record holds."""
+        if self._split.has_queues:
+            yield Checked(rows)
+            return
         first = 0
         for row in np.flatnonzero(rows.are_inner & (rows.reasons == Reason.SOUND)).tolist():
             assert rows.inner_counts is not None
