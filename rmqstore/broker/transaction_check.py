@@ -3,23 +3,14 @@
 Java: TransactionalMessageServiceImpl.check.  Here a transaction that is too young does not hold up those after it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rmqstore.broker.transaction_log import TransactionLog
-from rmqstore.broker.transaction_messages import (
-    TransactionState,
-    checked_message,
-    given_up_message,
-    immunity_ms,
-)
+from rmqstore.broker.transaction_book import TransactionBook, TransactionLog, half_at
+from rmqstore.broker.transaction_messages import TransactionState, given_up_message, immunity_ms
 from rmqstore.broker.transaction_table import OpenTransaction
 from rmqstore.clock import Clock
 from rmqstore.formats.stored_message import StoredMessage
-
-if TYPE_CHECKING:
-    from rmqstore.broker.transactions import Transactions
 
 Check = Callable[[StoredMessage], TransactionState]
 _HOUR_MS = 3_600_000
@@ -43,10 +34,10 @@ class CheckCycle:
     """
 
     def __init__(
-        self, transactions: "Transactions", log: "TransactionLog", clock: Clock, check: Check | None,
+        self, books: Sequence[TransactionBook], log: TransactionLog, clock: Clock, check: Check | None,
         limits: CheckLimits,
     ) -> None:  # fmt: skip
-        self._transactions, self._log, self._clock = transactions, log, clock
+        self._books, self._log, self._clock = books, log, clock
         self._check = check
         self.limits = limits
         self._due_s = clock.monotonic_s() + limits.interval_ms / 1000
@@ -66,27 +57,28 @@ class CheckCycle:
     def run(self) -> None:
         """One cycle, now: every open transaction that is old enough is asked after, copied on, or given up."""
         began_ms = self._clock.now_ms()
-        for transaction in self._transactions.known():
-            if self._check is None:
-                break
-            self._visit(transaction, self._check, began_ms)
-        self._transactions.commit_offsets()
+        for book in self._books:
+            for transaction in book.known():
+                if self._check is None:
+                    break
+                self._visit(book, transaction, self._check, began_ms)
+            book.commit_offsets()
 
-    def _visit(self, transaction: OpenTransaction, check: Check, began_ms: int) -> None:
+    def _visit(self, book: TransactionBook, transaction: OpenTransaction, check: Check, began_ms: int) -> None:
         if self._is_young(transaction, began_ms):
             return
-        half = self._transactions.claim_next(transaction)
+        half = book.claim_next(transaction)
         if half is None:
             return
         try:
-            if self._transactions.is_committed(transaction, half):  # an earlier run did not come to its op message
-                self._transactions.decide(transaction, half, is_commit=True, put_op=self._log.put_copy)
+            if book.is_committed(transaction, half):  # an earlier run did not come to its op message
+                book.decide(transaction, half, is_commit=True, put_op=self._log.put_copy)
             elif transaction.check_times >= self.limits.check_max or self._is_expired(transaction, began_ms):
-                self._give_up(transaction, half)
+                self._give_up(book, transaction, half)
             else:
-                self._ask(transaction, half, check, began_ms)
+                self._ask(book, transaction, half, check, began_ms)
         finally:
-            self._transactions.release(transaction)
+            book.release(transaction)
 
     def _is_young(self, transaction: OpenTransaction, now_ms: int) -> bool:
         """Whether it was born less than the usual immunity ago, and has none of its own; a birth in the future is old
@@ -99,32 +91,30 @@ class CheckCycle:
     def _is_expired(self, transaction: OpenTransaction, now_ms: int) -> bool:
         return now_ms - transaction.prepared.born_timestamp_ms > self.limits.reserved_ms
 
-    def _give_up(self, transaction: OpenTransaction, half: StoredMessage) -> None:
+    def _give_up(self, book: TransactionBook, transaction: OpenTransaction, half: StoredMessage) -> None:
         """Moves it to the topic for that.  The op message, which RocketMQ does not write here, makes it last."""
         if self._log.put_copy(given_up_message(half)).is_stored:
-            self._transactions.settle(transaction, self._log.put_copy)
+            book.settle(transaction, self._log.put_copy)
             self.given_up_count += 1
 
-    def _ask(self, transaction: OpenTransaction, half: StoredMessage, check: Check, began_ms: int) -> None:
-        """Puts the copy, so that this check counts whatever becomes of it, and asks, unless it is immune yet.
+    def _ask(
+        self, book: TransactionBook, transaction: OpenTransaction, half: StoredMessage, check: Check, began_ms: int
+    ) -> None:  # fmt: skip
+        """Has this check count first, whatever becomes of it, and asks, unless the transaction is immune yet.
 
-        Immune ones are copied too, and their checks counted, as in RocketMQ: so the half queue is done with up to here.
+        Checks of immune ones count, too, as in RocketMQ: so the half queue is done with up to here.
         """
         own_ms = immunity_ms(half.properties, self.limits.immunity_ms)
         is_immune = own_ms is not None and began_ms - half.born_timestamp_ms < own_ms
-        copy = checked_message(half, is_immune)
-        result = self._log.put_copy(copy)
-        if not result.is_stored:
-            return
-        self._transactions.continued(transaction, copy, result)
-        if is_immune:
+        place = book.count_check(transaction, half, is_immune)
+        if place is None or is_immune:
             return
         self.checked_count += 1
-        newest = self._transactions.half_at(result.physical_offset)
+        newest = half_at(self._log, place)
         state = self._answer(check, newest)
         if state is not TransactionState.UNKNOWN:
             is_commit = state is TransactionState.COMMIT
-            self._transactions.decide(transaction, newest, is_commit=is_commit, put_op=self._log.put_copy)
+            book.decide(transaction, newest, is_commit=is_commit, put_op=self._log.put_copy)
 
     def _answer(self, check: Check, half: StoredMessage) -> TransactionState:
         try:

@@ -23,6 +23,20 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 _OP_OFFSET_DIGITS_MAX = 19
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The two topics that tell of transactions; `has_copies`: each check puts the half message once more."""
+
+    half_topic: str
+    op_topic: str
+    has_copies: bool
+
+
+OF_QUEUES = Dialect(names.HALF_TOPIC, names.OP_HALF_TOPIC, has_copies=True)
+# Of a broker with transRocksDBEnable and without transWriteOriginTransHalfEnable, since 5.4.
+OF_ROCKSDB = Dialect(names.ROCKSDB_HALF_TOPIC, names.ROCKSDB_OP_HALF_TOPIC, has_copies=False)
+
+
 class TransactionState(enum.Enum):
     """A producer's knowledge of its own transaction (Java: LocalTransactionState)."""
 
@@ -138,6 +152,28 @@ def op_message(half_offsets: Iterable[int], now_ms: int) -> Message:
     body = "".join(f"{offset}{OP_SEPARATOR}" for offset in half_offsets).encode()
     wait = {properties.WAIT: "true"}
     return Message(names.OP_HALF_TOPIC, body, tags=OP_TAG, properties=wait, born_timestamp_ms=now_ms)
+
+
+def rocksdb_op_message(prepared: Prepared, new_key: str, now_ms: int) -> Message:
+    """The op message in the dialect of RocksDB: it names one half message by its place in the log.
+
+    WAIT is true, as what it says is acknowledged; RocketMQ's say false.
+    """
+    found = {
+        properties.UNIQUE_KEY: new_key,
+        properties.TRANSACTION_ID: prepared.transaction_id,
+        properties.TRANSACTION_OFFSET: str(prepared.physical_offset),
+        properties.REAL_TOPIC: prepared.topic,
+        properties.WAIT: "true",
+    }
+    topic = names.ROCKSDB_OP_HALF_TOPIC
+    return Message(topic, b"\0", tags=OP_TAG, properties=found, born_timestamp_ms=now_ms)
+
+
+def op_place(op: StoredMessage) -> int | None:
+    """The place of the half message that an op message names in the dialect of RocksDB; None where it names none."""
+    place = number(op.properties.get(properties.TRANSACTION_OFFSET)) if op.tags == OP_TAG else None
+    return None if place is None or place < 0 else place
 
 
 def op_offsets(op: StoredMessage) -> list[int]:

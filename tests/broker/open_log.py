@@ -2,10 +2,12 @@
 
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.transaction_check import Check, CheckLimits
+from rmqstore.broker.transaction_messages import Prepared, half_message, prepared_of
 from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.files.filesystem import FileSystem
+from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, Message, PutResult, PutStatus
 from rmqstore.store import Store, open_store
@@ -79,6 +81,12 @@ class Opened:
     def dispatch(self) -> None:
         while self.store.health().dispatch_behind_bytes:
             self.store.step()
+
+    def put_rocksdb_half(self, body: bytes) -> Prepared:
+        """Puts a half message as brokers with transRocksDBEnable and without transWriteOriginTransHalfEnable do."""
+        half = half_message(Message("orders", body, queue_id=1), "shop", f"KEY-{body.decode()}", self.clock.now_ms())
+        half.topic = names.ROCKSDB_HALF_TOPIC
+        return prepared_of(self.store.message_at(self.store.put(half).physical_offset))
 
     def check(self) -> None:
         """One check cycle, with all that was put before dispatched."""

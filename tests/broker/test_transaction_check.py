@@ -103,6 +103,30 @@ def test_it_is_asked_a_limited_number_of_times():
             opened.transactions.commit(name)
 
 
+def test_checks_put_no_copies_where_rocksdb_has_the_state():
+    producer = Producer({b"yes": COMMIT, b"no": ROLLBACK})
+    disk = MemoryDisk()
+    opened = Opened(disk)
+    for body in (b"yes", b"no", b"perhaps"):
+        opened.put_rocksdb_half(body)
+    opened.close()
+    opened = Opened(disk, check=producer, limits=LIMITS, clock=opened.clock)
+    opened.clock.advance(5999)
+    opened.check()
+    assert producer.asked == []
+    for _ in range(6):
+        opened.clock.advance(30_000)
+        opened.check()
+    assert producer.asked == [(b"yes", 0), (b"no", 0), *[(b"perhaps", 0)] * LIMITS.check_max]
+    assert len(opened.messages(names.ROCKSDB_HALF_TOPIC)) == len(opened.messages(names.ROCKSDB_OP_HALF_TOPIC)) == 3
+    assert opened.bodies("orders", 1) == [b"yes"]
+    assert opened.bodies(names.TRANSACTION_CHECK_TOPIC) == [b"perhaps"]
+    assert opened.transactions.pending() == []
+    assert opened.transactions.cycle.given_up_count == 1
+    opened.close()
+    assert Opened(disk).transactions.pending() == []
+
+
 def test_what_was_given_up_without_an_op_message_stays_so():
     """As brokers give up; their offsets may be older than that."""
     disk = MemoryDisk()

@@ -37,8 +37,8 @@ def _folders() -> dict[str, Path]:
 
 FOLDERS: dict[str, Path] = _folders()
 BROKER_CASES: list[str] = [name for name, folder in FOLDERS.items() if (folder / "meta.json").exists()]
-# Those that this engine opens for writing: the log of the others is a DLedger node's.
-OPENED_CASES: list[str] = [name for name in BROKER_CASES if "dledger" not in name]
+# Those that this engine opens for writing: the log of the others is a DLedger node's, or RocksDB has their queues.
+OPENED_CASES: list[str] = [name for name in BROKER_CASES if "dledger" not in name and not name.startswith("rocksdb-")]
 STORE_CASES: list[str] = [name for name in FOLDERS if name not in BROKER_CASES]
 
 
