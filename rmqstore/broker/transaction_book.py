@@ -1,8 +1,8 @@
-"""The transactions whose half messages are in one topic: what is open there, and its fate; and a store as that needs it.
+"""The transactions whose half messages are in one topic: what is open there, and its fate; a store as they need it.
 
-Java: TransactionalMessageServiceImpl, EndTransactionProcessor, and TransMessageRocksDBStore for the topic of those whose
-state RocksDB has.  Stricter than Java in what a transaction is: all copies that checks made of a half message are one,
-so a fate once acknowledged cannot be changed through another copy; and op messages are written at once, never collected.
+Java: TransactionalMessageServiceImpl, EndTransactionProcessor; TransMessageRocksDBStore for those whose state RocksDB
+has.  Stricter than Java in what a transaction is: all copies that checks made of a half message are one, so a fate once
+acknowledged cannot be changed through another copy; and op messages are written at once, never collected.
 """
 
 import threading
@@ -180,8 +180,8 @@ class TransactionBook:
     def count_check(self, transaction: OpenTransaction, half: StoredMessage, is_immune: bool) -> int | None:
         """Counts a check of a claimed transaction; where its newest half message now stands, None if that failed.
 
-        A copy of the half message says it, and stands for the transaction from now on.  In the topic of RocksDB there are
-        no copies: checks are counted until the store is closed, and not while it is immune.
+        A copy of the half message says it, and stands for the transaction from now on.  In the topic of RocksDB there
+        are no copies: checks are counted until the store is closed, and not while it is immune.
         """
         if not self.dialect.has_copies:
             transaction.check_times += not is_immune

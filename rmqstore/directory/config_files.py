@@ -22,6 +22,8 @@ from rmqstore.formats.delay_levels import (
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE
 
 log = logging.getLogger("rmqstore.config")
+# The second is right where both were written at the same time.
+OFFSET_FILES = ("lmqConsumerOffset.json", "consumerOffset.json")
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
 
@@ -77,8 +79,17 @@ def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
 
 
 def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Next offset to consume by (group, topic) and queue id."""
-    return load(disk, root, "consumerOffset.json", broker_json.consumer_offsets, {})
+    """Next offset to consume by (group, topic) and queue id.
+
+    A broker with enableLmq has all of them in lmqConsumerOffset.json instead; of a queue that both files know, the file
+    written later is right.
+    """
+    written_ms = {entry.name: entry.modified_ms for entry in disk.entries(join(root, CONFIG_ROOM))}
+    offsets: dict[tuple[str, str], dict[int, int]] = {}
+    for name in sorted(OFFSET_FILES, key=lambda name: written_ms.get(name, 0)):
+        for key, found in load(disk, root, name, broker_json.consumer_offsets, {}).items():
+            offsets.setdefault(key, {}).update(found)
+    return offsets
 
 
 def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:

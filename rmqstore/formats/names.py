@@ -87,8 +87,14 @@ SYSTEM_TOPICS = frozenset(
 # Java: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET.
 NOT_SENDABLE_TOPICS = frozenset(
     (
-        SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC,
-        TRANSACTION_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC,
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+        TRANSACTION_CHECK_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
     )
 )
 # Topics that a broker makes beside those of users: retries, dead letters, light queues, and its own bookkeeping.

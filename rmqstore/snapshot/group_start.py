@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def group_start(snapshot: "SnapshotReader", group: str, selection: Mapping[str, Any]) -> dict[str, Any]:
     """Offset JSON {topic: {broker: {queue: offset}}} of the queues of `selection` (arguments of `Snapshot.select`):
-    the next offset that `group` consumes, by config/consumerOffset.json; the earliest where it has none yet.
+    the next offset that `group` consumes, by the tables in config/; the earliest where it has none yet.
 
     Raises Rejected for a group that has committed nothing in any of these queues, UnknownTopic as `select`.
     """

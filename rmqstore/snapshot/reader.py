@@ -124,9 +124,7 @@ class SnapshotReader:
         )
 
     def consumer_offsets(self) -> pa.Table:
-        """One row a group, topic and queue, from config/consumerOffset.json: the next offset that the group
-        consumes.
-        """
+        """One row a group, topic and queue, from config/: the next offset that the group consumes."""
         rows = [
             (group, topic, store.broker_name, queue_id, offset)
             for store in self.stores

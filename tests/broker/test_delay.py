@@ -208,7 +208,7 @@ def test_what_a_real_broker_had_wait_is_what_we_would(case: str, records_of: Cal
         assert (answer.topic, answer.queue_id) == (record.topic.decode(), record.queue_id)
         assert dict(answer.properties).items() <= found.items()
         compared += 1
-    assert compared > 40
+    assert compared >= 20
 
 
 def test_the_golden_delay_store(records_of: Callable[[str], list[Record]]) -> None:

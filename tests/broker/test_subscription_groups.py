@@ -12,7 +12,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
 from tests.broker.scenes import disk_of
 from tests.crash.disks import FailingDisk, MemoryDisk
-from tests.golden.cases import OPENED_CASES
+from tests.golden.cases import OPENED_CASES, topic_prefix
 
 PATH = "/store/config/subscriptionGroup.json"
 
@@ -47,11 +47,12 @@ def test_a_change_of_a_brokers_table_changes_nothing_else(case: str) -> None:
     disk = disk_of(case)
     text = disk.image()[PATH].decode()
     groups = groups_on(disk)
-    assert (groups.find("g_slow_G101").retry_max_times, groups.find("g_slow_G101").retry_queue_nums) == (5, 2)
-    groups.put(SubscriptionGroup("g_slow_G101", retry_max_times=9, retry_queue_nums=2))
+    slow = f"g_slow_{topic_prefix(case)}"
+    assert (groups.find(slow).retry_max_times, groups.find(slow).retry_queue_nums) == (5, 2)
+    groups.put(SubscriptionGroup(slow, retry_max_times=9, retry_queue_nums=2))
     head, _, table = text.partition('"subscriptionGroupTable"')
     _, _, written = disk.image()[PATH].decode().partition('"subscriptionGroupTable"')
-    start = table.index('"groupName":"g_slow_G101"')
+    start = table.index(f'"groupName":"{slow}"')
     assert written == table[:start] + table[start:].replace('"retryMaxTimes":5', '"retryMaxTimes":9', 1)
     assert ('"forbiddenTable":{}' in head) == ('"forbiddenTable":{}' in disk.image()[PATH].decode())
     assert disk.image()[f"{PATH}.bak"].decode() == text

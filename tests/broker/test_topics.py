@@ -18,7 +18,7 @@ from rmqstore.message import Message, PutStatus
 from rmqstore.store import open_store
 from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, WatchedDisk
-from tests.golden.cases import OPENED_CASES
+from tests.golden.cases import OPENED_CASES, topic_prefix
 
 PATH = "/store/config/topics.json"
 ILLEGAL = PutStatus.MESSAGE_ILLEGAL
@@ -219,20 +219,21 @@ def test_a_change_of_a_brokers_table_changes_nothing_else(case: str) -> None:
     disk = disk_of(case)
     text = disk.image()[PATH].decode()
     topics = topics_on(disk, auto_create=False)
+    normal, read_only, narrow_name = (topic_prefix(case) + kind for kind in ("Normal", "ReadOnly", "Narrow"))
     if '"attributes"' in text:
-        assert topics.find("G101Normal") == TopicConfig("G101Normal", 4, 4, attributes={"message.type": "NORMAL"})
-    assert [answer(topics, *place) for place in (("G101ReadOnly", 0), ("G101Narrow", 1), ("G101Narrow", 2))] == [
+        assert topics.find(normal) == TopicConfig(normal, 4, 4, attributes={"message.type": "NORMAL"})
+    assert [answer(topics, *place) for place in ((read_only, 0), (narrow_name, 1), (narrow_name, 2))] == [
         ILLEGAL,
         None,
         ILLEGAL,
     ]
-    narrow = topics.find("G101Narrow")
+    narrow = topics.find(narrow_name)
     assert narrow is not None
     topics.put(replace(narrow, write_queue_nums=3))
     counter, timestamp = (text.partition(f'"{name}":')[2].partition("\n")[0] for name in ("counter", "timestamp"))
     expected = text.replace(f'"counter":{counter}', f'"counter":{int(counter.rstrip(",")) + 1},')
     expected = expected.replace(timestamp, "1700000000000")
-    start = expected.index('"topicName":"G101Narrow"')
+    start = expected.index(f'"topicName":"{narrow_name}"')
     expected = expected[:start] + expected[start:].replace('"writeQueueNums":2', '"writeQueueNums":3', 1)
     assert disk.image()[PATH].decode() == expected
     assert disk.image()[f"{PATH}.bak"].decode() == text

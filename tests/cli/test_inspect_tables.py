@@ -171,7 +171,9 @@ def test_the_first_screen_says_what_the_document_says(
     assert said in shown
     largest = max(document["topics"], key=lambda topic: topic["messages"])
     row = lines[lines.index(next(line for line in lines if line.startswith("largest topics"))) + 2]
-    assert row.split()[:3] == [largest["topic"], f"{largest['messages']:,}", str(len(largest["queues"]))]
+    topic, *counts = row.split()[:3]
+    assert largest["topic"].startswith(topic.removesuffix("…"))
+    assert counts == [f"{largest['messages']:,}", str(len(largest["queues"]))]
     stored = rmqstore.open_snapshot(store_of(case)).table("files").to_pylist()
     newest = max(row["lastTimestamp"] for row in stored if row["kind"] == "commitlog" and row["lastTimestamp"])
     assert f" to {newest:%Y-%m-%d %H:%M:%S}, " in shown

@@ -325,7 +325,8 @@ def test_a_transaction_is_shown_from_half_to_end(case: str, run: Run, store_of: 
         assert steps.count("half") + steps.count("check") == row["checkTimes"] + 1
         assert steps.count("final") == (state == "committed")
         assert ("op" in steps) >= (state == "rolledback")
-        assert steps.count("given up") == (state == "discarded")
+        assert ("given up" in steps) == (state == "discarded")
+        assert steps.count("given up") <= 2  # 5.5.1 does it again after its next start
 
 
 def test_bodies_that_are_no_text_are_searched_by_bytes(tmp_path: Path, run: Run) -> None:

@@ -101,6 +101,14 @@ def read_json(folder: Path, name: str) -> Any:
 
 
 @functools.lru_cache(maxsize=128)
+def topic_prefix(case: str) -> str:
+    """What the names of a broker case's topics begin with, and its groups' end with: `G101`."""
+    match = re.match(r"G\d+", read_json(FOLDERS[case], "sent")[0]["topic"])
+    assert match
+    return match[0]
+
+
+@functools.lru_cache(maxsize=128)
 def load_expected(case: str) -> dict[str, Any]:
     """Java's answers about `case`, with the records and confirmed puts that a variant shares with its base case
     filled in.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.formats.names import is_system_topic
+from rmqstore.formats.names import is_light_queue, is_system_topic
 from tests.golden.broker_answers import (
     ANSWERED,
     Answers,
@@ -15,8 +15,10 @@ from tests.golden.broker_answers import (
     answers_of,
     as_a_client_shows_all,
     digest,
+    has_light_queues,
+    is_asked_for,
+    miscounts,
     pulled_rows,
-    unreadable_queues,
 )
 from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.stores
 
 LIVE = [case for case in BROKER_CASES if case not in ANSWERED]
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_TOPIC, ROCKSDB_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 
 
 @pytest.mark.some(6)
@@ -35,10 +37,8 @@ def test_rows_are_what_a_client_pulled(case: str, scan_mode: str, store_of: Call
     store, answers = store_of(case), answers_of(case)
     before = fingerprint(store)
     rows = scanned(rmqstore.open_snapshot(store), scan_mode=scan_mode)
-    hidden = unreadable_queues(answers)
-    shown = as_a_client_shows_all(rows, answers)
-    visible = [row for row in shown if (row["topic"], row["queueId"]) not in hidden]
-    assert differences(visible, pulled_rows(answers)) == []
+    visible = [row for row in as_a_client_shows_all(rows, answers) if is_asked_for(row, answers)]
+    assert differences(visible, pulled_rows(answers, light=has_light_queues(case))) == []
     assert fingerprint(store) == before
 
 
@@ -46,17 +46,34 @@ def test_rows_are_what_a_client_pulled(case: str, scan_mode: str, store_of: Call
 def test_bounds_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
     """A recovered broker may have put more messages since a killed store was copied; a stopped one cannot."""
     answers = answers_of(case)
-    queues = rmqstore.open_snapshot(store_of(case)).queues().to_pylist()
-    ours = {f"{q['topic']}@{q['queueId']}": (q["minOffset"], q["maxOffset"]) for q in queues}
+    snapshot = rmqstore.open_snapshot(store_of(case))
+    ours = {f"{q['topic']}@{q['queueId']}": (q["minOffset"], q["maxOffset"]) for q in snapshot.queues().to_pylist()}
     end = answers["meta"]["commitlogEnd"]
     for name, queue in answers["queues"].items():
-        later = sum(message["commitLogOffset"] >= end for message in queue["messages"])
+        if is_light_queue(name) and not has_light_queues(case):
+            assert name not in ours
+            continue
+        if "offsetError" in queue or miscounts(name, answers):
+            sent = read_json(FOLDERS[case], "sent")
+            count = sum(f"{send['topic']}@{send.get('queueId')}" == name for send in sent)
+            assert ours.get(name, (0, 0)) == (0, count)
+            continue
+        later = sum(message["commitLogOffset"] >= end for message in queue.get("messages", ()))
         highest = queue["maxOffset"]
         if "dledger" in case and queue["messages"]:
             # In this mode RocketMQ counts each inner batch as one message, and still gives all of them out.
             highest = max(highest, queue["messages"][-1]["queueOffset"] + 1)
-        assert ours.get(name, (0, 0)) == (queue["minOffset"], highest - later), name
+        assert ours.get(name, (0, 0)) == (queue["minOffset"], highest - later + _unasked(snapshot, name, answers)), name
     assert ours.keys() <= answers["queues"].keys()
+
+
+def _unasked(snapshot: rmqstore.Snapshot, name: str, answers: Answers) -> int:
+    """How many messages of a queue a broker put after the questions about its clean store, as one of 5.5.1 did."""
+    topic, _, queue_id = name.rpartition("@")
+    if not answers["queues"][name]["maxOffset"]:
+        return 0
+    times = snapshot.scan(assign={topic: [int(queue_id)]}, columns=["storeTimestamp"]).read_all()["storeTimestamp"]
+    return sum(time.timestamp() * 1000 > answers["takenMs"] for time in times.to_pylist())
 
 
 @pytest.mark.parametrize("case", ANSWERED)
@@ -99,6 +116,10 @@ def test_keys_find_what_the_broker_found(case: str, store_of: Callable[[str], Pa
 def test_a_message_by_its_offset_id(case: str, store_of: Callable[[str], Path]) -> None:
     snapshot, answers = rmqstore.open_snapshot(store_of(case)), answers_of(case)
     for seen in answers["viewMessageByOffsetId"]:
+        if "error" in seen:  # 5.5.1 shows none of internal topics
+            place = int(seen["id"][16:], 16)
+            assert is_system_topic(snapshot.message_at(place).topic)
+            continue
         message = snapshot.message_at(seen["commitLogOffset"])
         assert (message.topic, message.queue_id, message.queue_offset) == (
             seen["topic"],
@@ -116,17 +137,17 @@ def test_offsets_by_time_are_the_broker_s(case: str, store_of: Callable[[str], P
     inner = {message["topic"] for message in _messages(answers) if message["sysFlag"] & INNER_BATCH}
     for name, offsets in answers["searchOffsetByTime"].items():
         topic, _, queue_id = name.rpartition("@")
-        if topic in inner:
+        if topic in inner or (is_light_queue(topic) and not has_light_queues(case)):
             continue  # Java answers with the first message of an inner batch
         for time_ms, offset in offsets.items():
             assert snapshot.offset_at(topic, int(queue_id), int(time_ms)) == offset, (name, time_ms)
 
 
 def _messages(answers: Answers) -> Iterator[Mapping[str, Any]]:
-    return (message for queue in answers["queues"].values() for message in queue["messages"])
+    return (message for queue in answers["queues"].values() for message in queue.get("messages", ()))
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-" in case])
+@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-" in case and not case.startswith("rocksdb-")])
 def test_topics_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
     ours = {topic["topic"]: topic for topic in rmqstore.open_snapshot(store_of(case)).topics().to_pylist()}
     for name, theirs in answers_of(case)["topics"].items():
@@ -153,7 +174,8 @@ def test_a_live_copy_holds_all_that_was_acknowledged(
     for send in read_json(FOLDERS[case], "sent"):
         if not send.get("offsetMsgId"):
             # No answer came (one way), or one that names no place: half messages wait in a topic of their own.
-            topic = HALF_TOPIC if send["kind"].startswith("transaction:") else send["topic"]
+            half_topic = ROCKSDB_HALF_TOPIC if case.startswith("rip82-") else HALF_TOPIC
+            topic = half_topic if send["kind"].startswith("transaction:") else send["topic"]
             assert (topic, send["properties"]["UNIQ_KEY"]) in by_key
             continue
         piece = int(send["note"].split()[3]) if "piece" in send.get("note", "") else 0

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,12 +13,14 @@ from rmqstore.files.disk import join, read_small
 from rmqstore.formats import broker_json, names, properties
 from rmqstore.formats.delay_levels import LevelTables, waits_at
 from rmqstore.formats.layout import Layout
+from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
+_BY_COPIES = "config/timercheck does not tell which timers were delivered; those count whose message is in their topic"
 # Java: TimerCheckpoint, the fields that are used here.
 _TIMER_CHECK = Layout(("read_time_ms", "i8"), ("log_flush_position", "i8"), ("queue_offset", "i8"))
 
@@ -82,6 +85,9 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     waits &= np.asarray(pc.is_null(deleted), bool)
     gone = pc.unique(deleted.filter(pc.is_valid(deleted)))
     waits &= ~np.asarray(pc.is_in(messages["msgId"], gone), bool)
+    if reached in (0, I64_MAX) and waits.any():
+        config_files.tell_once(f"{store.path}: {_BY_COPIES}")
+        waits &= ~_are_delivered(store, access, messages)
     rows = np.flatnonzero(waits)
     ids = messages["msgId"].combine_chunks().take(pa.array(rows)).dictionary_encode()
     codes = np.asarray(ids.indices, np.int64)[::-1]
@@ -90,9 +96,25 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     return messages.take(pa.array(rows)), out_ms[rows]
 
 
+def _are_delivered(store: StoreExtent, access: Access, timers: pa.Table) -> npt.NDArray[np.bool_]:
+    """Whether the topic of each timer message has a copy of it: later in the log, with the same unique key and time."""
+    topics = property_of(timers, properties.REAL_TOPIC)
+    later = RowConditions(physical_offset=Interval(low=int(int64s(timers["physicalOffset"], 0).min())))
+    wanted = [topic for topic in pc.unique(topics).to_pylist() if topic and topic != names.TIMER_TOPIC]
+    copies = messages_of_topics(store, wanted, ("topic", "msgId", "properties"), access, later)
+    delivered = pc.unique(_identity(copies, copies["topic"]))
+    return np.asarray(pc.is_in(_identity(timers, topics), delivered, skip_nulls=True), bool)
+
+
+def _identity(messages: pa.Table, topics: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What a timer message and its copy share; null for a message that is none."""
+    due = property_of(messages, properties.TIMER_OUT_MS)
+    return pc.binary_join_element_wise(topics, messages["msgId"], due, "\x01")
+
+
 def _timer_progress(store: StoreExtent) -> tuple[int, int]:
     """Up to which time timer messages were delivered, in ms, and which queue offset is the first that was not looked
-    at; (0, highest) where the broker left no word: then all count as waiting.
+    at; (0, highest) where the broker left no word, and queue offset 0 where RocksDB has its timers (since 5.4).
     """
     data = read_small(store.disk, join(store.path, "config", "timercheck"), 4096, past_directories=True) or b""
     if len(data) < _TIMER_CHECK.size:

@@ -41,7 +41,6 @@ from rmqstore.arguments import text
 from rmqstore.directory import config_files
 from rmqstore.directory.queue_files import holds_message
 from rmqstore.errors import DataLost, Rejected, UnknownColumn
-from rmqstore.formats import broker_json
 from rmqstore.formats.names import QueueKey, is_system_topic, lite_parent
 from rmqstore.records.gather import INSTANT, MILLIS_MAX
 from rmqstore.snapshot.columns import column_names, near_names
@@ -206,12 +205,9 @@ def _topics(store: StoreExtent, _: str, __: int, ___: frozenset[str]) -> Columns
 
 def _groups(store: StoreExtent, access: Access, _: int, wanted: frozenset[str]) -> Columns:
     offsets = config_files.consumer_offsets(store.disk, store.path)
-    light: dict[tuple[str, str], dict[int, int]] = config_files.load(
-        store.disk, store.path, "lmqConsumerOffset.json", broker_json.consumer_offsets, {}
-    )
     rows = [
         (group, topic, queue_id, offset)
-        for (group, topic), committed in sorted({**offsets, **light}.items())
+        for (group, topic), committed in sorted(offsets.items())
         for queue_id, offset in sorted(committed.items())
     ]
     queues = [store.queues.get((topic, queue_id)) for _, topic, queue_id, _ in rows]

@@ -218,7 +218,7 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
             queue = store.queues.get((topic, queue_id))
             if queue is not None and offset > queue.max_offset:
                 reason = f"group {group} is at offset {offset} of {topic}/{queue_id}, which ends at {queue.max_offset}"
-                yield Finding(join(directory, "consumerOffset.json"), 0, reason, NOTE)
+                yield Finding(directory, 0, reason, NOTE)
 
 
 def _shaped(shape: Callable[[Any], object], document: Any) -> object:

@@ -1,6 +1,7 @@
 """Questions about single messages: by offset, by key, by time; and what the broker's configuration says."""
 
 import datetime
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -175,6 +176,35 @@ def test_consumer_offsets_come_from_the_newer_whole_file(
     assert table.column_names == ["group", "topic", "brokerName", "queueId", "offset"]
     assert {(row["topic"], row["queueId"]): row["offset"] for row in table.to_pylist()} == found
     assert set(table["group"].to_pylist()) <= {"group"}
+
+
+LIGHT = '{"lmqOffsetTable":{"%LMQ%q@%LMQ%g":9},"offsetTable":{"T@group":{0:6}}}'
+
+
+@pytest.mark.parametrize(
+    ("plain", "light_s", "found"),
+    [
+        (None, 5, {("T", 0): 6, ("%LMQ%q", 0): 9}),
+        (OFFSETS, 4, {("T", 0): 5, ("T", 1): 7, ("%RETRY%group", 0): 1, ("%LMQ%q", 0): 9}),
+        (OFFSETS, 5, {("T", 0): 5, ("T", 1): 7, ("%RETRY%group", 0): 1, ("%LMQ%q", 0): 9}),
+        (OFFSETS, 6, {("T", 0): 6, ("T", 1): 7, ("%RETRY%group", 0): 1, ("%LMQ%q", 0): 9}),
+    ],
+)
+def test_brokers_with_enable_lmq_have_all_offsets_in_another_file(
+    tmp_path: Path, plain: str | None, light_s: int, found: dict[tuple[str, int], int]
+) -> None:
+    """Both files are there where the switch was turned: the file written later is right."""
+    texts = {"consumerOffset.json": (plain, 5), "lmqConsumerOffset.json": (LIGHT, light_s)}
+    (tmp_path / "config").mkdir()
+    for name, (text, written_s) in texts.items():
+        if text is not None:
+            (tmp_path / "config" / name).write_text(text)
+            os.utime(tmp_path / "config" / name, (written_s, written_s))
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    table = snapshot.consumer_offsets().to_pylist()
+    assert {(row["topic"], row["queueId"]): row["offset"] for row in table} == found
+    groups = snapshot.table("groups").to_pylist()
+    assert {(row["topic"], row["queueId"]): row["committedOffset"] for row in groups} == found
 
 
 TOPICS = (
