@@ -8,10 +8,10 @@ import numpy.typing as npt
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
 from rmqstore.records.dispatch_rules import tags_codes
-from rmqstore.records.queue_runs import QueueRun, runs_by_queue
+from rmqstore.records.queue_runs import QueueRun, all_runs, runs_by_queue
 from rmqstore.records.stretch import Stretch
 
 # `count` is set for records that were found in the log and for batches: how many messages a record holds.
@@ -76,8 +76,9 @@ def find_entries(
     For inner batches queue_offset is the base, and every batch that reaches into the range is returned.
     """
     parts: dict[QueueKey, list[npt.NDArray[np.void]]] = {}
+    has_light = any(is_light_queue(topic) for topic, _ in ranges)
     for stretch in stretches:
-        for run in runs_by_queue(stretch, with_wrong_crc=True):
+        for run in (all_runs if has_light else runs_by_queue)(stretch, with_wrong_crc=True):
             if run.key not in ranges:
                 continue
             low, high = ranges[run.key]

@@ -9,16 +9,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore.formats import names
-from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.message_columns import Ints, Located
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_properties
+from rmqstore.formats.property_columns import split_pieces
 from rmqstore.records.batch import FEW_COUNT, RecordBatch
+from rmqstore.records.gather import binary_array, bytes_of
+from rmqstore.records.queue_runs import QueueRun, are_after_deletion, usable_rows
+from rmqstore.records.stretch import Stretch
 
 SEPARATOR = ","
 LIGHT_QUEUE_ID = 0
 _NAMES = tuple(name.encode() for name in (MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
+_HAS_LIST = re.compile(_NAMES[1])
 _OFFSET = re.compile(r"[0-9]{1,18}")
 
 
@@ -76,6 +83,70 @@ def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
                 rows.append(row)
                 offsets.append(queue_offset)
     return {key: (np.array(rows, np.int64), np.array(offsets, np.int64)) for key, (rows, offsets) in found.items()}
+
+
+def light_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
+    """The further queues of the records of a stretch, for a store that has no files of them: what `light_places` tells
+    of each record, in vectors.
+    """
+    usable = usable_rows(stretch, with_wrong_crc=with_wrong_crc)
+    if not len(usable) or not _HAS_LIST.search(memoryview(stretch.located.page)):
+        return
+    part = stretch.located.take(usable)
+    topics = binary_array(part.page, part.topic_at, part.topic_size)
+    owners, listed, offsets = _listed_places(part)
+    codes = listed.dictionary_encode()
+    queues = [name.decode("utf-8", "replace") for name in codes.dictionary.to_pylist()]
+    code = np.asarray(codes.indices, np.int64)
+    can_be = np.array([names.is_directory_name(queue) for queue in queues], bool)
+    is_light = np.array([names.is_light_queue(queue) for queue in queues], bool)
+    of = topics.take(pa.array(owners)).dictionary_encode()
+    may = np.array([may_dispatch(topic.decode()) for topic in of.dictionary.to_pylist()], bool)
+    own_ids = part.head("queue_id").astype(np.int64)[owners]
+    queue_ids = np.where(is_light[code], LIGHT_QUEUE_ID, own_ids)
+    is_own = np.asarray(pc.equal(topics.take(pa.array(owners)), listed), bool) & (queue_ids == own_ids)
+    places = np.flatnonzero(can_be[code] & may[np.asarray(of.indices, np.int64)] & ~is_own)
+    grouping = code[places] << 32 | queue_ids[places]
+    order = np.argsort(grouping, kind="stable")
+    cuts = np.flatnonzero(np.diff(grouping[order])) + 1
+    for of_queue in np.split(places[order], cuts) if len(places) else ():
+        key = queues[code[of_queue[0]]], int(queue_ids[of_queue[0]])
+        rows, firsts = np.unique(owners[of_queue], return_index=True)  # a record has one place in each
+        kept = are_after_deletion(stretch, key, usable[rows])
+        numbers, nothing = offsets[of_queue[firsts[kept]]], np.zeros(int(kept.sum()), bool)
+        if len(numbers):
+            yield QueueRun(key, usable[rows[kept]], numbers, np.ones_like(numbers), nothing, nothing)
+
+
+def _listed_places(part: Located) -> tuple[Ints, pa.Array, Ints]:
+    """The names that records list and that have a queue offset: the record of each, int64[n], the name, binary[n], and
+    the offset, int64[n].
+    """
+    pieces = split_pieces(*bytes_of(binary_array(part.page, part.properties_at, part.properties_size)))
+    columns = pieces.find_all(_NAMES)
+    texts = [binary_array(pieces.data, columns[name][0], np.maximum(columns[name][1], 0)) for name in _NAMES]
+    texts[0] = pc.if_else(pc.match_substring_regex(texts[0], r"^\s*$"), b"", texts[0])
+    (listed, first_listed, listed_counts), (numbers, first_numbers, counts) = map(_pieces_of, texts)
+    counts = np.where(listed_counts >= counts, counts, 0)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    steps = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    numbers = numbers.take(pa.array(first_numbers[owners] + steps))
+    listed = listed.take(pa.array(first_listed[owners] + steps))
+    is_number = pc.match_substring_regex(numbers, "^[0-9]{1,18}$")
+    offsets = np.asarray(numbers.filter(is_number).cast(pa.string()).cast(pa.int64()), np.int64)
+    return owners[np.asarray(is_number, bool)], listed.filter(is_number), offsets
+
+
+def _pieces_of(texts: pa.Array) -> tuple[pa.Array, Ints, Ints]:
+    """The pieces between commas of all texts, and of each where they begin and how many, without empty ones at its
+    end.
+    """
+    lists = pc.split_pattern(texts, b",")
+    edges = np.asarray(lists.offsets, np.int64)
+    pieces = lists.values
+    filled = np.flatnonzero(np.asarray(pc.binary_length(pieces), np.int64))
+    ends = np.concatenate(([0], filled + 1))[np.searchsorted(filled, edges[1:])]
+    return pieces, edges[:-1], np.maximum(ends - edges[:-1], 0)
 
 
 def _rows_with_lists(batch: RecordBatch) -> list[int]:

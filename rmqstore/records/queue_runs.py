@@ -36,14 +36,10 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
 
     `with_wrong_crc` adds those whose CRC is wrong: they still say which message of which queue they are.
     """
-    located = stretch.located
-    known = stretch.reasons == Reason.SOUND
-    if with_wrong_crc:
-        known |= (stretch.reasons == Reason.BODY_CRC) | (stretch.reasons == Reason.PROPERTY_CRC)
-    usable = np.flatnonzero(known & is_dispatched(located.flags))
+    usable = usable_rows(stretch, with_wrong_crc=with_wrong_crc)
     if not len(usable):
         return
-    part = located.take(usable)
+    part = stretch.located.take(usable)
     topics = binary_array(part.page, part.topic_at, part.topic_size).dictionary_encode()
     queue_ids = part.head("queue_id").astype(np.int64)
     queue_offsets = part.head("queue_offset").astype(np.int64)
@@ -57,7 +53,29 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
     for of_queue in np.split(order, cuts):
         topic = topics.dictionary[int(grouping[of_queue[0]] >> 32)].as_py().decode("utf-8", "replace")
         key = topic, int(queue_ids[of_queue[0]])
-        begin = max(stretch.deleted_before.get(topic, 0), stretch.deleted_before.get(key, 0))
-        rows = of_queue[stretch.offsets[usable[of_queue]] >= begin] if begin else of_queue
+        rows = of_queue[are_after_deletion(stretch, key, usable[of_queue])]
         if len(rows):
             yield QueueRun(key, usable[rows], queue_offsets[rows], counts[rows], are_inner[rows], are_lies[rows])
+
+
+def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
+    """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
+    yield from runs_by_queue(stretch, with_wrong_crc)
+    if stretch.own_bases:
+        from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
+
+        yield from light_runs(stretch, with_wrong_crc=with_wrong_crc)
+
+
+def usable_rows(stretch: Stretch, *, with_wrong_crc: bool) -> npt.NDArray[np.intp]:
+    """The records of a stretch that belong to consume queues, as `runs_by_queue` says."""
+    known = stretch.reasons == Reason.SOUND
+    if with_wrong_crc:
+        known |= (stretch.reasons == Reason.BODY_CRC) | (stretch.reasons == Reason.PROPERTY_CRC)
+    return np.flatnonzero(known & is_dispatched(stretch.located.flags))
+
+
+def are_after_deletion(stretch: Stretch, key: QueueKey, rows: npt.NDArray[np.intp]) -> Mask:
+    """Which records of a queue are in it yet."""
+    begin = max(stretch.deleted_before.get(key[0], 0), stretch.deleted_before.get(key, 0))
+    return np.asarray(stretch.offsets[rows] >= begin)

@@ -108,8 +108,8 @@ def is_asked_for(row: Row, answers: Answers) -> bool:
 
 
 def has_light_queues(case: str) -> bool:
-    """Whether the light queues of a case stand in files: those of queues in RocksDB are there alone."""
-    return not case.startswith(("double-", "rocksdb-"))
+    """Whether the light queues of a case are read: with queues in RocksDB and in files they are in RocksDB alone."""
+    return not case.startswith("double-")
 
 
 def miscounts(queue: str, answers: Answers) -> bool:

@@ -128,6 +128,47 @@ def test_inner_batches_of_queues_in_rocksdb(tmp_path: Path, mode: str) -> None:
         open_store(tmp_path)
 
 
+def to_light_queues(store: SmallStore, body: str, **places: int) -> None:
+    """A message that stands in light queues as well, each named with its queue offset there."""
+    listed, offsets = (",".join(map(str, texts)) for texts in ((f"%LMQ%{name}" for name in places), places.values()))
+    found = {"INNER_MULTI_DISPATCH": listed, "INNER_MULTI_QUEUE_OFFSET": offsets}
+    store.add("T", 1, body=body.encode(), properties=found)
+
+
+@pytest.mark.parametrize("mode", ["auto", "queue", "commitlog"])
+def test_light_queues_of_queues_in_rocksdb_are_those_that_the_records_name(tmp_path: Path, mode: str) -> None:
+    store = SmallStore()
+    to_light_queues(store, "one", a=0)
+    store.add("T", 1, body=b"plain")
+    to_light_queues(store, "two", a=1, b=7)
+    store.write_log(tmp_path / "commitlog")
+    (tmp_path / "consumequeue_rocksdb").mkdir()
+    (tmp_path / "consumequeue_rocksdb" / "CURRENT").write_text("MANIFEST-000004\n")
+    (tmp_path / "abort").touch()
+    snapshot = rmqstore.open_snapshot(tmp_path)
+    stream = (batch.rows for batch in snapshot.follow(["%LMQ%a"], columns=["body"], start="earliest", poll_s=0.001))
+    seen = next(batch for batch in stream if batch.num_rows)["body"].to_pylist()
+    columns = ["topic", "queueId", "queueOffset", "body"]
+    for more in (False, True):
+        if more:
+            to_light_queues(store, "three", b=8, a=2)
+            store.write_log(tmp_path / "commitlog")
+            snapshot = snapshot.refresh()
+            seen += next(batch for batch in stream if batch.num_rows)["body"].to_pylist()
+        table = snapshot.scan(topics=["%LMQ%a", "%LMQ%b"], scan_mode=mode, columns=columns).read_all()
+        rows = sorted(tuple(row.values()) for row in table.to_pylist())
+        wanted = [("%LMQ%a", 0, 0, b"one"), ("%LMQ%a", 0, 1, b"two"), ("%LMQ%b", 0, 7, b"two")]
+        wanted += [("%LMQ%a", 0, 2, b"three"), ("%LMQ%b", 0, 8, b"three")] if more else []
+        assert rows == sorted(wanted)
+        assert snapshot.scan(topics=["T"], scan_mode=mode).read_all().num_rows == 3 + more
+        assert snapshot.scan(scan_mode=mode).read_all().num_rows == 3 + more  # light queues are asked for by name
+        bounds = {row["topic"]: (row["minOffset"], row["maxOffset"]) for row in snapshot.queues().to_pylist()}
+        assert bounds == {"T": (0, 3 + more), "%LMQ%a": (0, 2 + more), "%LMQ%b": (7, 8 + more)}
+        cut = snapshot.scan(topics=["%LMQ%a"], start=1, end=2, scan_mode=mode, columns=["body"]).read_all()
+        assert cut["body"].to_pylist() == [b"two"]
+    assert seen == [b"one", b"two", b"three"]
+
+
 @pytest.mark.parametrize("mode", ["queue", "commitlog"])
 @pytest.mark.parametrize("names", [("log-a", "log-b"), ("commitlog", "more"), ("a", "b", "c")])
 def test_several_log_directories_inside_the_root(tmp_path: Path, names: tuple[str, ...], mode: str) -> None:

@@ -42,7 +42,7 @@ def plan_splits(
         return []
     if request.scan_mode == "commitlog" or store.queue_layout != "file":
         _require_bytes_alone(store, budget)
-        is_walked = [store.queue_layout != "file" or _is_walkable(span.span) for span in spans]
+        is_walked = [_is_walkable(span.span) or _is_walked(store, span.span) for span in spans]
         walked = list(itertools.compress(spans, is_walked))
         splits = _log_splits(store, walked, budget) if walked else []
         others = [span for span, walks in zip(spans, is_walked, strict=True) if not walks]
@@ -136,6 +136,13 @@ def _slots_at(store: StoreExtent, span: Span, edges: Sequence[int]) -> list[int]
 def _is_walkable(span: Span) -> bool:
     """Whether the log alone tells a queue's messages: light queues and inner batches are addressed by their entries."""
     return span.kind == SIMPLE and not is_light_queue(span.topic)
+
+
+def _is_walked(store: StoreExtent, span: Span) -> bool:
+    """Whether a queue of a store without queue files is read along the log: a light queue is not, as its messages are
+    of other topics.
+    """
+    return store.queue_layout != "file" and not is_light_queue(span.topic)
 
 
 def _queue_splits(store: StoreExtent, spans: Sequence["_Weighted"], budget: SplitBudget) -> list[Split]:

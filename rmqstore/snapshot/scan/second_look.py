@@ -110,7 +110,7 @@ class SecondLook:
 
     def _require_records(self, store: StoreExtent, key: QueueKey) -> None:
         """Raises StoreChanging for messages that a look found nowhere and that may be there all the same."""
-        if is_light_queue(key[0]) and store.is_live:
+        if is_light_queue(key[0]) and store.is_live and store.queue_layout == "file":
             raise self._changing(key)
 
     def _stands(self, store: StoreExtent, key: QueueKey) -> bool:

@@ -75,9 +75,9 @@ class Growth:
         if not len(stretch.offsets):
             return True
         end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
-        from rmqstore.records.queue_runs import runs_by_queue  # noqa: PLC0415  where a log grew
+        from rmqstore.records.queue_runs import all_runs  # noqa: PLC0415  where a log grew
 
-        grown = [self._grown(run, stretch) for run in runs_by_queue(stretch)]
+        grown = [self._grown(run, stretch) for run in all_runs(stretch)]
         known = [queue for queue in grown if queue is not None]
         if end - self.start > _GROWTH_BYTES_MAX or len(known) < len(grown):
             return False
@@ -88,7 +88,8 @@ class Growth:
     def _grown(self, run: "QueueRun", stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self.store.queues.get(run.key)
-        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or is_light_queue(run.key[0]):
+        has_entries_alone = is_light_queue(run.key[0]) and not stretch.own_bases
+        if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or has_entries_alone:
             return None
         fresh = run.queue_offsets >= queue.max_offset
         uncounted = stretch.offsets[run.rows] >= self.store.log_end

@@ -1,0 +1,66 @@
+"""Further queues of records: what the vectors find is what is told of each record by itself."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqstore.formats import sys_flag
+from rmqstore.formats.message_columns import locate
+from rmqstore.formats.names import QueueKey
+from rmqstore.formats.properties import encode_properties
+from rmqstore.records.light_queues import light_places, light_runs, may_dispatch
+from rmqstore.records.soundness import Reason
+from rmqstore.records.stretch import Stretch
+from tests.records.logs import laid
+
+pytestmark = pytest.mark.stores
+
+NAMES = st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "%LMQ%$T$x", "T", "U", "", " ", "a/b", "é"]), max_size=4)
+OFFSETS = st.lists(
+    st.sampled_from(["0", "7", "00", "12345678901234567", "x", "", "-1", " 3", "9" * 19, "٣"]), max_size=4
+)
+LISTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "INNER_MULTI_DISPATCH": NAMES.map(",".join) | st.sampled_from(["%LMQ%a", "%LMQ%b", "  ", ","]),
+        "INNER_MULTI_QUEUE_OFFSET": OFFSETS.map(",".join) | st.sampled_from(["0", "5"]),
+        "TAGS": st.just("A"),
+    },
+)
+RECORDS = st.tuples(
+    st.sampled_from(["T", "U", "%RETRY%g", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX", "%LMQ%a"]),
+    st.integers(0, 2),
+    LISTS,
+    st.sampled_from([0, 0, 0, sys_flag.COMMIT, sys_flag.PREPARED]),
+    st.sampled_from([Reason.SOUND, Reason.SOUND, Reason.BODY_CRC, Reason.NOT_WHOLE]),
+)
+
+
+@given(
+    st.lists(RECORDS, max_size=6), st.dictionaries(st.sampled_from(["%LMQ%a", "T"]), st.integers(0, 400), max_size=1)
+)
+def test_runs_are_what_is_told_of_each_record(records: list, deleted_before: dict[str, int]) -> None:
+    fields = [
+        {"topic": topic.encode(), "queue_id": queue_id, "properties": encode_properties(found), "sys_flag": flag}
+        for topic, queue_id, found, flag, _ in records
+    ]
+    starts = np.array([len(laid(fields[:count])) for count in range(len(fields))], np.int64)
+    page = np.frombuffer(laid(fields), np.uint8)
+    reasons = np.array([reason for *_, reason in records], np.int8)
+    stretch = Stretch(starts, locate(page, starts), reasons, deleted_before, own_bases=True)
+    wanted: defaultdict[QueueKey, list[tuple[int, int]]] = defaultdict(list)
+    for row, (topic, queue_id, found, flag, reason) in enumerate(records):
+        if flag == sys_flag.PREPARED or reason is Reason.NOT_WHOLE or not may_dispatch(topic):
+            continue
+        for key, number in light_places(found, queue_id):
+            is_new = all(row != known for known, _ in wanted[key])
+            if key != (topic, queue_id) and is_new and starts[row] >= deleted_before.get(key[0], 0):
+                wanted[key].append((row, number))
+    found_runs = {
+        run.key: list(zip(run.rows.tolist(), run.queue_offsets.tolist(), strict=True))
+        for run in light_runs(stretch, with_wrong_crc=True)
+    }
+    assert found_runs == {key: places for key, places in wanted.items() if places}
