@@ -820,6 +820,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.store_metrics"},
     "fastavro": {"rmqstore.cli.decoding.avro"},
     "google": {"rmqstore.cli.decoding.protobuf"},
+    "rocksdict": {"rmqstore.directory.rocksdb_tables"},
     "pytest": {"rmqstore.testing"},
     "pyspark": {"spark_source", "jobs", "pyspark_rmqstore"},
     "click": {"rmqstore.cli"},

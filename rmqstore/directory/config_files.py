@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rmqstore.errors import Corrupt, NotAStore, TooLarge
+from rmqstore.directory import rocksdb_tables
+from rmqstore.errors import Corrupt, NotAStore, Rejected, TooLarge
 from rmqstore.files.disk import ReadableDisk, join, read_small
 from rmqstore.formats import broker_json
 from rmqstore.formats.delay_levels import (
@@ -75,7 +76,8 @@ def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape]
 
 def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
     """Topic configurations by name."""
-    return load(disk, root, "topics.json", broker_json.topic_configs, {})
+    found = _of_rocksdb(disk, root, rocksdb_tables.TOPICS, broker_json.topic_configs)
+    return load(disk, root, "topics.json", broker_json.topic_configs, {}) if found is None else found
 
 
 def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dict[int, int]]:
@@ -84,12 +86,35 @@ def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dic
     A broker with enableLmq has all of them in lmqConsumerOffset.json instead; of a queue that both files know, the file
     written later is right.
     """
+    all_offsets = _of_rocksdb(disk, root, rocksdb_tables.OFFSETS, broker_json.consumer_offsets)
+    if all_offsets is not None:
+        return all_offsets
     written_ms = {entry.name: entry.modified_ms for entry in disk.entries(join(root, CONFIG_ROOM))}
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for name in sorted(OFFSET_FILES, key=lambda name: written_ms.get(name, 0)):
-        for key, found in load(disk, root, name, broker_json.consumer_offsets, {}).items():
+        loaded: dict[tuple[str, str], dict[int, int]] = load(disk, root, name, broker_json.consumer_offsets, {})
+        for key, found in loaded.items():
             offsets.setdefault(key, {}).update(found)
     return offsets
+
+
+def _of_rocksdb(
+    disk: ReadableDisk, root: str, table: rocksdb_tables.Table, shape: Callable[[Any], Shape]
+) -> Shape | None:  # fmt: skip
+    """A table that the broker keeps in RocksDB; None where it does not, or where it cannot be read: then the log says
+    what to do.
+    """
+    path = rocksdb_tables.database_of(disk, root, table)
+    if path is None:
+        return None
+    try:
+        found = broker_json.sifted(rocksdb_tables.document(path, table), shape)
+    except (Corrupt, Rejected) as error:
+        tell_once(f"{path}: what {table.file_name} has otherwise is in RocksDB; {error}")
+        return None
+    for reason in found.reasons:
+        tell_once(f"{path}: {reason}")
+    return found.value
 
 
 def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:

@@ -147,7 +147,7 @@ def _messages(answers: Answers) -> Iterator[Mapping[str, Any]]:
     return (message for queue in answers["queues"].values() for message in queue.get("messages", ()))
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-" in case and not case.startswith("rocksdb-")])
+@pytest.mark.parametrize("case", [case for case in ANSWERED if "-clean-" in case])
 def test_topics_are_the_broker_s(case: str, store_of: Callable[[str], Path]) -> None:
     ours = {topic["topic"]: topic for topic in rmqstore.open_snapshot(store_of(case)).topics().to_pylist()}
     for name, theirs in answers_of(case)["topics"].items():

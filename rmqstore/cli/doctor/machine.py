@@ -18,7 +18,7 @@ from rmqstore.cli.output import byte_size
 _AREA = "machine"
 _LIBRARIES = {"pyarrow": (18,), "numpy": (1, 26), "zlib-ng": (1, 0)}
 _MODULES = {"zlib-ng": "zlib_ng"}
-_EXTRAS = ("prometheus_client", "fastavro", "protobuf")
+_EXTRAS = ("prometheus_client", "fastavro", "protobuf", "rocksdict")
 _MEMORY_LEAST = 1024**3
 _FILES_LEAST = 1024
 # 2026-01-01: before this there was no such program.

@@ -1,0 +1,112 @@
+"""Topics and offsets of brokers that keep them in RocksDB."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import rocksdict
+
+import rmqstore
+from rmqstore.directory import config_files
+from rmqstore.files.reading import LOCAL
+from tests.golden.rows import fingerprint
+
+pytestmark = pytest.mark.stores
+
+TOPIC = b'{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","topicName":"%s","writeQueueNums":2}'
+ROCKSDB = [f"rocksdb-{kind}-5.5.1" for kind in ("clean", "killed", "live")]
+
+
+@pytest.fixture(autouse=True)
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    config_files.tell_once.cache_clear()
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def make_database(path: Path, entries: dict[bytes, bytes]) -> None:
+    """A database as RocketMQ 5.3 has one for each table."""
+    database = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True))
+    for key, value in entries.items():
+        database[key] = value
+    database.close()
+
+
+@pytest.mark.parametrize("case", ROCKSDB)
+def test_a_broker_s_tables_are_read_and_left_as_they_are(
+    case: str, store_of: Callable[[str], Path], told: Callable[[], list[str]]
+) -> None:
+    before = fingerprint(store_of(case))
+    snapshot = rmqstore.open_snapshot(store_of(case))
+    topics = {row["topic"]: row for row in snapshot.topics().to_pylist()}
+    assert topics["G5583Order"]["order"] is True
+    assert dict(topics["G5583BatchCq"]["attributes"])["queue.type"] == "BatchCQ"
+    offsets = {
+        (row["group"], row["topic"], row["queueId"]): row["offset"] for row in snapshot.consumer_offsets().to_pylist()
+    }
+    assert [offsets["g_slow_G5583", "G5583Normal", queue_id] for queue_id in range(4)] == [2, 3, 4, 5]
+    assert {row["group"] for row in snapshot.table("groups").to_pylist()} == {group for group, *_ in offsets}
+    assert fingerprint(store_of(case)) == before
+    assert told() == []
+
+
+def test_without_the_extra_one_line_says_where_they_are_and_what_to_install(
+    store_of: Callable[[str], Path], told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    snapshot = rmqstore.open_snapshot(store_of("rocksdb-clean-5.5.1"))
+    for _ in range(2):
+        assert snapshot.topics().num_rows == snapshot.consumer_offsets().num_rows == 0
+    place = store_of("rocksdb-clean-5.5.1") / "config" / "metadata"
+    assert told() == [
+        f"{place}: what {name} has otherwise is in RocksDB; to have it read: pip install 'rmqstore[rocksdb]'"
+        for name in ("topics.json", "consumerOffset.json")
+    ]
+
+
+def test_databases_of_5_3_stand_in_a_directory_each(tmp_path: Path, told: Callable[[], list[str]]) -> None:
+    (tmp_path / "config").mkdir()
+    make_database(tmp_path / "config" / "topics", {b"T": TOPIC % b"T", b"odd": b"7", b"torn": b"{"})
+    offsets = {
+        b"T@g": b'{"offsetTable":{0:12,"1":3}}',
+        b"none": b"{}",
+        b"T@h": b'{"offsetTable":{"0":"x"}}',
+        b"T@i": b"[]",
+    }
+    make_database(tmp_path / "config" / "consumerOffsets", offsets)
+    assert [(topic.topic, topic.write_queue_nums) for topic in config_files.topics(LOCAL, str(tmp_path)).values()] == [
+        ("T", 2)
+    ]
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: 12, 1: 3}, ("h", "T"): {}}
+    assert all("passed over" in line for line in told())
+    assert told()
+
+
+@pytest.mark.parametrize(("later", "topic"), [("database", "R"), ("file", "J")])
+def test_of_a_file_and_a_database_the_one_written_later_is_right(tmp_path: Path, later: str, topic: str) -> None:
+    """A broker takes a file's entries over when it begins to use RocksDB, and goes back by writing a file."""
+    (tmp_path / "config").mkdir()
+    make_database(tmp_path / "config" / "topics", {b"R": TOPIC % b"R"})
+    file = tmp_path / "config" / "topics.json"
+    file.write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
+    for path in (file, *(tmp_path / "config" / "topics").iterdir()):
+        os.utime(path, (1000, 1000))
+    os.utime(file if later == "file" else tmp_path / "config" / "topics" / "CURRENT", (2000, 2000))
+    assert list(config_files.topics(LOCAL, str(tmp_path))) == [topic]
+
+
+def test_a_database_that_cannot_be_read_is_told_and_a_file_stands_in(
+    tmp_path: Path, told: Callable[[], list[str]]
+) -> None:
+    (tmp_path / "config").mkdir()
+    make_database(tmp_path / "config" / "topics", {b"R": TOPIC % b"R"})
+    (tmp_path / "config" / "topics" / "CURRENT").write_text("MANIFEST-999999\n")
+    assert config_files.topics(LOCAL, str(tmp_path)) == {}
+    (line,) = told()
+    assert "RocksDB cannot be read" in line
+    (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
+    os.utime(tmp_path / "config" / "topics.json", (1000, 1000))
+    assert list(config_files.topics(LOCAL, str(tmp_path))) == ["J"]
