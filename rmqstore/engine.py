@@ -17,7 +17,6 @@ from rmqstore.errors import DurabilityLost, NotNow
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import StorePath, canonical_path
-from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import names
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
 from rmqstore.log.derived.dispatch_loop import Dispatcher, DispatchLoop, FollowedLog
@@ -27,7 +26,7 @@ from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.opening import mark_closed, mark_unsynced, recovered, with_delay_levels
 from rmqstore.log.put.appender import AfterPut, Appender
-from rmqstore.log.put.commitlog import CommitLog
+from rmqstore.log.put.commitlog import CommitLog, TransientPool
 from rmqstore.log.put.gate import PutHook
 from rmqstore.log.put.many_puts import Answer
 from rmqstore.log.put.next_files import NextLogFiles

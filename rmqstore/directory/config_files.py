@@ -2,11 +2,11 @@
 that is odd is passed over, and the log says so."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rmqstore.directory import rocksdb_tables
 from rmqstore.errors import Corrupt, NotAStore, Rejected, TooLarge
 from rmqstore.files.disk import ReadableDisk, join, read_small
 from rmqstore.formats import broker_json
@@ -27,6 +27,20 @@ log = logging.getLogger("rmqstore.config")
 OFFSET_FILES = ("lmqConsumerOffset.json", "consumerOffset.json")
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
+
+
+class Table(NamedTuple):
+    """A table that brokers of 5.x may keep in RocksDB instead (Java: RocksDBConfigManager): the JSON file, its member,
+    and the databases in config/, each with its column family: of 5.5, and of 5.3.
+    """
+
+    file_name: str
+    member: str
+    places: tuple[tuple[str, str], ...]
+
+
+TOPICS = Table("topics.json", "topicConfigTable", (("metadata", "topic"), ("topics", "default")))
+OFFSETS = Table("consumerOffset.json", "offsetTable", (("metadata", "consumerOffset"), ("consumerOffsets", "default")))
 
 
 class Loaded(NamedTuple, Generic[Shape]):
@@ -76,7 +90,7 @@ def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape]
 
 def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
     """Topic configurations by name."""
-    found = _of_rocksdb(disk, root, rocksdb_tables.TOPICS, broker_json.topic_configs)
+    found = _of_rocksdb(disk, root, TOPICS, broker_json.topic_configs)
     return load(disk, root, "topics.json", broker_json.topic_configs, {}) if found is None else found
 
 
@@ -86,7 +100,7 @@ def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dic
     A broker with enableLmq has all of them in lmqConsumerOffset.json instead; of a queue that both files know, the file
     written later is right.
     """
-    all_offsets = _of_rocksdb(disk, root, rocksdb_tables.OFFSETS, broker_json.consumer_offsets)
+    all_offsets = _of_rocksdb(disk, root, OFFSETS, broker_json.consumer_offsets)
     if all_offsets is not None:
         return all_offsets
     written_ms = {entry.name: entry.modified_ms for entry in disk.entries(join(root, CONFIG_ROOM))}
@@ -99,22 +113,43 @@ def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dic
 
 
 def _of_rocksdb(
-    disk: ReadableDisk, root: str, table: rocksdb_tables.Table, shape: Callable[[Any], Shape]
+    disk: ReadableDisk, root: str, table: Table, shape: Callable[[Any], Shape]
 ) -> Shape | None:  # fmt: skip
-    """A table that the broker keeps in RocksDB; None where it does not, or where it cannot be read: then the log says
-    what to do.
+    """A table that the broker keeps in RocksDB, key `TOPIC` or `TOPIC@GROUP`, value the JSON that the file has there.
+
+    None where the broker does not, wrote the file later, or where it cannot be read: then the log says what to do.
     """
-    path = rocksdb_tables.database_of(disk, root, table)
-    if path is None:
-        return None
-    try:
-        found = broker_json.sifted(rocksdb_tables.document(path, table), shape)
-    except (Corrupt, Rejected) as error:
-        tell_once(f"{path}: what {table.file_name} has otherwise is in RocksDB; {error}")
-        return None
-    for reason in found.reasons:
-        tell_once(f"{path}: {reason}")
-    return found.value
+    room = join(root, CONFIG_ROOM)
+    written_ms = max((entry.modified_ms for entry in disk.entries(room) if entry.name == table.file_name), default=0)
+    for directory, family in table.places:
+        entries = disk.entries(join(room, directory))
+        if not any(entry.name == "CURRENT" for entry in entries):
+            continue
+        if max(entry.modified_ms for entry in entries) < written_ms:
+            continue
+        from rmqstore.files.rocksdb import read_family  # noqa: PLC0415  few brokers keep their tables there
+
+        try:
+            document = _document(read_family(join(room, directory), family), table)
+        except (Corrupt, Rejected) as error:
+            tell_once(f"{join(room, directory)}: what {table.file_name} has otherwise is in RocksDB; {error}")
+            continue
+        found = broker_json.sifted(document, shape)
+        for reason in found.reasons:
+            tell_once(f"{join(room, directory)}: {reason}")
+        return found.value
+    return None
+
+
+def _document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
+    """The entries of a database as the file would have them."""
+    found: dict[str, Any] = {}
+    for key, value in entries.items():
+        with suppress(Corrupt, UnicodeDecodeError):  # an entry that is torn is passed over
+            entry = broker_json.parse(value)
+            is_wrapped = table is OFFSETS and isinstance(entry, dict)
+            found[key.decode()] = entry.get(table.member) if is_wrapped else entry
+    return {table.member: found}
 
 
 def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:

@@ -11,7 +11,7 @@ from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
 from rmqstore.records.dispatch_rules import tags_codes
-from rmqstore.records.queue_runs import QueueRun, all_runs, runs_by_queue
+from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.records.stretch import Stretch
 
 # `count` is set for records that were found in the log and for batches: how many messages a record holds.
@@ -87,6 +87,15 @@ def find_entries(
                 found = _entries_of(run, inside, stretch, levels)
                 parts.setdefault(run.key, []).append(found)
     return {key: np.concatenate(found) for key, found in parts.items()}
+
+
+def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
+    """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
+    yield from runs_by_queue(stretch, with_wrong_crc)
+    if stretch.own_bases:
+        from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
+
+        yield from light_runs(stretch, with_wrong_crc=with_wrong_crc)
 
 
 def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch, levels: LevelTables) -> npt.NDArray[np.void]:

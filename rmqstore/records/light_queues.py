@@ -7,6 +7,7 @@ record to each.  Java: LmqDispatch, MultiDispatchUtils and ConsumeQueue.multiDis
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,24 @@ LIGHT_QUEUE_ID = 0
 _NAMES = tuple(name.encode() for name in (MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
 _HAS_LIST = re.compile(_NAMES[1])
 _OFFSET = re.compile(r"[0-9]{1,18}")
+
+
+class _Listed(NamedTuple):
+    """Names that records list: the record of each, int64[n], the name, binary[n], and the queue offset, int64[n]."""
+
+    rows: Ints
+    queues: pa.Array
+    offsets: Ints
+
+
+class _Split(NamedTuple):
+    """The pieces between the commas of n texts, binary[m]; of each text where they begin and how many they are,
+    without empty ones at its end, int64[n] twice.
+    """
+
+    pieces: pa.Array
+    firsts: Ints
+    counts: Ints
 
 
 def may_dispatch(topic: str) -> bool:
@@ -118,35 +137,29 @@ def light_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[Qu
             yield QueueRun(key, usable[rows[kept]], numbers, np.ones_like(numbers), nothing, nothing)
 
 
-def _listed_places(part: Located) -> tuple[Ints, pa.Array, Ints]:
-    """The names that records list and that have a queue offset: the record of each, int64[n], the name, binary[n], and
-    the offset, int64[n].
-    """
+def _listed_places(part: Located) -> _Listed:
+    """The names that records list and that have a queue offset."""
     pieces = split_pieces(*bytes_of(binary_array(part.page, part.properties_at, part.properties_size)))
     columns = pieces.find_all(_NAMES)
     texts = [binary_array(pieces.data, columns[name][0], np.maximum(columns[name][1], 0)) for name in _NAMES]
     texts[0] = pc.if_else(pc.match_substring_regex(texts[0], r"^\s*$"), b"", texts[0])
-    (listed, first_listed, listed_counts), (numbers, first_numbers, counts) = map(_pieces_of, texts)
-    counts = np.where(listed_counts >= counts, counts, 0)
+    listed, given = map(_split, texts)
+    counts = np.where(listed.counts >= given.counts, given.counts, 0)
     owners = np.repeat(np.arange(len(counts)), counts)
     steps = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    numbers = numbers.take(pa.array(first_numbers[owners] + steps))
-    listed = listed.take(pa.array(first_listed[owners] + steps))
+    numbers = given.pieces.take(pa.array(given.firsts[owners] + steps))
+    queues = listed.pieces.take(pa.array(listed.firsts[owners] + steps))
     is_number = pc.match_substring_regex(numbers, "^[0-9]{1,18}$")
     offsets = np.asarray(numbers.filter(is_number).cast(pa.string()).cast(pa.int64()), np.int64)
-    return owners[np.asarray(is_number, bool)], listed.filter(is_number), offsets
+    return _Listed(owners[np.asarray(is_number, bool)], queues.filter(is_number), offsets)
 
 
-def _pieces_of(texts: pa.Array) -> tuple[pa.Array, Ints, Ints]:
-    """The pieces between commas of all texts, and of each where they begin and how many, without empty ones at its
-    end.
-    """
+def _split(texts: pa.Array) -> _Split:
     lists = pc.split_pattern(texts, b",")
     edges = np.asarray(lists.offsets, np.int64)
-    pieces = lists.values
-    filled = np.flatnonzero(np.asarray(pc.binary_length(pieces), np.int64))
+    filled = np.flatnonzero(np.asarray(pc.binary_length(lists.values), np.int64))
     ends = np.concatenate(([0], filled + 1))[np.searchsorted(filled, edges[1:])]
-    return pieces, edges[:-1], np.maximum(ends - edges[:-1], 0)
+    return _Split(lists.values, edges[:-1], np.maximum(ends - edges[:-1], 0))
 
 
 def _rows_with_lists(batch: RecordBatch) -> list[int]:

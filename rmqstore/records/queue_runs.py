@@ -58,15 +58,6 @@ def runs_by_queue(stretch: Stretch, with_wrong_crc: bool = False) -> Iterator[Qu
             yield QueueRun(key, usable[rows], queue_offsets[rows], counts[rows], are_inner[rows], are_lies[rows])
 
 
-def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
-    """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
-    yield from runs_by_queue(stretch, with_wrong_crc)
-    if stretch.own_bases:
-        from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
-
-        yield from light_runs(stretch, with_wrong_crc=with_wrong_crc)
-
-
 def usable_rows(stretch: Stretch, *, with_wrong_crc: bool) -> npt.NDArray[np.intp]:
     """The records of a stretch that belong to consume queues, as `runs_by_queue` says."""
     known = stretch.reasons == Reason.SOUND

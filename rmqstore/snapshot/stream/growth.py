@@ -75,7 +75,7 @@ class Growth:
         if not len(stretch.offsets):
             return True
         end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
-        from rmqstore.records.queue_runs import all_runs  # noqa: PLC0415  where a log grew
+        from rmqstore.directory.undispatched import all_runs  # noqa: PLC0415  where a log grew
 
         grown = [self._grown(run, stretch) for run in all_runs(stretch)]
         known = [queue for queue in grown if queue is not None]

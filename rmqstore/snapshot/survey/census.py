@@ -70,8 +70,7 @@ class Census:
     ) -> None:
         """Counts one stretch.  `ends` are the queue offsets after the last good entry of each queue; `gap_ok` tells
         that damage may have swallowed records, so that a jump in the queue offsets is to be expected."""
-        from rmqstore.directory.undispatched import missing_rows  # noqa: PLC0415  where the log has more than the queues
-        from rmqstore.records.queue_runs import all_runs  # noqa: PLC0415  the same
+        from rmqstore.directory.undispatched import all_runs, missing_rows  # noqa: PLC0415  where the log has more
 
         for run in all_runs(stretch, with_wrong_crc=True):
             missing, taken = missing_rows(run, stretch, queues.get(run.key))

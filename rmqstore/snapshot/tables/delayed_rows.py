@@ -107,7 +107,7 @@ def _are_delivered(store: StoreExtent, access: Access, timers: pa.Table) -> npt.
 
 
 def _identity(messages: pa.Table, topics: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What a timer message and its copy share; null for a message that is none."""
+    """The words that a timer message and its copy share; null for a message that is none."""
     due = property_of(messages, properties.TIMER_OUT_MS)
     return pc.binary_join_element_wise(topics, messages["msgId"], due, "\x01")
 

@@ -10,12 +10,11 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.filesystem import DiskFile
-from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
 from rmqstore.log.put.block import block_parts
-from rmqstore.log.put.commitlog import CommitLog, NoLogFile
+from rmqstore.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from rmqstore.records.begun_again import begun_again
 from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import MemoryDisk

@@ -6,9 +6,8 @@ import pytest
 
 from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.file_sequence import FileHandles, FileSequence
-from rmqstore.files.transient_pool import TransientPool
 from rmqstore.formats import message
-from rmqstore.log.put.commitlog import CommitLog, NoLogFile
+from rmqstore.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from tests.crash.disks import MemoryDisk
 
 FILE_SIZE = 4096
