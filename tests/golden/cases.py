@@ -59,6 +59,11 @@ TWINS = {
     and FOLDERS.keys() & {base_name(name), f"{base_name(name)}-5.3.3"}
     and name not in _ALL_RELEASES
 }
+# Of what 5.5 keeps in RocksDB one store each is in the quick tests.
+TWINS |= {
+    f"{name}-5.5.1"
+    for name in ("rip82-clean", "rip82-live", "rocksdb-killed", "rocksdb-live", "double-killed", "double-live")
+}
 
 # One store of each layout, and some damaged ones: enough for a test that is not about layouts and damage themselves.
 _LAYOUTS = {
