@@ -13,7 +13,7 @@ from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.store import open_store
 from tests.conformance.workload import Json
-from tests.golden.cases import FOLDERS, read_json, unpack
+from tests.golden.cases import FOLDERS, read_json, topic_prefix, unpack
 
 LEVEL_MS = (1000, 2000, 1000, 2000, 5000, 3_600_000, 7_200_000)
 # tests/oracle/broker/broker.sh: how these brokers were configured.
@@ -23,10 +23,10 @@ CONFIG: Json = {
     "transaction_check_max": CHECKS_MAX, "preallocate": False, "retention": False,
 }  # fmt: skip
 SUBSCRIPTIONS = {
-    "g_fast_G101": ("G101Normal", "*"),
-    "g_order_G101": ("G101Order", "*"),
-    "g_tag_G101": ("G101Wide", "TagA || 标签"),
-    "g_delay_G101": ("G101Delay", "*"),
+    "fast": ("Normal", "*"),
+    "order": ("Order", "*"),
+    "tag": ("Wide", "TagA || 标签"),
+    "delay": ("Delay", "*"),
 }
 
 
@@ -34,7 +34,11 @@ class Left:
     """A broker's store opened here, at the moment after the last message was sent to it."""
 
     def __init__(self, case: str, directory: Path, **config: object) -> None:
-        folder = FOLDERS[case]
+        folder, prefix = FOLDERS[case], topic_prefix(case)
+        self.prefix = prefix
+        self.subscriptions = {
+            f"g_{name}_{prefix}": (prefix + kind, tags) for name, (kind, tags) in SUBSCRIPTIONS.items()
+        }
         self.sent: list[Json] = read_json(folder, "sent")
         self.consumed: list[Json] = read_json(folder, "consumed")
         self.clock = ManualClock(max(sent["ackMs"] for sent in self.sent))
@@ -89,7 +93,7 @@ class Left:
 
     def consume(self, group: str) -> list[StoredMessage]:
         """What a group gets from its committed offsets on; committed then."""
-        topic, tags = SUBSCRIPTIONS[group]
+        topic, tags = self.subscriptions[group]
         found: list[StoredMessage] = []
         with self.store.consumer(group, topic, tags) as consumer:
             while messages := consumer.poll():

@@ -12,21 +12,23 @@ import pytest
 from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
-from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, SUBSCRIPTIONS, Left, changes, key_of, place_of
+from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, Left, changes, key_of, place_of
 from tests.conformance.workload import Json
 from tests.golden.cases import FOLDERS, OPENED_CASES, load_expected, read_json
 
 pytestmark = pytest.mark.java
 
-CASES = [case for case in OPENED_CASES if "live" not in case]
+ALL_CASES = [case for case in OPENED_CASES if "live" not in case]
+# The brokers of 5.5.1 had delivered what was due, and their groups had got everything.
+CASES = [case for case in ALL_CASES if "5.5.1" not in case]
 KILLED = [case for case in CASES if "killed" in case]
 FAR_LEVELS = (6, 7)
-DELAYED = ("G101Delay", "G101Normal", "G101Narrow")
+DELAYED = ("Delay", "Normal", "Narrow")
 
 
 def delivered(left: Left) -> list[StoredMessage]:
     """What waited for a delay level once, and is in its topic."""
-    found = [message for topic in DELAYED for message in left.messages(topic)]
+    found = [message for kind in DELAYED for message in left.messages(left.prefix + kind)]
     return [message for message in found if "REAL_TOPIC" in message.properties and "DELAY" in message.properties]
 
 
@@ -121,7 +123,7 @@ def test_transactions_end_as_their_producer_says(
         wanted = {key for key, sent in kinds.items() if sent["kind"].endswith(":commit")}
         wanted |= {key for key, sent in kinds.items() if sent["kind"].endswith(":check-commit")}
         wanted |= open_keys if is_decided and answer is TransactionState.COMMIT else set()
-        committed = left.messages("G101Tx")
+        committed = left.messages(f"{left.prefix}Tx")
         assert sorted(map(key_of, committed)) == sorted(wanted)
         assert [line for message in committed for line in changes(kinds[key_of(message)], message)] == []
         given_up = sorted(map(key_of, left.messages(names.TRANSACTION_CHECK_TOPIC)))
@@ -129,12 +131,12 @@ def test_transactions_end_as_their_producer_says(
         assert given_up == sorted(pending - (open_keys if is_decided else set()))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL_CASES)
 def test_groups_go_on_where_they_committed(case: str, tmp_path: Path) -> None:
     """What a group got there and gets here is, together, everything once; what it has committed here it keeps."""
     left = Left(case, tmp_path)
     with left.store:
-        for group, (topic, tags) in SUBSCRIPTIONS.items():
+        for group, (topic, tags) in left.subscriptions.items():
             wanted = {place_of(message) for name in (topic, names.RETRY_PREFIX + group)
                       for message in left.messages(name)
                       if tags == "*" or message.tags in tags.split(" || ")}  # fmt: skip
@@ -142,7 +144,7 @@ def test_groups_go_on_where_they_committed(case: str, tmp_path: Path) -> None:
             here = [place_of(message) for message in left.consume(group)]
             assert Counter(there) + Counter(here) == Counter(wanted), group
             assert left.consume(group) == []
-        slow = left.store.consumer("g_slow_G101", "G101Normal")
+        slow = left.store.consumer(f"g_slow_{left.prefix}", f"{left.prefix}Normal")
         firsts: dict[int, int] = {}
         while messages := slow.poll():
             for message in messages:
@@ -152,7 +154,7 @@ def test_groups_go_on_where_they_committed(case: str, tmp_path: Path) -> None:
     left.open()
     with left.store:
         assert left.store.offsets.all() == offsets
-        assert [left.consume(group) for group in SUBSCRIPTIONS] == [[], [], [], []]
+        assert [left.consume(group) for group in left.subscriptions] == [[], [], [], []]
 
 
 def place_in(row: Json) -> tuple[str, int, int]:
@@ -165,7 +167,7 @@ def place_in(row: Json) -> tuple[str, int, int]:
 def test_a_chain_goes_on_with_the_brokers_table_of_groups(case: str, tmp_path: Path) -> None:
     """A message that nobody had got: back after one second, then two, then a dead letter, as the broker's were."""
     left = Left(case, tmp_path)
-    group, topic = "g_fast_G101", "G101Normal"
+    group, topic = f"g_fast_{left.prefix}", f"{left.prefix}Normal"
     with left.store:
         assert left.store.groups.find(group).retry_max_times == 2
         dead_before = left.messages(names.DLQ_PREFIX + group)
