@@ -10,6 +10,7 @@ from tests.conformance.workload import Book, Json, host, message
 
 Write = Callable[[Book, random.Random], None]
 V1_ONLY = "4.9.8"
+V5 = ("5.3.3", "5.5.1")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Feature:
     write: Write
     config: Json = field(default_factory=dict)
     java: Json = field(default_factory=dict)
-    versions: tuple[str, ...] = ("5.3.3", V1_ONLY)
+    versions: tuple[str, ...] = (*V5, V1_ONLY)
 
 
 def _plain(book: Book, rng: random.Random) -> None:
@@ -115,7 +116,7 @@ FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
         Feature("plain", _plain, {"flush": "SYNC"}),
-        Feature("long-topics", _long_topics, versions=("5.3.3",)),
+        Feature("long-topics", _long_topics, versions=V5),
         Feature("born-v6", _born_v6),
         Feature("store-v6", _born_v6, {"store_host": "[2001:db8::7]:10911"}),
         Feature("batches", _batches),

@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NEW, OLD = "5.3.3", "4.9.8"
+NEWEST, NEW, OLD = "5.5.1", "5.3.3", "4.9.8"
 _ILLEGAL = "MESSAGE_ILLEGAL, RocketMQ PUT_OK"
 _NO_NUMBER = "MESSAGE_ILLEGAL, RocketMQ NumberFormatException"
 _PROPERTIES = "properties, size"
@@ -24,7 +24,7 @@ class Accepted:
     rocketmq: str
     here: str
     shown: Mapping[str, Sequence[str]]
-    versions: tuple[str, ...] = (NEW, OLD)
+    versions: tuple[str, ...] = (NEWEST, NEW, OLD)
 
 
 ACCEPTED: tuple[Accepted, ...] = (
@@ -90,7 +90,7 @@ ACCEPTED: tuple[Accepted, ...] = (
         "`MESSAGE_ILLEGAL`: it looks at the names; any other property that is null is absent",
         "a property that is None is absent",
         {"PUT_OK, RocketMQ MESSAGE_ILLEGAL": ("INNER_NUM that is null",)},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "`INNER_NUM` without the flag of an inner batch, in one message of a batch",
@@ -160,7 +160,7 @@ ACCEPTED: tuple[Accepted, ...] = (
             "a batch whose bodies are at the limit", "a batch whose properties are over the limit",
             "a batch of bodies over the limit",
         )},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "A batch that is larger by at most a byte a message",
@@ -199,28 +199,28 @@ ACCEPTED: tuple[Accepted, ...] = (
             ),
             _NO_NUMBER: tuple(f"an inner batch, INNER_NUM '{text}'" for text in ("32768", "abc", "")),
         },
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "An inner batch with 0x80 and without 0x40",
         "stored, and handed to clients that do not take it apart",
         "`MESSAGE_ILLEGAL`",
         {_ILLEGAL: ("an inner batch, sysFlag 0x80",)},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "An inner batch of kind prepared or rolled back, which is in no queue",
         "stored without `INNER_BASE`",
         "stored with `INNER_BASE` 0",
         {_PROPERTIES: ("an inner batch, sysFlag 0xc4", "an inner batch, sysFlag 0xcc")},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "A read of no message, or fewer",
         "returns one",
         "`Rejected`: a mistake of the caller",
         {"Rejected, RocketMQ FOUND": ("get 0", "get -1", "get -2147483648")},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "A read of no message, fewer, or 2147483647",
@@ -275,7 +275,7 @@ ACCEPTED: tuple[Accepted, ...] = (
         "its broker takes it out, its store does not",
         "not stored",
         {_PROPERTIES: ("for light queues, WAIT",)},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "A message put to the topic of a light queue, and the next for that light queue",
@@ -285,14 +285,14 @@ ACCEPTED: tuple[Accepted, ...] = (
             "bounds, queueOffset, queue_offset": ("for light queues, of a light topic",),
             "places, properties": ("for light queues, one after a message put to its topic",),
         },
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "A prepared message for light queues, and the next",
         "the prepared one counts: the record of the next says another number than its queue",
         "only what gets a place counts",
         {_PROPERTIES: ("for light queues, one after a prepared one",)},
-        (NEW,),
+        (NEWEST, NEW),
     ),
     Accepted(
         "One light queue more than `light_queue_max`",
@@ -301,7 +301,7 @@ ACCEPTED: tuple[Accepted, ...] = (
         {"LMQ_CONSUME_QUEUE_NUM_EXCEEDED, RocketMQ PUT_OK": (
             "for light queues, the third of two", "for light queues, the fourth of two",
         )},
-        (NEW,),
+        (NEWEST, NEW),
     ),
 )  # fmt: skip
 

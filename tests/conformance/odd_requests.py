@@ -21,7 +21,7 @@ READS = "reads"
 COLLIDING = ("Aa", "BB")  # tags of one hash
 _EVER = 2**62
 _SCHEDULE, _HALF = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
-_NEW = ("5.3.3",)
+_NEW = ("5.3.3", "5.5.1")
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Odd:
 
     name: str
     request: Json
-    versions: tuple[str, ...] = ("5.3.3", "4.9.8")
+    versions: tuple[str, ...] = ("5.3.3", "4.9.8", "5.5.1")
 
 
-def _put(name: str, versions: tuple[str, ...] = ("5.3.3", "4.9.8"), **fields: object) -> Odd:
+def _put(name: str, versions: tuple[str, ...] = ("5.3.3", "4.9.8", "5.5.1"), **fields: object) -> Odd:
     body = fields.get("body", b"pear")
     coded = base64.b64encode(body).decode() if isinstance(body, bytes) else body
     request: Json = {

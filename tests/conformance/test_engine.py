@@ -38,8 +38,14 @@ from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
 
 pytestmark = pytest.mark.java
 
-VERSIONS = ("5.3.3", "4.9.8")
-LEGS = [(version, name) for version in VERSIONS for name, feature in FEATURES.items() if version in feature.versions]
+# Two in each change, all three in `make conformance`.
+VERSIONS = ("5.3.3", "4.9.8", pytest.param("5.5.1", marks=pytest.mark.deep))
+LEGS = [
+    pytest.param(version, name, marks=[pytest.mark.deep] if version == "5.5.1" else [])
+    for version in ("5.3.3", "4.9.8", "5.5.1")
+    for name, feature in FEATURES.items()
+    if version in feature.versions
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.message import GetStatus, PutStatus
 from tests.conformance.java import jvm
 from tests.conformance.odd_answers import answers_of, difference
-from tests.conformance.odd_differences import NEW, OLD, accepted
+from tests.conformance.odd_differences import NEW, NEWEST, OLD, accepted
 from tests.conformance.odd_requests import EVERY
 from tests.conformance.odd_stores import JavaStore, OurStore
 from tests.conformance.workload import Json
@@ -27,7 +27,7 @@ OF_THE_SURROUNDINGS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[NEW, OLD])
+@pytest.fixture(scope="module", params=[NEW, OLD, pytest.param(NEWEST, marks=pytest.mark.deep)])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Json, Json]:
     """A release, our answers, and RocketMQ's, of one JVM."""
     version: str = request.param
@@ -62,4 +62,4 @@ def test_every_status_that_a_request_can_bring_about_is_among_the_answers(both: 
 def test_the_table_is_large_and_its_names_are_its_own() -> None:
     names = [odd.name for odd in EVERY]
     assert len(names) == len(set(names))
-    assert min(sum(version in odd.versions for odd in EVERY) for version in (NEW, OLD)) >= 200
+    assert min(sum(version in odd.versions for odd in EVERY) for version in (NEWEST, NEW, OLD)) >= 200
