@@ -91,11 +91,24 @@ def find_entries(
 
 def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
     """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
-    yield from runs_by_queue(stretch, with_wrong_crc)
-    if stretch.own_bases:
-        from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
+    runs = runs_by_queue(stretch, with_wrong_crc)
+    if not stretch.own_bases:
+        yield from runs
+        return
+    from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
 
-        yield from light_runs(stretch, with_wrong_crc=with_wrong_crc)
+    light = {run.key: run for run in light_runs(stretch, with_wrong_crc=with_wrong_crc)}
+    for run in runs:
+        other = light.pop(run.key, None)  # a light queue that messages were put to as well
+        yield run if other is None else _joined(run, other)
+    yield from light.values()
+
+
+def _joined(one: QueueRun, other: QueueRun) -> QueueRun:
+    """The records of two runs of a queue in log order."""
+    order = np.argsort(np.concatenate((one.rows, other.rows)), kind="stable")
+    names = ("rows", "queue_offsets", "counts", "are_inner", "are_lies")
+    return QueueRun(one.key, *(np.concatenate((getattr(one, name), getattr(other, name)))[order] for name in names))
 
 
 def _entries_of(run: QueueRun, inside: Mask, stretch: Stretch, levels: LevelTables) -> npt.NDArray[np.void]:

@@ -141,6 +141,8 @@ def test_light_queues_of_queues_in_rocksdb_are_those_that_the_records_name(tmp_p
     to_light_queues(store, "one", a=0)
     store.add("T", 1, body=b"plain")
     to_light_queues(store, "two", a=1, b=7)
+    store.add("%LMQ%c", body=b"put there", queue_offset=3)
+    to_light_queues(store, "both", c=4)
     store.write_log(tmp_path / "commitlog")
     (tmp_path / "consumequeue_rocksdb").mkdir()
     (tmp_path / "consumequeue_rocksdb" / "CURRENT").write_text("MANIFEST-000004\n")
@@ -155,15 +157,16 @@ def test_light_queues_of_queues_in_rocksdb_are_those_that_the_records_name(tmp_p
             store.write_log(tmp_path / "commitlog")
             snapshot = snapshot.refresh()
             seen += next(batch for batch in stream if batch.num_rows)["body"].to_pylist()
-        table = snapshot.scan(topics=["%LMQ%a", "%LMQ%b"], scan_mode=mode, columns=columns).read_all()
+        table = snapshot.scan(topics=["%LMQ%a", "%LMQ%b", "%LMQ%c"], scan_mode=mode, columns=columns).read_all()
         rows = sorted(tuple(row.values()) for row in table.to_pylist())
         wanted = [("%LMQ%a", 0, 0, b"one"), ("%LMQ%a", 0, 1, b"two"), ("%LMQ%b", 0, 7, b"two")]
+        wanted += [("%LMQ%c", 0, 3, b"put there"), ("%LMQ%c", 0, 4, b"both")]
         wanted += [("%LMQ%a", 0, 2, b"three"), ("%LMQ%b", 0, 8, b"three")] if more else []
         assert rows == sorted(wanted)
-        assert snapshot.scan(topics=["T"], scan_mode=mode).read_all().num_rows == 3 + more
-        assert snapshot.scan(scan_mode=mode).read_all().num_rows == 3 + more  # light queues are asked for by name
+        assert snapshot.scan(topics=["T"], scan_mode=mode).read_all().num_rows == 4 + more
+        assert snapshot.scan(scan_mode=mode).read_all().num_rows == 4 + more  # light queues are asked for by name
         bounds = {row["topic"]: (row["minOffset"], row["maxOffset"]) for row in snapshot.queues().to_pylist()}
-        assert bounds == {"T": (0, 3 + more), "%LMQ%a": (0, 2 + more), "%LMQ%b": (7, 8 + more)}
+        assert bounds == {"T": (0, 4 + more), "%LMQ%a": (0, 2 + more), "%LMQ%b": (7, 8 + more), "%LMQ%c": (3, 5)}
         cut = snapshot.scan(topics=["%LMQ%a"], start=1, end=2, scan_mode=mode, columns=["body"]).read_all()
         assert cut["body"].to_pylist() == [b"two"]
     assert seen == [b"one", b"two", b"three"]

@@ -85,15 +85,17 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     waits &= np.asarray(pc.is_null(deleted), bool)
     gone = pc.unique(deleted.filter(pc.is_valid(deleted)))
     waits &= ~np.asarray(pc.is_in(messages["msgId"], gone), bool)
-    if reached in (0, I64_MAX) and waits.any():
-        config_files.tell_once(f"{store.path}: {_BY_COPIES}")
-        waits &= ~_are_delivered(store, access, messages)
     rows = np.flatnonzero(waits)
     ids = messages["msgId"].combine_chunks().take(pa.array(rows)).dictionary_encode()
     codes = np.asarray(ids.indices, np.int64)[::-1]
     _, newest = np.unique(codes, return_index=True)
     rows = np.sort(rows[::-1][newest])
-    return messages.take(pa.array(rows)), out_ms[rows]
+    messages, out_ms = messages.take(pa.array(rows)), out_ms[rows]
+    if reached not in (0, I64_MAX) or not len(rows):
+        return messages, out_ms
+    config_files.tell_once(f"{store.path}: {_BY_COPIES}")
+    waits = ~_are_delivered(store, access, messages)
+    return messages.filter(pa.array(waits)), out_ms[waits]
 
 
 def _are_delivered(store: StoreExtent, access: Access, timers: pa.Table) -> npt.NDArray[np.bool_]:

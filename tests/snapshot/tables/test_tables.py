@@ -340,6 +340,40 @@ def test_delayed_messages_behind_their_progress(tmp_path):
     assert rows[-1]["physicalOffset"] == store.offsets[8]
 
 
+@pytest.mark.parametrize("check", [(9000, 0, 0), None])
+def test_timers_of_rocksdb_wait_until_their_topic_has_the_message(check, tmp_path):
+    store = SmallStore()
+
+    def timer(key, out_ms, **more):
+        told = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "0", "UNIQ_KEY": key} | more
+        store.add(TIMER, 0, properties=told)
+
+    def sent_on(key, topic="T", **told):
+        store.add(topic, 0, properties={"UNIQ_KEY": key} | told)
+
+    sent_on("early", TIMER_OUT_MS="5000")  # of an older timer with the same key
+    for key in ("gone", "early", "waits", "elsewhere", "untimed"):
+        timer(key, 5000)
+    timer("rolled", 3000)
+    timer("rolled", 6000, TIMER_ROLL_LABEL="R")
+    timer("rolls", 3000)
+    timer("rolls", 7000, TIMER_ROLL_LABEL="R")
+    timer("none", 5000, REAL_TOPIC="")
+    sent_on("gone", TIMER_OUT_MS="5000")
+    sent_on("elsewhere", "U", TIMER_OUT_MS="5000")
+    sent_on("untimed")
+    sent_on("rolled", TIMER_OUT_MS="6000")
+    root = store.write(tmp_path)
+    (root / "config").mkdir()
+    if check is not None:
+        (root / "config" / "timercheck").write_bytes(b"".join(number.to_bytes(8, "big") for number in check))
+    rows = rmqstore.open_snapshot(root).table("delayed", now_ms=0).to_pylist()
+    waiting = [(row["msgId"], ms(row["deliverAt"])) for row in rows]
+    assert waiting == [
+        ("early", 5000), ("waits", 5000), ("elsewhere", 5000), ("untimed", 5000), ("rolls", 7000), ("none", 5000),
+    ]  # fmt: skip
+
+
 def test_a_store_with_nothing_has_tables_of_no_row(tmp_path):
     (tmp_path / "commitlog").mkdir()
     snapshot = rmqstore.open_snapshot(tmp_path)
