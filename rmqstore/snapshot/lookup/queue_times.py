@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from rmqstore.directory.log_files import LogView
+from rmqstore.directory.undispatched import all_runs
 from rmqstore.directory.walk import WalkLimits, walk
 from rmqstore.formats.names import QueueKey
-from rmqstore.records.queue_runs import runs_by_queue
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.lookup.by_time import stored_time
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
@@ -61,7 +61,7 @@ def _walked_times(store: StoreExtent, view: LogView) -> dict[QueueKey, Times]:
     for stretch in walk(view, limits):
         if not isinstance(stretch, Stretch):
             continue
-        for run in runs_by_queue(stretch):
+        for run in all_runs(stretch):
             stored = stretch.located.take(run.rows[[0, -1]]).store_timestamp().tolist()
             found[run.key] = found.get(run.key, (stored[0], None))[0], stored[1]
     return found
