@@ -122,6 +122,13 @@ ACCEPTED: tuple[Accepted, ...] = (
         {"PUT_OK, RocketMQ NumberFormatException": ("DELAY ''", "a batch of DELAY ''")},
     ),
     Accepted(
+        "A batch with a `DELAY` that does not delay, 0 or below",
+        "stored without it",
+        "stored as it is, as by 5.3.3",
+        {_PROPERTIES: tuple(f"a batch of DELAY {text!r}" for text in ("0", "-1", "00", "-0"))},
+        (NEWEST,),
+    ),
+    Accepted(
         "A `DELAY` that delays, or is no number, in one message of a batch",
         "its client refuses; its store takes it and delivers at once",
         "`MESSAGE_ILLEGAL`",
