@@ -24,7 +24,7 @@ CASES = [
         marks=pytest.mark.java,
     ),
     pytest.param("4.9.8", ("sysflags", "batchflags"), id="4.9.8-others"),
-    pytest.param("5.5.1", ("basic", "killed", "lite", "batch", "tagindex"), id="5.5.1"),
+    pytest.param("5.5.1", ("basic", "lite", "batch", "tagindex"), id="5.5.1"),
 ]
 
 
