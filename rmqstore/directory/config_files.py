@@ -117,15 +117,14 @@ def _of_rocksdb(
 ) -> Shape | None:  # fmt: skip
     """A table that the broker keeps in RocksDB, key `TOPIC` or `TOPIC@GROUP`, value the JSON that the file has there.
 
-    None where the broker does not, wrote the file later, or where it cannot be read: then the log says what to do.
+    None where the broker does not, or where it cannot be read: then the log says what to do.  A file beside the
+    database is that of an earlier time: a broker that moves its tables leaves it there.
     """
     room = join(root, CONFIG_ROOM)
     written_ms = max((entry.modified_ms for entry in disk.entries(room) if entry.name == table.file_name), default=0)
     for directory, family in table.places:
         entries = disk.entries(join(room, directory))
         if not any(entry.name == "CURRENT" for entry in entries):
-            continue
-        if max(entry.modified_ms for entry in entries) < written_ms:
             continue
         from rmqstore.files.rocksdb import read_family  # noqa: PLC0415  few brokers keep their tables there
 
@@ -137,6 +136,8 @@ def _of_rocksdb(
         found = broker_json.sifted(document, shape)
         for reason in found.reasons:
             tell_once(f"{join(room, directory)}: {reason}")
+        if max(entry.modified_ms for entry in entries) < written_ms:
+            tell_once(f"{join(room, table.file_name)} is passed over, as {directory}/ in RocksDB has the table")
         return found.value
     return None
 

@@ -24,8 +24,9 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     """The columns of the table `transactions`, one row a transaction, in the order of their half messages.
 
     A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
-    one of which a committed message names a copy; with an op message and none, it was rolled back.  Where RocksDB has
-    the state of open ones, the log does not say how often they were checked, nor that they were given up.
+    one of which a committed message names a copy; with an op message and none, it was rolled back, or discarded: given
+    up after so many checks.  Where RocksDB has the state of open ones, the log does not say how often they were checked,
+    nor that they were given up.
     """
     half = messages_of_topics(store, names.HALF_TOPICS, _HALF_COLUMNS, access).sort_by("physicalOffset")
     found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
@@ -41,7 +42,7 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     committed_us, commit_offset = _least(commit_us, numbers, count), _least(commit_places, numbers, count)
     is_given_up = np.asarray(pc.is_in(half["msgId"], pc.unique(_given_up(store, access))), bool)
     states = np.where(decided < I64_MAX, _ROLLED_BACK, _PENDING)
-    states[(states == _PENDING) & is_given_up[firsts]] = _DISCARDED
+    states[is_given_up[firsts]] = _DISCARDED  # this engine writes an op message then, too
     states[committed_us < I64_MAX] = _COMMITTED
     decided = np.minimum(decided, committed_us)
     first_rows = half.take(pa.array(firsts))

@@ -276,6 +276,16 @@ def test_transactions_of_both_dialects_with_copies_by_checks(tmp_path):
     assert {(row["topic"], row["queueId"], row["producerGroup"]) for row in rows} == {("T", 2, "p")}
 
 
+def test_transactions_that_were_given_up_with_an_op_message(tmp_path):
+    """As this engine gives up; RocketMQ writes none then."""
+    store = SmallStore()
+    half(store, "given up")
+    store.add(GIVEN_UP, 0, properties={"UNIQ_KEY": "given up"})
+    store.add(OP, 0, body=b"0,", properties={"TAGS": "d"})
+    (row,) = rmqstore.open_snapshot(store.write(tmp_path)).table("transactions").to_pylist()
+    assert (row["state"], row["commitOffset"]) == ("discarded", None)
+
+
 def test_transactions_whose_state_rocksdb_has(tmp_path):
     """As RocketMQ 5.5.1 writes them: an op names its half message by the place in the log, and so does a commit."""
     rocksdb_half, rocksdb_op = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
