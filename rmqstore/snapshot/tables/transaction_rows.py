@@ -24,9 +24,9 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     """The columns of the table `transactions`, one row a transaction, in the order of their half messages.
 
     A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
-    one of which a committed message names a copy; with an op message and none, it was rolled back, or discarded: given
-    up after so many checks.  Where RocksDB has the state of open ones, the log does not say how often they were checked,
-    nor that they were given up.
+    one of which a committed message names a copy; with an op message and none, it was rolled back.  Discarded is one
+    that was given up first.  Where RocksDB has the state of open ones, the log does not say how often they were
+    checked, nor that they were given up.
     """
     half = messages_of_topics(store, names.HALF_TOPICS, _HALF_COLUMNS, access).sort_by("physicalOffset")
     found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
@@ -40,9 +40,9 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     np.maximum.at(newest, numbers, times)
     decided = _least(op_us, numbers, count)
     committed_us, commit_offset = _least(commit_us, numbers, count), _least(commit_places, numbers, count)
-    is_given_up = np.asarray(pc.is_in(half["msgId"], pc.unique(_given_up(store, access))), bool)
+    given_up_us = _given_up_times(store, access, half["msgId"].take(pa.array(firsts)))
     states = np.where(decided < I64_MAX, _ROLLED_BACK, _PENDING)
-    states[is_given_up[firsts]] = _DISCARDED  # this engine writes an op message then, too
+    states[(given_up_us < I64_MAX) & (given_up_us <= decided)] = _DISCARDED  # this engine writes an op message next
     states[committed_us < I64_MAX] = _COMMITTED
     decided = np.minimum(decided, committed_us)
     first_rows = half.take(pa.array(firsts))
@@ -118,8 +118,12 @@ def _commits(store: StoreExtent, access: Access, half: pa.Table, topics: pa.Chun
     )
 
 
-def _given_up(store: StoreExtent, access: Access) -> pa.ChunkedArray:
-    return messages_of_topics(store, [names.TRANSACTION_CHECK_TOPIC], ("msgId",), access)["msgId"]
+def _given_up_times(store: StoreExtent, access: Access, ids: pa.ChunkedArray) -> Ints:
+    """When the transactions with these unique keys were given up first, in us; the highest number for others."""
+    given_up = messages_of_topics(store, [names.TRANSACTION_CHECK_TOPIC], ("msgId", "storeTimestamp"), access)
+    first = given_up.group_by("msgId").aggregate([("storeTimestamp", "min")])
+    rows = pc.index_in(ids, pc.drop_null(first["msgId"].combine_chunks()))
+    return int64s(first.filter(pc.is_valid(first["msgId"]))["storeTimestamp_min"].take(rows), I64_MAX)
 
 
 def _at_keys(wanted: Ints, keys: Ints, values: Ints) -> Ints:
