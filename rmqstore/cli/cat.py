@@ -11,7 +11,7 @@ from rmqstore.cli.decoding.decoder import BodyDecoder
 from rmqstore.cli.decoding.options import chosen_decoder
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options
-from rmqstore.cli.output import counted, given_paths, store_arguments
+from rmqstore.cli.output import counted, given_paths, store_arguments, tell_holes
 from rmqstore.search.meant_topics import MeantTopics, has_globs
 from rmqstore.snapshot.opening import open_selected, open_stores
 from rmqstore.snapshot.reader import SnapshotReader
@@ -76,6 +76,7 @@ def cat(
         for rows in shown:
             printer.show(rows)
         printer.end(shown.count)
+    tell_holes(snapshot.stores)
     if shown.damaged:
         click.echo(f"{counted(shown.damaged, 'message')} damaged; `rmqstore verify` says where", err=True)
 

@@ -22,6 +22,7 @@ from rmqstore.cli.choices import moment_ms
 from rmqstore.clock import ManualClock
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
+from tests.snapshot.small_store import small_store
 
 pytestmark = pytest.mark.stores
 
@@ -159,6 +160,25 @@ def test_damaged_messages_are_shown_as_such(run: Run, store_of: StoreOf) -> None
     assert [row["physicalOffset"] for row in damaged] == [157420]
     assert result.stderr == "1 message damaged; `rmqstore verify` says where\n"
     assert "damaged: the CRC" in run(*arguments).stdout
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_log_file_that_is_gone_is_told(is_killed: bool, tmp_path: Path, run: Run) -> None:
+    root = small_store(120).write(tmp_path)
+    if is_killed:
+        (root / "abort").touch()
+    first, gone, *_ = sorted(path.name for path in (root / "commitlog").iterdir())
+    (root / "commitlog" / gone).unlink()
+    told = f"no commitlog file holds bytes {int(gone)} to {int(gone) + 4096}"
+    line = f"{root}: {told}; messages that stood there are left out\n"
+    whole = run("cat", root, "--topic", "T", "--json-lines")
+    assert (whole.exit_code, whole.stderr) == (0, line)
+    assert 0 < len(whole.stdout.splitlines()) < 120
+    counted = run("query", root, "--topic", "T", "--count")
+    assert (counted.stdout.strip(), counted.stderr) == (str(len(whole.stdout.splitlines())), line)
+    assert told in run("inspect", root).stdout
+    (root / "commitlog" / first).unlink()  # as expired files are
+    assert run("cat", root, "--topic", "T", "--json-lines").stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ def show_store(store: StoreExtent) -> None:
     found = _topics(store)
     for name, fact in _facts(store, found):
         click.echo(wrapped(f"  {name:13}  ", fact))
+    for first, end in store.log_holes:
+        click.echo(wrapped("  lost           ", f"no commitlog file holds bytes {first} to {end}"))
     _show_damage(store)
     _show_topics(store, found)
     _show_groups(store)

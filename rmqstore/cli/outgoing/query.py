@@ -14,7 +14,7 @@ from rmqstore import Rejected, open_snapshot
 from rmqstore.cli.choices import name_values
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options
 from rmqstore.cli.outgoing.which_messages import chosen_stores, meant_topics, meant_window, message_options
-from rmqstore.cli.output import counted, printable, store_arguments, whole_text
+from rmqstore.cli.output import counted, printable, store_arguments, tell_holes, whole_text
 from rmqstore.export.one_file import parquet_place, write_parquet
 from rmqstore.formats.host import parse_wanted_host
 from rmqstore.search.body_text import BodyText
@@ -92,6 +92,7 @@ def query(ctx: click.Context, /, stores: tuple[str, ...], **given: Any) -> None:
         _write(snapshot, search, given, found)
     else:
         _print(snapshot, search, given, found)
+    tell_holes(snapshot.stores)
     if found.damaged_count:
         what = counted(found.damaged_count, "message")
         click.echo(f"{what} damaged, and in no answer; `rmqstore verify` says where", err=True)

@@ -4,6 +4,7 @@ torn.
 Everything here follows RocketMQ's own start-up (docs/recovery.md), on paper only: nothing is written.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,6 +121,15 @@ class StoreExtent:
     def log_start(self) -> int:
         """The first offset of the commitlog; 0 without files."""
         return self.log_files[0].start if self.log_files else 0
+
+    @property
+    def log_holes(self) -> list[tuple[int, int]]:
+        """The parts of the commitlog, [first, end), that no file holds, between files that do: their messages are gone.
+
+        Files are made one after the other and deleted from the front on, so that a hole is never sound.
+        """
+        pairs = itertools.pairwise(self.log_files)
+        return [(before.end, after.start) for before, after in pairs if before.end < after.start]
 
     @property
     def maps_index(self) -> bool:
