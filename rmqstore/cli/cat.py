@@ -10,8 +10,8 @@ from rmqstore.cli.choices import chosen_keys, chosen_tags, since_until, topic_na
 from rmqstore.cli.decoding.decoder import BodyDecoder
 from rmqstore.cli.decoding.options import chosen_decoder
 from rmqstore.cli.json_rows import json_objects
-from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options
-from rmqstore.cli.output import counted, given_paths, store_arguments, tell_holes
+from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options, tell_holes
+from rmqstore.cli.output import counted, given_paths, store_arguments
 from rmqstore.search.meant_topics import MeantTopics, has_globs
 from rmqstore.snapshot.opening import open_selected, open_stores
 from rmqstore.snapshot.reader import SnapshotReader

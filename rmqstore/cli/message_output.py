@@ -5,7 +5,7 @@ import io
 import re
 import string
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import click
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from rmqstore.cli.decoding.options import chosen_decoder, decode_options
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.output import body_text, cut_size, fitted, iso, moment_of, padded, printable, utc, wrapped
+from rmqstore.snapshot.survey.extents import StoreExtent
 
 Form = Literal["table", "json-lines", "csv", "bodies"]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -244,3 +245,13 @@ def _cell(text: str, size: int, line_size: int | None) -> str:
     """A column of at least `size`, and where lines are cut of just as many."""
     shown = printable(text)
     return padded(shown if line_size is None else fitted(shown, size), size)
+
+
+def tell_holes(stores: Iterable[StoreExtent]) -> None:
+    """Says on stderr of each part of a log that no file holds that its messages are in no answer."""
+    for store in stores:
+        for first, end in store.log_holes:
+            line = (
+                f"{store.path}: no commitlog file holds bytes {first} to {end}; messages that stood there are left out"
+            )
+            click.echo(printable(line), err=True)

@@ -23,7 +23,6 @@ from rmqstore import Rejected, StoreError
 from rmqstore.errors import next_step
 from rmqstore.report.words import byte_size, counted, moment_of, utc
 from rmqstore.snapshot.store_paths import Paths
-from rmqstore.snapshot.survey.extents import StoreExtent
 
 __all__ = [
     "CELL_MIN", "Commands", "OutputFailed", "body_fields", "body_text", "byte_size", "column_sizes", "counted",
@@ -216,16 +215,6 @@ def given_paths(stores: Sequence[str]) -> Paths:
         else:
             found[named["name"]] = [named["path"]]
     return found
-
-
-def tell_holes(stores: Iterable[StoreExtent]) -> None:
-    """Says on stderr of each part of a log that no file holds that its messages are in no answer."""
-    for store in stores:
-        for first, end in store.log_holes:
-            line = (
-                f"{store.path}: no commitlog file holds bytes {first} to {end}; messages that stood there are left out"
-            )
-            click.echo(printable(line), err=True)
 
 
 def printable(text: str) -> str:

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from rmqstore import Rejected, open_snapshot
 from rmqstore.cli.choices import name_values
-from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options
+from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options, tell_holes
 from rmqstore.cli.outgoing.which_messages import chosen_stores, meant_topics, meant_window, message_options
-from rmqstore.cli.output import counted, printable, store_arguments, tell_holes, whole_text
+from rmqstore.cli.output import counted, printable, store_arguments, whole_text
 from rmqstore.export.one_file import parquet_place, write_parquet
 from rmqstore.formats.host import parse_wanted_host
 from rmqstore.search.body_text import BodyText
