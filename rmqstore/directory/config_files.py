@@ -129,11 +129,10 @@ def _of_rocksdb(
         from rmqstore.files.rocksdb import read_family  # noqa: PLC0415  few brokers keep their tables there
 
         try:
-            document = _document(read_family(join(room, directory), family), table)
+            found = broker_json.sifted(_document(read_family(join(room, directory), family), table), shape)
         except (Corrupt, Rejected) as error:
             tell_once(f"{join(room, directory)}: what {table.file_name} has otherwise is in RocksDB; {error}")
             continue
-        found = broker_json.sifted(document, shape)
         for reason in found.reasons:
             tell_once(f"{join(room, directory)}: {reason}")
         if max(entry.modified_ms for entry in entries) < written_ms:

@@ -105,31 +105,26 @@ def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
 
 
 def light_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
-    """The further queues of the records of a stretch, for a store that has no files of them: what `light_places` tells
-    of each record, in vectors.
+    """The light queues in which records of a stretch stand besides, for a store that has no files of them: those that
+    `light_places` tells of each record, in vectors.
     """
     usable = usable_rows(stretch, with_wrong_crc=with_wrong_crc)
     if not len(usable) or not _HAS_LIST.search(memoryview(stretch.located.page)):
         return
     part = stretch.located.take(usable)
-    topics = binary_array(part.page, part.topic_at, part.topic_size)
     owners, listed, offsets = _listed_places(part)
-    codes = listed.dictionary_encode()
+    topics = binary_array(part.page, part.topic_at, part.topic_size).take(pa.array(owners))
+    codes, of = listed.dictionary_encode(), topics.dictionary_encode()
     queues = [name.decode("utf-8", "replace") for name in codes.dictionary.to_pylist()]
-    code = np.asarray(codes.indices, np.int64)
-    can_be = np.array([names.is_directory_name(queue) for queue in queues], bool)
-    is_light = np.array([names.is_light_queue(queue) for queue in queues], bool)
-    of = topics.take(pa.array(owners)).dictionary_encode()
-    may = np.array([may_dispatch(topic.decode()) for topic in of.dictionary.to_pylist()], bool)
-    own_ids = part.head("queue_id").astype(np.int64)[owners]
-    queue_ids = np.where(is_light[code], LIGHT_QUEUE_ID, own_ids)
-    is_own = np.asarray(pc.equal(topics.take(pa.array(owners)), listed), bool) & (queue_ids == own_ids)
-    places = np.flatnonzero(can_be[code] & may[np.asarray(of.indices, np.int64)] & ~is_own)
-    grouping = code[places] << 32 | queue_ids[places]
-    order = np.argsort(grouping, kind="stable")
-    cuts = np.flatnonzero(np.diff(grouping[order])) + 1
+    are_light = np.array([names.is_light_queue(queue) and names.is_directory_name(queue) for queue in queues], bool)
+    may = np.array([may_dispatch(topic.decode("utf-8", "replace")) for topic in of.dictionary.to_pylist()], bool)
+    code, own_ids = np.asarray(codes.indices, np.int64), part.head("queue_id")[owners]
+    is_own = np.asarray(pc.equal(topics, listed), bool) & (own_ids == LIGHT_QUEUE_ID)
+    places = np.flatnonzero(are_light[code] & may[np.asarray(of.indices, np.int64)] & ~is_own)
+    order = np.argsort(code[places], kind="stable")
+    cuts = np.flatnonzero(np.diff(code[places][order])) + 1
     for of_queue in np.split(places[order], cuts) if len(places) else ():
-        key = queues[code[of_queue[0]]], int(queue_ids[of_queue[0]])
+        key = queues[code[of_queue[0]]], LIGHT_QUEUE_ID
         rows, firsts = np.unique(owners[of_queue], return_index=True)  # a record has one place in each
         kept = are_after_deletion(stretch, key, usable[rows])
         numbers, nothing = offsets[of_queue[firsts[kept]]], np.zeros(int(kept.sum()), bool)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import locate
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import encode_properties
 from rmqstore.records.light_queues import light_places, light_runs, may_dispatch
 from rmqstore.records.soundness import Reason
@@ -31,7 +31,7 @@ LISTS = st.fixed_dictionaries(
     },
 )
 RECORDS = st.tuples(
-    st.sampled_from(["T", "U", "%RETRY%g", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX", "%LMQ%a"]),
+    st.sampled_from([b"T", b"U", b"%RETRY%g", b"rmq_sys_x", b"SCHEDULE_TOPIC_XXXX", b"%LMQ%a", b"\xff"]),
     st.integers(0, 2),
     LISTS,
     st.sampled_from([0, 0, 0, sys_flag.COMMIT, sys_flag.PREPARED]),
@@ -44,7 +44,7 @@ RECORDS = st.tuples(
 )
 def test_runs_are_what_is_told_of_each_record(records: list, deleted_before: dict[str, int]) -> None:
     fields = [
-        {"topic": topic.encode(), "queue_id": queue_id, "properties": encode_properties(found), "sys_flag": flag}
+        {"topic": topic, "queue_id": queue_id, "properties": encode_properties(found), "sys_flag": flag}
         for topic, queue_id, found, flag, _ in records
     ]
     starts = np.array([len(laid(fields[:count])) for count in range(len(fields))], np.int64)
@@ -52,11 +52,12 @@ def test_runs_are_what_is_told_of_each_record(records: list, deleted_before: dic
     reasons = np.array([reason for *_, reason in records], np.int8)
     stretch = Stretch(starts, locate(page, starts), reasons, deleted_before, own_bases=True)
     wanted: defaultdict[QueueKey, list[tuple[int, int]]] = defaultdict(list)
-    for row, (topic, queue_id, found, flag, reason) in enumerate(records):
+    for row, (name, queue_id, found, flag, reason) in enumerate(records):
+        topic = name.decode("utf-8", "replace")
         if flag == sys_flag.PREPARED or reason is Reason.NOT_WHOLE or not may_dispatch(topic):
             continue
         for key, number in light_places(found, queue_id):
-            is_new = all(row != known for known, _ in wanted[key])
+            is_new = is_light_queue(key[0]) and all(row != known for known, _ in wanted[key])
             if key != (topic, queue_id) and is_new and starts[row] >= deleted_before.get(key[0], 0):
                 wanted[key].append((row, number))
     found_runs = {
