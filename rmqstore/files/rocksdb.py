@@ -24,14 +24,14 @@ def read_family(path: str, family: str) -> dict[bytes, bytes]:
         raise Rejected("to have it read: pip install 'rmqstore[rocksdb]'") from None
     failure: Exception | None = None
     for _ in range(_TRIES_MAX):
-        with tempfile.TemporaryDirectory(prefix="rmqstore-rocksdb-") as links:
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="rmqstore-rocksdb-") as links:
                 for name in os.listdir(path):
                     if name != "LOCK" and not name.startswith(("LOG", "OPTIONS")):
                         os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(links, name))
                 return _read(rocksdict, links, family)
-            except Exception as error:  # noqa: BLE001  rocksdict raises plain Exceptions
-                failure = error
+        except Exception as error:  # noqa: BLE001  rocksdict raises plain Exceptions
+            failure = error
     raise Corrupt(path, 0, f"RocksDB cannot be read: {failure}")
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_without_the_extra_one_line_says_where_they_are_and_what_to_install(
         f"{place}: what {name} has otherwise is in RocksDB; to have it read: pip install 'rmqstore[rocksdb]'"
         for name in ("topics.json", "consumerOffset.json")
     ]
+
+
+def test_a_host_without_room_for_links_still_reads_messages(
+    store_of: Callable[[str], Path], told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(store_of("rocksdb-clean-5.5.1") / "nowhere"))
+    snapshot = rmqstore.open_snapshot(store_of("rocksdb-clean-5.5.1"))
+    assert snapshot.scan(topics=["G5583Order"]).read_all().num_rows == 30
+    assert snapshot.topics().num_rows == 0
+    assert any("RocksDB cannot be read" in line for line in told())
 
 
 def test_databases_of_5_3_stand_in_a_directory_each(tmp_path: Path, told: Callable[[], list[str]]) -> None:
