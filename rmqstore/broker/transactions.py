@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmqstore import arguments
 from rmqstore.annotations import checked
@@ -107,6 +108,5 @@ def _is_bare(message: Message) -> bool:
 
 
 def _agree(found: Prepared, named: Prepared) -> bool:
-    """Whether a request names what was found (Java: checkPrepareMessage)."""
-    is_same_place = (found.queue_offset, found.physical_offset) == (named.queue_offset, named.physical_offset)
-    return is_same_place and found.group == named.group
+    """Whether a request names what was found (Java, checkPrepareMessage, asks for group and places alone)."""
+    return replace(found, born_timestamp_ms=named.born_timestamp_ms) == named

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,6 +56,11 @@ class LogView(LogSpace):
         self._end_column = np.array([file.end for file in files], np.int64)
         self._touched: dict[int, int] = {}
         self._unmappable: set[int] = set()
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether files are missing between others."""
+        return any(before.end < after.start for before, after in pairwise(self.files))
 
     def room(self, root: str) -> str:
         """The directory of its newest file, for words about files that are gone; below `root` if it has none."""

@@ -99,9 +99,14 @@ def test_a_fate_is_decided_once(first: str, again: str, reopens: bool):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"group": "other"}, {"queue_offset": 1}, {"physical_offset": 3}, {"physical_offset": 10**9}], ids=str
-)
-def test_what_names_another_half_message_is_refused(opened: Opened, wrong: dict[str, int]):
+    "wrong",
+    [
+        {"group": "other"}, {"topic": "other"}, {"transaction_id": "other"}, {"queue_offset": 1},
+        {"physical_offset": 3}, {"physical_offset": 10**9},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_names_another_half_message_is_refused(opened: Opened, wrong: dict[str, Any]):
     prepared = prepare(opened)
     prepare(opened)
     for decide in (opened.transactions.commit, opened.transactions.rollback):

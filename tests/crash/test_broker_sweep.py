@@ -13,8 +13,8 @@ import pytest
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.broker.delay_delivery import DelayDelivery
 from rmqstore.broker.topics import Topics
+from rmqstore.broker.transaction_book import TransactionBook
 from rmqstore.broker.transaction_messages import committed_message
-from rmqstore.broker.transactions import Transactions
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files import replace as replacing
@@ -184,29 +184,29 @@ def offsets_not_saved(patch: pytest.MonkeyPatch) -> None:
 
 
 def op_before_the_committed_message(patch: pytest.MonkeyPatch) -> None:
-    real = Transactions.settle
+    real = TransactionBook.settle
 
-    def decide(self: Transactions, transaction, half, *, is_commit: bool, put_op):
+    def decide(self: TransactionBook, transaction, half, *, is_commit: bool, put_op):
         self._look(transaction, half)
         if is_commit and transaction.committed is None:
             real(self, transaction, put_op)
             return self._log.put(committed_message(half))
         return real(self, transaction, put_op)
 
-    patch.setattr(Transactions, "decide", decide)
+    patch.setattr(TransactionBook, "decide", decide)
 
 
 def committed_message_not_looked_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "_find_committed", lambda self, transaction, half: None)
+    patch.setattr(TransactionBook, "_find_committed", lambda self, transaction, half: None)
 
 
 def fate_told_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    real = Transactions.settle
-    patch.setattr(Transactions, "settle", lambda self, transaction, _: real(self, transaction, self._log.put_copy))
+    real = TransactionBook.settle
+    patch.setattr(TransactionBook, "settle", lambda self, transaction, _: real(self, transaction, self._log.put_copy))
 
 
 def open_transactions_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "_start", lambda self, topic: self._log.bounds(topic, 0)[1])
+    patch.setattr(TransactionBook, "_start", lambda self, topic: self._log.bounds(topic, 0)[1])
 
 
 def config_renamed_before_the_sync(patch: pytest.MonkeyPatch) -> None:

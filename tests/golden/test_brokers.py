@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore import Corrupt
 from rmqstore.formats.names import is_light_queue, is_system_topic
 from tests.golden.broker_answers import (
     ANSWERED,
@@ -20,7 +21,7 @@ from tests.golden.broker_answers import (
     miscounts,
     pulled_rows,
 )
-from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json
+from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json, unpack
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
 pytestmark = pytest.mark.stores
@@ -201,3 +202,23 @@ def _assert_is_what_was_sent(row: Row, send: Mapping[str, Any], place: tuple[str
     # itself.
     kept = {name: text for name, text in send["properties"].items() if name not in ("WAIT", "UNIQ_KEY", "DELAY")}
     assert row["properties"].items() >= kept.items()
+
+
+# Nothing that is left says that the newest file's messages were on the disk: the checkpoint tells an older time than
+# that of the last message in the file before, or the queues are RocksDB's.
+_UNTOLD = (
+    "broker-killed-4.9.8",
+    "broker-live-4.9.8",
+    "broker-live-5.3.3",
+    "rocksdb-killed-5.5.1",
+    "rocksdb-live-5.5.1",
+)
+
+
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if case not in _UNTOLD])
+def test_a_store_without_its_newest_log_file_is_not_read_as_whole(case: str, tmp_path: Path) -> None:
+    store = unpack(case, tmp_path)
+    files = [path for room in ("commitlog", "dledger-*/data") for path in store.glob(f"{room}/*")]
+    max((path for path in files if any(path.read_bytes())), key=lambda path: path.name).unlink()
+    with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+        rmqstore.open_snapshot(store).scan().read_all()

@@ -9,11 +9,11 @@ from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
-from rmqstore.files.disk import directory_of
+from rmqstore.files.disk import directory_of, join
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import LevelTables, waits_at
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
@@ -166,14 +166,40 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
     return [said]
 
 
-def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_HINT) -> None:
-    """Raises StoreDamaged where the log ends with a full file, and entries lead to the file after it, which is not
-    there: their messages would be given up, and their queue offsets given again.
+def require_first_files(store: StoreView, record_count: int) -> None:
+    """Raises StoreDamaged for a log without a record that does not begin at 0, where no queue knows of a message: the
+    files before it are not where they were looked for, for a queue outlives its messages.
 
-    After a crash the entries alone do not say that those messages were on the disk; the checkpoint's time does.
+    The log of a replica begins where its master's did.
     """
-    was_flushed = plan.is_clean_exit or plan.checkpoint.physic_timestamp_ms > plan.newest_ms
-    if not was_flushed or not store.log.files or store.log.file_at(plan.log_end) is not None:
+    if not store.log.start or record_count or store.disk.exists(join(store.root, CONFIG_ROOM, REPLICA_FILE)):
+        return
+    if any(queue.end for queue in (*store.queues.values(), *store.batch_queues.values())):
+        return
+    raise StoreDamaged(
+        store.log.files[0].path,
+        0,
+        f"no record is in the log from here on, no file holds what comes before {store.log.start}, and no queue tells "
+        f"how far its messages went, so that their queue offsets would be given again; {MISSING_HINT}",
+    )
+
+
+def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_HINT) -> None:
+    """Raises StoreDamaged where the log ends with a full file, and the file after it was there and is not: its messages
+    would be given up, and their queue offsets given again.
+
+    A file after that one says so, for files are made in their order, or entries that lead there.  After a crash the
+    entries alone do not say that those messages were on the disk; the checkpoint's time does.
+    """
+    if not store.log.files or store.log.file_at(plan.log_end) is not None:
+        return
+    behind = [file for file in store.log.files if file.start > plan.log_end]
+    if behind:
+        raise StoreDamaged(
+            directory_of(store.log.files[-1].path), plan.log_end,
+            f"no commitlog file holds what follows, and {behind[0].path}, which was made later, is there; {hint}",
+        )  # fmt: skip
+    if not plan.is_clean_exit and plan.checkpoint.physic_timestamp_ms <= plan.newest_ms:
         return
     for planned, queues in ((plan.queues, store.queues), (plan.batch_queues, store.batch_queues)):
         for each in (one for one in planned if one.next_offset < one.entry_end):

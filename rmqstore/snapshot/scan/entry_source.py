@@ -31,7 +31,7 @@ class EntrySource:
         self, split: Split, request: ScanRequest, view: LogView, policy: DamagePolicy, look: SecondLook | None = None
     ) -> None:
         self._split, self._view, self._policy = split, view, policy
-        self._by_entries_alone = request.needs_entries_only
+        self._by_entries_alone = request.needs_entries_only and not view.has_holes
         self._reader = EntryReader(split, view, look)
         self._check = RecordCheck(split, request.verify_crc)
         self._tags = TagHashes(split, request, policy.shows_damage) if request.tags else None

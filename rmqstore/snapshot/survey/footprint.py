@@ -9,6 +9,7 @@ from rmqstore.files.disk import ReadableDisk, StoredFile, join
 from rmqstore.formats import names
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.found_log import find_log_files
+from rmqstore.snapshot.survey.log_search import NO_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Footprint:
             return "its owner came, went or began again"
         if not only_grew(self.log_files, now.log_files, is_copied_over=False):
             return "files of its log were deleted or replaced"
+        if len(now.log_files) > len(self.log_files) and any(damage.reason == NO_FILE for damage in found.damage):
+            return "the next file of its log was made"
         for queue in found.queues.values() if self.is_abort_there or self.is_locked else ():
             if queue.files.files and not stands_still(queue, found):
                 return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built again"

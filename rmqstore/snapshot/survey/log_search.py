@@ -45,7 +45,7 @@ _NO_RECORD = "not one sound record is in the log, and queue entries tell of some
 # The largest message that a broker takes by default: as much may be left blank at the end of a file.
 _REST_MAX = 4 * 1024 * 1024
 _LOST_UNIT = "no sound record stands here, where the first unit of a batch queue leads"
-_NO_FILE = "the commitlog file that begins there is missing or empty, and queue entries point into it"
+NO_FILE = "the commitlog file after this place is missing or empty, and messages were in it"
 
 
 class WalkEnd(NamedTuple):
@@ -94,10 +94,12 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
     if words.is_clean:
         damage += _lost_units(view, entries, end.log_end)
     place, log_end = end.chain_end, end.log_end
-    if place is None:
-        if words.is_clean and words.checkpoint is not None and known_end >= log_end > 0:
-            damage.append(damage_at(view, log_end, _NO_FILE))
+    if ends_without_file(view, place):
+        if lost_file_is_known(end, known_end, words):
+            damage.append(damage_at(view, log_end, NO_FILE))
             walk_from = min(walk_from, log_end)
+    elif place is None:
+        pass  # what follows is not looked at: nobody may see it yet
     elif end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset:
         begin = _record_begin(view, place.offset)
         at_end = end_entries(entries, view, begin)
@@ -107,6 +109,30 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
             if at_end.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
                 log_end = walk_from = place.offset if at_end.reach == begin else at_end.reach
     return Found(walk_from, known_end, end._replace(damage=tuple(damage), log_end=log_end))
+
+
+def ends_without_file(view: LogView, place: Damage | None) -> bool:
+    """Whether the walk ended where the file that holds what follows is not there; `place`: what stands at the end."""
+    if place is not None:
+        return view.file_number(place.offset) is None
+    return bool(view.files) and view.end >= view.files[-1].end
+
+
+def lost_file_is_known(end: WalkEnd, known_end: int, words: LastWords) -> bool:
+    """Whether messages were in a file after the log's end, which is not there, as a recovery judges.
+
+    A file after that one says so, for files are made in their order; or queue entries lead there, or the checkpoint
+    tells a place of the log.  After a crash these two alone do not say that those messages were on the disk; the
+    checkpoint's time does.
+    """
+    known, log_end = words.checkpoint, end.log_end
+    if log_end < words.committed_end or end.chain_end is not None:
+        return True
+    if known is None or not log_end > 0:
+        return False
+    if words.is_clean:
+        return max(known_end, known.logics_physical_offset, known.confirm_offset - 1) >= log_end
+    return max(known_end, known.logics_physical_offset) >= log_end and known.physic_timestamp_ms > end.newest_ms
 
 
 def _record_begin(view: LogView, offset: int) -> int:

@@ -57,6 +57,7 @@ def _log_findings(store: StoreExtent) -> Iterator[Finding]:
     size = usual_size([store.log_files])
     for directory in (*logs_below(store.disk, store.path), *store.extra_logs):
         yield from _entries_findings(store.disk, directory, size, "commitlog")
+        yield from _doubles(store, directory)
     if not store.log_files:
         if any(queue.entry_end > queue.entry_start or queue.files.files for queue in store.queues.values()):
             reason = "there is no commitlog file, while queues have entries; RocketMQ would delete the queues"
@@ -73,6 +74,16 @@ def _log_findings(store: StoreExtent) -> Iterator[Finding]:
             position = store.log_end - file.start
             if not _ends_here(store.disk, file, position):
                 yield Finding(file.path, position, "old bytes stand after the end of the log", NOTE)
+
+
+def _doubles(store: StoreExtent, directory: str) -> Iterator[Finding]:
+    """Files for the same part of the log as one of another directory, which is read instead."""
+    read = {} if store.ledger is not None else {file.start: file.path for file in store.log_files}
+    for entry in seen_entries(store.disk, directory):
+        start, path = names.parse_start(entry.name), join(directory, entry.name)
+        if start is not None and not entry.is_directory and read.get(start, path) != path:
+            reason = f"{read[start]} is for the same part of the log, and is the file that is read"
+            yield Finding(path, 0, f"{reason}; a writer opens no store with both")
 
 
 def _ends_here(disk: ReadableDisk, file: StoredFile, position: int) -> bool:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore import Corrupt, Message, StoreConfig, open_store
+from rmqstore import Corrupt, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.errors import StoreDamaged
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
+from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store
 
 pytestmark = pytest.mark.stores
@@ -132,3 +133,56 @@ def test_a_last_file_that_is_given_up_is_told(tmp_path: Path) -> None:
     assert "consumequeue/T/0: entries " in warning
     assert warning.endswith("of 1 other queue are dropped though the store was closed: they lead nowhere in the log, "
                             f"which ends at {int(last.name)}; is a commitlog file missing?")  # fmt: skip
+
+
+def killed_unflushed(root: Path, count: int) -> StoreConfig:
+    """The configuration of a store with two log directories and `count` messages of 7 KB, nine to a log file, that was
+    killed when nothing had been dispatched or flushed; the next file is there before it is needed."""
+    directories = tuple(str(root / name) for name in ("one", "two"))
+    config = replace(CONFIG, log_paths=directories, preallocate=True)
+    store = open_store(root / "store", config, workers=False)
+    for number in range(count):
+        store.put(Message("T", bytes(7000), queue_id=number % 2))
+    store.abandon()
+    for number, directory in enumerate(directories * 2):
+        path = Path(directory, format_start(number * CONFIG.log_file_size))
+        if number * CONFIG.log_file_size <= (count // 9 + 1) * CONFIG.log_file_size and not path.exists():
+            path.write_bytes(bytes(CONFIG.log_file_size))
+    return config
+
+
+def test_a_file_that_was_made_later_proves_one_before_it(tmp_path: Path) -> None:
+    config = killed_unflushed(tmp_path, 12)
+    gone, ahead = (path for path in sorted(tmp_path.glob("*/0*"), key=lambda path: path.name) if int(path.name))
+    gone.unlink()
+    assert not any(ahead.read_bytes())
+    before = files(tmp_path)
+    with pytest.raises(StoreDamaged, match=f"{ahead}, which was made later, is there; name all directories"):
+        open_store(tmp_path / "store", config, workers=False)
+    assert files(tmp_path) == before
+    with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+        open_snapshot([[tmp_path / "store", *config.log_paths]]).scan().read_all()
+    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as store:
+        assert [store.bounds("T", number) for number in (0, 1)] == [(0, 5), (0, 4)]
+
+
+def test_queue_offsets_are_not_given_again_where_only_the_next_log_file_is_named(tmp_path: Path) -> None:
+    config = killed_unflushed(tmp_path, 6)
+    before = files(tmp_path)
+    with pytest.raises(StoreDamaged, match=r"no file holds what comes before 65536.*name all directories"):
+        open_store(tmp_path / "store", replace(config, log_paths=config.log_paths[1:]), workers=False)
+    assert files(tmp_path) == before
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        assert [store.bounds("T", number) for number in (0, 1)] == [(0, 3), (0, 3)]
+
+
+def test_two_files_for_one_part_of_the_log_are_told(tmp_path: Path) -> None:
+    config = with_two_directories(tmp_path, is_closed=True)
+    last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    other = tmp_path / ("two" if last.parent.name == "one" else "one") / last.name
+    shutil.copy(last, other)
+    with pytest.raises(StoreDamaged, match="holds the same part of the log"):
+        open_store(tmp_path / "store", config, workers=False)
+    (store,) = open_snapshot([[tmp_path / "store", *config.log_paths]]).stores
+    (found,) = [finding for finding in verify(store) if "same part of the log" in finding.reason]
+    assert {found.path, found.reason.split(" is for ")[0]} == {str(last), str(other)}

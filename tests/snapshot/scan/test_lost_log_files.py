@@ -201,3 +201,16 @@ def test_a_lost_file_behind_damage(
         snapshot.scan(**how).read_all()
     lenient = bodies(snapshot.scan(**how, fail_on_data_loss=False).read_all())
     assert lenient == expected(store, FILE_SIZE, 3 * FILE_SIZE)
+
+
+@MODES
+def test_rows_of_entries_alone_are_those_of_records_where_a_file_is_missing(tmp_path: Path, mode: str) -> None:
+    _, root = stored(tmp_path)
+    whole = rmqstore.open_snapshot(root).scan(topics=["T"], columns=["queueOffset"], scan_mode=mode).read_all()
+    delete(log_file(root, "middle"))
+    snapshot = rmqstore.open_snapshot(root)
+    with pytest.raises((rmqstore.Corrupt, DataLost)):
+        snapshot.scan(topics=["T"], columns=["queueOffset"], scan_mode=mode).read_all()
+    how = {"scan_mode": mode, "on_corrupt_record": "skip", "fail_on_data_loss": False}
+    counts = [snapshot.scan(["T"], columns=[name], **how).read_all().num_rows for name in ("queueOffset", "body")]
+    assert 0 < counts[0] == counts[1] < whole.num_rows

@@ -1,5 +1,6 @@
 """What stands behind the last sound record: a write that was never finished, or a stored record that is damaged now."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -219,17 +220,48 @@ def test_what_a_live_writer_has_begun_is_no_damage(tmp_path: Path) -> None:
 
 
 @MODES
-@pytest.mark.parametrize("how", ["gone", "empty"])
-def test_a_newest_log_file_that_is_missing_in_a_closed_store_is_told(tmp_path: Path, mode: str, how: str) -> None:
-    with rmqstore.open_store(str(tmp_path), CONFIG, clock=ManualClock(FIRST_MS), workers=False) as store:
-        for number in range(100):
-            store.put(Message("T", b"body %d" % number, queue_id=number % 2))
-    last = max((tmp_path / "commitlog").iterdir())
-    assert last.name != format_start(0)
-    last.unlink()
+@pytest.mark.parametrize("how", ["gone", "empty", "zeros after it"])
+@pytest.mark.parametrize("end", ["closed", "flushed"])
+def test_a_newest_log_file_that_is_missing_is_told(tmp_path: Path, mode: str, how: str, end: str) -> None:
+    root = _filled(tmp_path, end)
+    last = _without_newest_file(root)
     if how == "empty":
         last.touch()
-    with pytest.raises(Corrupt, match="is missing or empty, and queue entries point into it"):
-        rows(tmp_path, scan_mode=mode)
-    assert len(rows(tmp_path, scan_mode=mode, on_corrupt_record="skip")) < 100
-    assert any(found.severity == DAMAGE for found in verify(rmqstore.open_snapshot(tmp_path).stores[0]))
+    elif how == "zeros after it":
+        (root / "commitlog" / format_start(int(last.name) + CONFIG.log_file_size)).write_bytes(bytes(8192))
+    with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+        rows(root, scan_mode=mode)
+    assert 0 < len(rows(root, scan_mode=mode, on_corrupt_record="skip")) < 100
+    assert any(found.severity == DAMAGE for found in verify(rmqstore.open_snapshot(root).stores[0]))
+
+
+@MODES
+def test_a_newest_log_file_that_the_checkpoint_knows_nothing_of_is_what_a_crash_took(tmp_path: Path, mode: str) -> None:
+    root = _filled(tmp_path, "killed")
+    _without_newest_file(root)
+    assert 0 < len(rows(root, scan_mode=mode)) < 100
+
+
+def _without_newest_file(root: Path) -> Path:
+    """Removes the newest log file that holds a message, and what was made in advance; where it was."""
+    files = sorted((root / "commitlog").iterdir())
+    last = max(number for number, path in enumerate(files) if any(path.read_bytes()))
+    assert last > 0
+    for path in files[last:]:
+        path.unlink()
+    return files[last]
+
+
+def _filled(root: Path, end: str) -> Path:
+    """A store of 100 messages in several log files, or a copy of it as a kill leaves it, `flushed` or not."""
+    copy = root / "copy"
+    clock = ManualClock(FIRST_MS)
+    with rmqstore.open_store(str(root / "store"), CONFIG, clock=clock, workers=False) as store:
+        for number in range(100):
+            clock.advance(1)
+            store.put(Message("T", b"body %d" % number, queue_id=number % 2))
+            store.step()
+        if end == "flushed":
+            store.flush()
+        shutil.copytree(root / "store", copy)
+    return root / "store" if end == "closed" else copy
