@@ -166,16 +166,6 @@ def test_a_file_that_was_made_later_proves_one_before_it(tmp_path: Path) -> None
         assert [store.bounds("T", number) for number in (0, 1)] == [(0, 5), (0, 4)]
 
 
-def test_queue_offsets_are_not_given_again_where_only_the_next_log_file_is_named(tmp_path: Path) -> None:
-    config = killed_unflushed(tmp_path, 6)
-    before = files(tmp_path)
-    with pytest.raises(StoreDamaged, match=r"no file holds what comes before 65536.*name all directories"):
-        open_store(tmp_path / "store", replace(config, log_paths=config.log_paths[1:]), workers=False)
-    assert files(tmp_path) == before
-    with open_store(tmp_path / "store", config, workers=False) as store:
-        assert [store.bounds("T", number) for number in (0, 1)] == [(0, 3), (0, 3)]
-
-
 def test_two_files_for_one_part_of_the_log_are_told(tmp_path: Path) -> None:
     config = with_two_directories(tmp_path, is_closed=True)
     last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
