@@ -94,13 +94,11 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
     if words.is_clean:
         damage += _lost_units(view, entries, end.log_end)
     place, log_end = end.chain_end, end.log_end
-    if ends_without_file(view, place):
-        if lost_file_is_known(end, known_end, words):
+    if _ends_without_file(view, place):
+        if _has_lost_file(view, end, known_end, words):
             damage.append(damage_at(view, log_end, NO_FILE))
             walk_from = min(walk_from, log_end)
-    elif place is None:
-        pass  # what follows is not looked at: nobody may see it yet
-    elif end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset:
+    elif place is not None and (end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset):
         begin = _record_begin(view, place.offset)
         at_end = end_entries(entries, view, begin)
         is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
@@ -111,28 +109,28 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
     return Found(walk_from, known_end, end._replace(damage=tuple(damage), log_end=log_end))
 
 
-def ends_without_file(view: LogView, place: Damage | None) -> bool:
+def _ends_without_file(view: LogView, place: Damage | None) -> bool:
     """Whether the walk ended where the file that holds what follows is not there; `place`: what stands at the end."""
     if place is not None:
         return view.file_number(place.offset) is None
     return bool(view.files) and view.end >= view.files[-1].end
 
 
-def lost_file_is_known(end: WalkEnd, known_end: int, words: LastWords) -> bool:
+def _has_lost_file(view: LogView, end: WalkEnd, known_end: int, words: LastWords) -> bool:
     """Whether messages were in a file after the log's end, which is not there, as a recovery judges.
 
     A file after that one says so, for files are made in their order; or queue entries lead there, or the checkpoint
-    tells a place of the log.  After a crash these two alone do not say that those messages were on the disk; the
-    checkpoint's time does.
+    tells a place after the last file, which may end with a blank.  After a crash these two alone do not say that those
+    messages were on the disk; the checkpoint's time does.
     """
     known, log_end = words.checkpoint, end.log_end
     if log_end < words.committed_end or end.chain_end is not None:
         return True
     if known is None or not log_end > 0:
         return False
-    if words.is_clean:
-        return max(known_end, known.logics_physical_offset, known.confirm_offset - 1) >= log_end
-    return max(known_end, known.logics_physical_offset) >= log_end and known.physic_timestamp_ms > end.newest_ms
+    told = known.logics_physical_offset >= view.end or (words.is_clean and known.confirm_offset > view.end)
+    was_flushed = words.is_clean or known.physic_timestamp_ms > end.newest_ms
+    return was_flushed and (told or known_end >= log_end)
 
 
 def _record_begin(view: LogView, offset: int) -> int:

@@ -1,6 +1,7 @@
 """What stands behind the last sound record: a write that was never finished, or a stored record that is damaged now."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 import rmqstore
 from rmqstore import Corrupt, Message, StoreConfig
 from rmqstore.clock import ManualClock
-from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
+from rmqstore.files.reading import LOCAL
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.survey.footprint import Footprint
+from rmqstore.snapshot.survey.log_search import NO_FILE
 from rmqstore.snapshot.verify import verify
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
@@ -240,6 +244,40 @@ def test_a_newest_log_file_that_the_checkpoint_knows_nothing_of_is_what_a_crash_
     root = _filled(tmp_path, "killed")
     _without_newest_file(root)
     assert 0 < len(rows(root, scan_mode=mode)) < 100
+
+
+def test_a_file_that_was_made_during_a_look_is_looked_at(tmp_path: Path) -> None:
+    root = _filled(tmp_path, "flushed")
+    aside = tmp_path / "aside"
+    shutil.copytree(root / "commitlog", aside)
+    last = _without_newest_file(root)
+    before, found = Footprint.of(LOCAL, str(root), ()), rmqstore.open_snapshot(root).stores[0]
+    assert [damage.reason for damage in found.damage] == [NO_FILE]
+    assert before.changed(found) is None
+    shutil.copy(aside / last.name, last)
+    assert before.changed(found) == "the next file of its log was made"
+    assert len(rows(root)) == 100
+
+
+@MODES
+@pytest.mark.parametrize("field", ["confirm_offset", "logics_physical_offset"])
+def test_a_log_that_ends_with_a_blank_has_lost_no_file(tmp_path: Path, mode: str, field: str) -> None:
+    """The next file could not be made, or was taken back: the checkpoint counts up to the end of the last one."""
+    root = _filled(tmp_path, "closed")
+    _without_newest_file(root)
+    with rmqstore.open_store(str(root), replace(CONFIG, on_middle_damage="cut"), workers=False) as store:
+        count = sum(high for _, high in (store.bounds("T", number) for number in (0, 1)))
+    path = root / "checkpoint"
+    known = read_checkpoint(path.read_bytes())
+    (last,) = (file for file in (root / "commitlog").iterdir() if any(file.read_bytes()))
+    end = int(last.name) + CONFIG.log_file_size
+    path.write_bytes(encode_checkpoint(replace(known, **{field: end - (field == "logics_physical_offset")})))
+    found = rmqstore.open_snapshot(root)
+    assert found.stores[0].log_end < end
+    assert len(rows(root, scan_mode=mode)) == count > 0
+    path.write_bytes(encode_checkpoint(replace(known, **{field: end + 100})))
+    with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+        rows(root, scan_mode=mode)
 
 
 def _without_newest_file(root: Path) -> Path:
