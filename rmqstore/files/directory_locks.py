@@ -66,7 +66,8 @@ class RealDirectoryLock:
         if descriptor >= 0:
             os.close(descriptor)
 
-    __del__ = _close
+    def __del__(self) -> None:
+        self._close()
 
 
 _held: WeakSet[RealDirectoryLock] = WeakSet()

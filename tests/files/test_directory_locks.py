@@ -15,6 +15,7 @@ from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import StoreInUse
 from rmqstore.files.directory_locks import RealDirectoryLock
 from rmqstore.files.filesystem import RealFileSystem
+from tests.store.interrupting import Interrupt
 
 pytestmark = pytest.mark.stores
 
@@ -60,6 +61,15 @@ def test_a_lock_whose_making_was_interrupted_is_let_go_without_an_error() -> Non
     lock = RealDirectoryLock.__new__(RealDirectoryLock)
     lock.release()
     assert not lock.is_held
+
+
+def test_a_sweep_of_interrupts_leaves_finalizers_out(tmp_path: Path) -> None:
+    """The collector runs them at other lines each time, and Python swallows what they raise."""
+    lock = RealDirectoryLock.take(str(tmp_path))
+    assert lock is not None
+    interrupt = Interrupt(1)
+    interrupt.call(lock.__del__)
+    assert (interrupt.place, lock.is_held) == (None, False)
 
 
 @pytest.mark.parametrize(("kind", "config_of"), [("plain", plain), ("ledger", ledger)])
