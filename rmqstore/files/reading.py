@@ -165,10 +165,10 @@ class OpenFile:
 
     def close(self) -> None:
         """Gives the descriptor back; views of the mapping keep the mapping alive."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: closed twice, it would be another file's
         self._map = None
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def size(self) -> int:
         """The file's size at this moment, in bytes."""

@@ -2,13 +2,16 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqstore import NotAStore, StoreConfig, open_snapshot, open_store
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import OpenFile, canonical_path
 from rmqstore.message import Message
+from tests.store.interrupting import Interrupt, sweep
 
 
 @pytest.fixture
@@ -104,3 +107,23 @@ def test_a_read_ends_where_the_file_ends(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789")
     with OpenFile(str(path)) as file:
         assert (file.read(4, 3), file.read(8, 5), file.read(20, 5)) == (b"456", b"89", b"")
+
+
+@pytest.mark.parametrize("opened", [OpenFile, RealFileSystem().open], ids=["to read", "to write"])
+def test_a_descriptor_is_closed_once_wherever_an_interrupt_comes(
+    tmp_path: Path, opened: Callable[[str], OpenFile]
+) -> None:
+    """Closed once more it is another file's by then: a store's, which would end with EBADF or write elsewhere."""
+    path = tmp_path / "file"
+    path.touch()
+
+    def check(interrupt: Interrupt) -> None:
+        file = opened(str(path))
+        interrupt.call(file.close)
+        others = [os.open(path, os.O_RDONLY) for _ in range(3)]
+        file.close()
+        for descriptor in others:
+            assert os.path.exists(f"/proc/self/fd/{descriptor}")
+            os.close(descriptor)
+
+    assert sweep(check) > 2
