@@ -10,6 +10,7 @@ from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, directory_of, join, reason_of, shrunk
 from rmqstore.formats.deleted_topics import DeletedBefore
+from rmqstore.formats.inner_batch import NO_TOPIC, OwnBases
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.names import LOG_ROOM
 
@@ -40,13 +41,13 @@ class LogView(LogSpace):
 
     `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody
     may truncate must not be mapped).  `end`: no byte from this offset on is looked at.  `deleted_before`: by topic,
-    before which offset its records are in no queue.  `own_bases`: as of Stretch, where RocksDB has the queues.
+    before which offset its records are in no queue.  `own_bases`: as of Stretch.
     Where a file is gone, `window`, `read` and what is made of them raise DataLost, which names bytes of the log.
     """
 
     def __init__(
         self, disk: ReadableDisk, files: Sequence[StoredFile], mapped_below: int, end: int,
-        deleted_before: DeletedBefore | None = None, *, own_bases: bool = False,
+        deleted_before: DeletedBefore | None = None, *, own_bases: OwnBases = NO_TOPIC,
     ) -> None:  # fmt: skip
         super().__init__(disk, files, end=end)
         self.own_bases = own_bases

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 from rmqstore.formats.delay_levels import LevelTables
+from rmqstore.formats.inner_batch import EVERY_TOPIC, NO_TOPIC
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
@@ -59,7 +60,11 @@ def _has_unit(run: QueueRun, stretch: Stretch, queue: QueueFiles) -> Mask:
     of = order[np.minimum(np.searchsorted(places, offsets), len(units) - 1)]
     same = (units["physical_offset"][of] == offsets) & (units["size"][of] == sizes)
     same &= units["base_queue_offset"][of] == run.queue_offsets
-    return np.asarray(same & (units["message_count"][of] == run.counts))
+    counts = units["message_count"][of]
+    is_counted = counts == run.counts
+    if stretch.own_bases is not NO_TOPIC:  # in DLedger mode RocketMQ counts a batch as one message
+        is_counted |= counts == 1
+    return np.asarray(same & is_counted)
 
 
 def entries_at(queue: QueueFiles, queue_offsets: Ints) -> npt.NDArray[np.void]:
@@ -92,7 +97,7 @@ def find_entries(
 def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
     """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
     runs = runs_by_queue(stretch, with_wrong_crc)
-    if not stretch.own_bases:
+    if stretch.own_bases is not EVERY_TOPIC:
         yield from runs
         return
     from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere

@@ -6,6 +6,7 @@ MessageDecoder.encodeMessage and decodeMessage, CommitLog.setBatchSizeIfNeeded, 
 """
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -37,6 +38,17 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 Truth = TypeVar("Truth", bool, Mask)
 
 
+class _Every:
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
+# Topics whose batches say where they begin by the record's queue offset alone.
+OwnBases = Container[bytes]
+EVERY_TOPIC: OwnBases = _Every()  # queues in RocksDB
+NO_TOPIC: OwnBases = frozenset()
+
+
 def is_misused(is_batch: Truth, says_count: Truth, takes_batches: Truth) -> Truth:
     """Where a message may not say what it says of batches (Java: HookUtils.checkInnerBatch): it has INNER_NUM without
     the bit INNER_BATCH, or that bit where no batch may come.  Truth values, or vectors of them.
@@ -54,14 +66,14 @@ class RecordNumbers(NamedTuple):
     are_said: Mask
 
 
-def record_numbers(located: Located, *, in_entries: bool = False, own_bases: bool = False) -> RecordNumbers:
+def record_numbers(located: Located, *, in_entries: bool = False, own_bases: OwnBases = NO_TOPIC) -> RecordNumbers:
     """The numbers that records have if their topic's queues are batch queues.  Only those with the bit INNER_BATCH cost
     anything each.
 
     Java takes the numbers of any record that has both properties; no release writes them without the bit.  `in_entries`
     of DLedger's it writes no INNER_BASE, and units that count one message (5.3.3): there the record's number and count
     hold, or the next one would get a number that is in the batch.  With queues in RocksDB it writes no INNER_BASE
-    either (5.5.1): with `own_bases` a batch without one begins at the record's own queue offset.
+    either (5.5.1).  A batch without one, of a topic in `own_bases`, begins at the record's own queue offset.
     """
     bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
@@ -82,8 +94,10 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: boo
             continue
         if base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
-        elif (in_entries or own_bases) and int(located.flags[row]) & _BOTH == _BOTH:
-            numbers.counts[row], numbers.are_said[row] = count, own_bases
+        elif int(located.flags[row]) & _BOTH == _BOTH:
+            is_own = located.topic_of(row) in own_bases
+            if in_entries or is_own:
+                numbers.counts[row], numbers.are_said[row] = count, is_own
     return numbers
 
 

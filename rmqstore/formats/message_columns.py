@@ -93,6 +93,11 @@ class Located:
         """Milliseconds since the epoch by the broker's clock."""
         return self.head("store_timestamp").astype(np.int64, copy=False)
 
+    def topic_of(self, row: int) -> bytes:
+        """The name of one sound record's topic."""
+        start = int(self.topic_at[row])
+        return self.topic or self.page[start : start + int(self.topic_size[row])].tobytes()
+
     def take(self, rows: npt.NDArray[np.intp] | Mask) -> "Located":
         """The same for some rows: their numbers or a mask."""
         apart = ("page", "starts", "sound", "fronts", "topic")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqstore.formats.deleted_topics import DeletedBefore
+from rmqstore.formats.inner_batch import NO_TOPIC, OwnBases
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.records.soundness import Reason, Reasons
 
@@ -13,15 +14,15 @@ from rmqstore.records.soundness import Reason, Reasons
 class Stretch:
     """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
 
-    Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.  `own_bases`: an inner batch
-    that names no base begins at its own queue offset.
+    Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.  An inner batch that
+    names no base begins at its own queue offset in topics of `own_bases`.
     """
 
     offsets: Ints
     located: Located
     reasons: Reasons
     deleted_before: DeletedBefore = field(default_factory=dict)
-    own_bases: bool = False
+    own_bases: OwnBases = NO_TOPIC
 
     @property
     def end(self) -> int:

@@ -1,14 +1,18 @@
 """Stores of whole brokers under traffic: stopped, killed, and copied while running."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rmqstore
 from rmqstore import Corrupt
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import is_light_queue, is_system_topic
+from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from tests.golden.broker_answers import (
     ANSWERED,
     Answers,
@@ -222,3 +226,43 @@ def test_a_store_without_its_newest_log_file_is_not_read_as_whole(case: str, tmp
     max((path for path in files if any(path.read_bytes())), key=lambda path: path.name).unlink()
     with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
         rmqstore.open_snapshot(store).scan().read_all()
+
+
+@pytest.mark.parametrize("scan_mode", ["auto", "commitlog"])
+@pytest.mark.parametrize("lost", [("consumequeue",), ("batchconsumequeue",), ("consumequeue", "batchconsumequeue")])
+def test_inner_batches_of_dledger_are_taken_apart_without_their_units(
+    lost: tuple[str, ...], scan_mode: str, tmp_path: Path
+) -> None:
+    """In DLedger mode they name no INNER_BASE: configuration or queue files tell what they are."""
+    store = unpack("broker-dledger-5.3.3", tmp_path)
+    before = _rows_by_place(store, "auto")
+    for room in lost:
+        shutil.rmtree(store / room)
+    assert _rows_by_place(store, scan_mode) == before
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_inner_batches_of_dledger_that_were_not_dispatched_are_taken_apart(kept: int, tmp_path: Path) -> None:
+    store = unpack("broker-dledger-5.3.3", tmp_path)
+    before = _rows_by_place(store, "auto")
+    (units,) = (store / "batchconsumequeue/G301BatchCq/0").iterdir()
+    with units.open("r+b") as file:
+        entries = np.frombuffer(file.read(4 * BATCH_QUEUE_ENTRY.size), BATCH_QUEUE_ENTRY.dtype)
+        file.seek(kept * BATCH_QUEUE_ENTRY.size)
+        file.write(bytes((4 - kept) * BATCH_QUEUE_ENTRY.size))
+    _erase_entries_from(store / "consumequeue", int(entries["physical_offset"][kept]))
+    assert _rows_by_place(store, "auto") == before
+
+
+def _rows_by_place(store: Path, scan_mode: str) -> list[tuple[object, ...]]:
+    table = rmqstore.open_snapshot(store).scan(scan_mode=scan_mode).read_all()
+    names = ("topic", "queueId", "queueOffset", "physicalOffset", "body")
+    return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+def _erase_entries_from(room: Path, log_offset: int) -> None:
+    """As a kill leaves it: no queue has what stands in the log from `log_offset` on."""
+    for path in room.glob("*/*/*"):
+        entries = np.fromfile(path, QUEUE_ENTRY.dtype)
+        entries[entries["physical_offset"] >= log_offset] = np.zeros(1, QUEUE_ENTRY.dtype)
+        entries.tofile(path)

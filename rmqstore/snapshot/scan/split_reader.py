@@ -35,8 +35,8 @@ def read_split(
     if not files:  # else it is the store that was planned, and was not refused then
         refuse_unread_layouts(disk, split.path, files, split.extra_logs)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
-    deleted, own_bases = dict(split.deleted_before), not split.has_queues
-    with LogView(disk, files, below, split.log_end, deleted, own_bases=own_bases) as view:
+    deleted = dict(split.deleted_before)
+    with LogView(disk, files, below, split.log_end, deleted, own_bases=split.own_bases) as view:
         for batch in _batches(split, request, view, policy(request, files)):
             if batch.num_rows:
                 yield batch

@@ -9,6 +9,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.files.disk import StoredFile
+from rmqstore.formats.inner_batch import EVERY_TOPIC
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end
 from rmqstore.records.soundness import Reason
@@ -29,8 +30,8 @@ def read_on(growth: "Growth", files: tuple[StoredFile, ...], *, is_partial: bool
     DataLost.
     """
     store, start = growth.store, growth.start
-    end, own_bases = files[-1].end if files else 0, store.queue_layout != "file"
-    with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=own_bases) as view:
+    end = files[-1].end if files else 0
+    with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=store.own_bases) as view:
         for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
             if isinstance(item, Break):
                 is_end = item.resume is None
@@ -88,7 +89,7 @@ class Growth:
     def _grown(self, run: "QueueRun", stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self.store.queues.get(run.key)
-        has_entries_alone = is_light_queue(run.key[0]) and not stretch.own_bases
+        has_entries_alone = is_light_queue(run.key[0]) and stretch.own_bases is not EVERY_TOPIC
         if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or has_entries_alone:
             return None
         fresh = run.queue_offsets >= queue.max_offset

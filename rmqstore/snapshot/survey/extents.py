@@ -6,17 +6,18 @@ Everything here follows RocketMQ's own start-up (docs/recovery.md), on paper onl
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rmqstore.directory.log_files import LogView
-from rmqstore.directory.queue_files import SIMPLE, QueueFiles
+from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles
 from rmqstore.errors import Corrupt, DataLost
 from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small, reason_of
 from rmqstore.formats import broker_json, message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore
+from rmqstore.formats.inner_batch import EVERY_TOPIC, NO_TOPIC, OwnBases
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
@@ -123,6 +124,13 @@ class StoreExtent:
         return self.log_files[0].start if self.log_files else 0
 
     @property
+    def own_bases(self) -> OwnBases:
+        """As of Stretch: RocketMQ writes no INNER_BASE with queues in RocksDB, nor in DLedger mode."""
+        if self.queue_layout != "file":
+            return EVERY_TOPIC
+        return NO_TOPIC if self.ledger is None else batch_topics(queue.files for queue in self.queues.values())
+
+    @property
     def log_holes(self) -> list[tuple[int, int]]:
         """The parts of the commitlog, [first, end), that no file holds, between files that do: their messages are gone.
 
@@ -145,9 +153,7 @@ class StoreExtent:
         and where that is auto too, pread the one being written.
         """
         below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
-        return LogView(
-            self.disk, self.log_files, below, self.log_end, self.deleted_before, own_bases=self.queue_layout != "file"
-        )
+        return LogView(self.disk, self.log_files, below, self.log_end, self.deleted_before, own_bases=self.own_bases)
 
     def split(
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
@@ -159,6 +165,7 @@ class StoreExtent:
             self.is_live, self.queue_layout == "file", log_range, self.extra_logs, together,
             tuple((of, end) for of, end in self.deleted_before.items() if of in topics or of in keys),
             tuple(self._known(span) for span in spans) if log_range else (),
+            () if self.ledger is None else tuple({span.topic for span in spans if span.kind == BATCH}),
         )  # fmt: skip
 
     def _known(self, span: Span) -> tuple[int, int]:
@@ -168,6 +175,11 @@ class StoreExtent:
             return 0, 0
         low = max(span.start, queue.entry_start)
         return low, max(low, min(span.end, queue.entry_end))
+
+
+def batch_topics(queues: Iterable[QueueFiles]) -> frozenset[bytes]:
+    """The topics that have batch queues."""
+    return frozenset(queue.topic.encode() for queue in queues if queue.kind == BATCH)
 
 
 def mapped_below(files: Sequence[StoredFile], log_end: int, is_live: bool, access: Access) -> int:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from rmqstore.directory.config_files import topics
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import load_checkpoint, rocksdb_queues
@@ -19,7 +20,7 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
-from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.extents import StoreExtent, batch_topics
 from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.found_log import refuse_unread_layouts
 from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, settled
@@ -168,6 +169,12 @@ def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> St
     )
 
 
+def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset[bytes]:
+    """The topics that have batch queues, by the files of their queues or the broker's configuration."""
+    configs = topics(store.disk, store.path)
+    return batch_topics(listed) | {name.encode() for name, config in configs.items() if config.has_batch_queues}
+
+
 def _look_at(
     store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics, begun: Mapping[QueueKey, int]
 ) -> StoreExtent:  # fmt: skip
@@ -180,7 +187,7 @@ def _look_at(
     queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
     deleted.update(begun.items())
     words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
-    own_bases = store.queue_layout != "file"
+    own_bases = store.own_bases if store.ledger is None else _batch_topics(store, listed)
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted, own_bases=own_bases) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)

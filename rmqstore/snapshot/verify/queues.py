@@ -103,8 +103,9 @@ class QueueCheck:
             wrong = entries["base_queue_offset"] != run.queue_offsets[has]
             other = entries["message_count"] != run.counts[has]
             if other.any() and self._store.ledger is not None:  # units by RocketMQ's count, or by the record's own
-                own = record_numbers(stretch.stretch.located.take(rows), in_entries=True)
-                other &= entries["message_count"] != own.counts
+                located = stretch.stretch.located.take(rows)
+                for said in (record_numbers(located), record_numbers(located, in_entries=True)):
+                    other &= entries["message_count"] != said.counts
             wrong |= other
         else:
             wrong = numbers != run.queue_offsets[has]
