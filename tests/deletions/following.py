@@ -9,6 +9,7 @@ from rmqstore.formats.names import format_start
 from rmqstore.remoting.client import Refused
 from rmqstore.remoting.cluster import Runtime
 from rmqstore.replication.following.follower import Follower, MasterQueues
+from rmqstore.replication.following.note import Origin, write_origin
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.deletions.histories import CONFIG, ROOT, Play, Queue
@@ -24,6 +25,7 @@ def replica_on(disk: FileSystem, start: int = 0) -> Engine:
     """A replica whose log is empty and begins at `start`, or that goes on where it ended."""
 
     def prepare(fs: FileSystem, root: str) -> None:
+        write_origin(fs, root, Origin("DefaultCluster", "broker-a", start))
         fs.make_directories(f"{root}/commitlog")
         fs.create(f"{root}/commitlog/{format_start(start)}", CONFIG.log_file_size).close()
 

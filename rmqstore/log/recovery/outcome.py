@@ -9,11 +9,11 @@ from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
-from rmqstore.files.disk import directory_of
+from rmqstore.files.disk import directory_of, join
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import LevelTables, waits_at
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd
 from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
@@ -164,6 +164,28 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
         f"they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
     )
     return [said]
+
+
+def require_first_files(store: StoreView, record_count: int) -> None:
+    """Raises StoreDamaged for a log without a record that begins after 0, where nothing tells that a message was ever
+    in a queue: the files before it are not where they were looked for.
+
+    A file expires after its messages are in their queues, which the checkpoint tells, and queues outlive their
+    messages.  The log of a replica begins where its master's did, and a note says so before there is a file.
+    """
+    told = store.checkpoint.logics_timestamp_ms or store.checkpoint.logics_physical_offset
+    if not store.log.start or record_count or told:
+        return
+    if store.disk.exists(join(store.root, CONFIG_ROOM, REPLICA_FILE)):
+        return
+    if any(queue.end for queue in (*store.queues.values(), *store.batch_queues.values())):
+        return
+    raise StoreDamaged(
+        store.log.files[0].path,
+        0,
+        f"no record is in the log from here on, no file holds what comes before {store.log.start}, and no queue tells "
+        f"how far its messages went, so that their queue offsets would be given again; {MISSING_HINT}",
+    )
 
 
 def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_HINT) -> None:

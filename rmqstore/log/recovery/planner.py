@@ -56,6 +56,7 @@ from rmqstore.log.recovery.outcome import (
     nonzero_behind,
     planned_queues,
     queue_sizes,
+    require_first_files,
     require_last_file,
 )
 from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
@@ -162,6 +163,7 @@ class _Planner:
             self._refuse(scan)
         plan = self._plan_of(scan)
         if self._must_refuse:
+            require_first_files(self._store, plan.record_count)
             require_last_file(self._store, plan, MISSING_DATA_HINT if self._config.dledger else MISSING_HINT)
         return self._with_checkpoint(plan, scan)
 

@@ -9,8 +9,9 @@ import pytest
 from rmqstore import Corrupt, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.errors import StoreDamaged
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
-from rmqstore.formats.names import format_start
+from rmqstore.formats.names import CHECKPOINT_FILE, format_start
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store
 
@@ -164,6 +165,30 @@ def test_a_file_that_was_made_later_proves_one_before_it(tmp_path: Path) -> None
         open_snapshot([[tmp_path / "store", *config.log_paths]]).scan().read_all()
     with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as store:
         assert [store.bounds("T", number) for number in (0, 1)] == [(0, 5), (0, 4)]
+
+
+def test_queue_offsets_are_not_given_again_where_only_the_next_log_file_is_named(tmp_path: Path) -> None:
+    config = killed_unflushed(tmp_path, 6)
+    before = files(tmp_path)
+    with pytest.raises(StoreDamaged, match=r"no file holds what comes before 65536.*name all directories"):
+        open_store(tmp_path / "store", replace(config, log_paths=config.log_paths[1:]), workers=False)
+    assert files(tmp_path) == before
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        assert [store.bounds("T", number) for number in (0, 1)] == [(0, 3), (0, 3)]
+
+
+@pytest.mark.parametrize("told", [Checkpoint(5, 5), Checkpoint(5, 0, logics_physical_offset=65536)])
+def test_a_log_whose_messages_all_expired_goes_on(tmp_path: Path, told: Checkpoint) -> None:
+    """Their topics were deleted; only the checkpoint knows that they were in queues."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / format_start(65536)).write_bytes(bytes(65536))
+    (root / CHECKPOINT_FILE).write_bytes(encode_checkpoint(Checkpoint(5)))
+    with pytest.raises(StoreDamaged, match="no file holds what comes before 65536"):
+        open_store(root, CONFIG, workers=False)
+    (root / CHECKPOINT_FILE).write_bytes(encode_checkpoint(told))
+    with open_store(root, CONFIG, workers=False) as store:
+        assert store.put(Message("T", b"first")).physical_offset == 65536
 
 
 def test_two_files_for_one_part_of_the_log_are_told(tmp_path: Path) -> None:
