@@ -21,6 +21,7 @@ from rmqstore.broker.transaction_check import Check, CheckLimits
 from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
+from rmqstore.directory.config_files import databases
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
@@ -115,6 +116,11 @@ class Features:
         Everything that the log holds is dispatched by now.  Raises OSError.
         """
         warnings = [*self.groups.load(), *self.topics.load(), *self.offsets.load()]
+        warnings += [
+            f"{path}: a broker keeps topics, groups and committed offsets there, in RocksDB; this store does not take "
+            "them over, and the broker will not know of its own, which are in the JSON files beside"
+            for path in databases(self._fs, self._root)
+        ]
         progress, more = self.delay_file.load()
         self._opened = opened
         if not self._is_replica:

@@ -2,6 +2,7 @@
 that is odd is passed over, and the log says so."""
 
 import logging
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -30,17 +31,26 @@ Shape = TypeVar("Shape")
 
 
 class Table(NamedTuple):
-    """A table that brokers of 5.x may keep in RocksDB instead (Java: RocksDBConfigManager): the JSON file, its member,
-    and the databases in config/, each with its column family: of 5.5, and of 5.3.
+    """A table that brokers of 5.x may keep in RocksDB instead: the JSON file, its member, and the databases in config/,
+    each with its column family: of configManagerVersion=v2, in which the table has this number (Java: TableId), of 5.5,
+    and of 5.3 (Java: RocksDBConfigManager).
     """
 
     file_name: str
     member: str
+    number: int
     places: tuple[tuple[str, str], ...]
 
 
-TOPICS = Table("topics.json", "topicConfigTable", (("metadata", "topic"), ("topics", "default")))
-OFFSETS = Table("consumerOffset.json", "offsetTable", (("metadata", "consumerOffset"), ("consumerOffsets", "default")))
+_NUMBERED = "rdb"  # the database of all tables by number
+TOPICS = Table("topics.json", "topicConfigTable", 3,
+               ((_NUMBERED, "default"), ("metadata", "topic"), ("topics", "default")))  # fmt: skip
+OFFSETS = Table("consumerOffset.json", "offsetTable", 1,
+                ((_NUMBERED, "default"), ("metadata", "consumerOffset"), ("consumerOffsets", "default")))  # fmt: skip
+_ENTRY_OF = struct.Struct(">BHB")  # a table: 1, its number, 2 (data; 1 is its version)
+_LENGTH, _QUEUE = struct.Struct(">H"), struct.Struct(">BI")
+_PLACE = struct.Struct(">q")
+_IS_JSON = b"\x01"
 
 
 class Loaded(NamedTuple, Generic[Shape]):
@@ -115,7 +125,7 @@ def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dic
 def _of_rocksdb(
     disk: ReadableDisk, root: str, table: Table, shape: Callable[[Any], Shape]
 ) -> Shape | None:  # fmt: skip
-    """A table that the broker keeps in RocksDB, key `TOPIC` or `TOPIC@GROUP`, value the JSON that the file has there.
+    """A table that the broker keeps in RocksDB.
 
     None where the broker does not, or where it cannot be read: then the log says what to do.  A file beside the
     database is that of an earlier time: a broker that moves its tables leaves it there.
@@ -129,7 +139,8 @@ def _of_rocksdb(
         from rmqstore.files.rocksdb import read_family  # noqa: PLC0415  few brokers keep their tables there
 
         try:
-            found = broker_json.sifted(_document(read_family(join(room, directory), family), table), shape)
+            document = _numbered_document if directory == _NUMBERED else _document
+            found = broker_json.sifted(document(read_family(join(room, directory), family), table), shape)
         except (Corrupt, Rejected) as error:
             tell_once(f"{join(room, directory)}: what {table.file_name} has otherwise is in RocksDB; {error}")
             continue
@@ -141,8 +152,19 @@ def _of_rocksdb(
     return None
 
 
+def databases(disk: ReadableDisk, root: str) -> list[str]:
+    """The directories in config/ where a broker keeps tables in RocksDB."""
+    room = join(root, CONFIG_ROOM)
+    found = dict.fromkeys(directory for table in (TOPICS, OFFSETS) for directory, _ in table.places)
+    return [
+        join(room, directory)
+        for directory in found
+        if any(entry.name == "CURRENT" for entry in disk.entries(join(room, directory)))
+    ]
+
+
 def _document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
-    """The entries of a database as the file would have them."""
+    """The entries of a database as the file would have them: key `TOPIC` or `TOPIC@GROUP`, value the JSON there."""
     found: dict[str, Any] = {}
     for key, value in entries.items():
         with suppress(Corrupt, UnicodeDecodeError):  # an entry that is torn is passed over
@@ -150,6 +172,34 @@ def _document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
             is_wrapped = table is OFFSETS and isinstance(entry, dict)
             found[key.decode()] = entry.get(table.member) if is_wrapped else entry
     return {table.member: found}
+
+
+def _numbered_document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
+    """As `_document`, of the database of all tables.  A key goes on with names, i2 length and bytes, 1 between them: of
+    a topic, whose value is 1 and its JSON; of a group and a topic, with 1 and the i4 queue id, whose value is the i8
+    offset (Java: ConfigHelper).
+    """
+    found: dict[str, Any] = {}
+    prefix = _ENTRY_OF.pack(1, table.number, 2)
+    for key, value in entries.items():
+        if not key.startswith(prefix):
+            continue
+        with suppress(Corrupt, UnicodeDecodeError, struct.error):  # an entry that is torn is passed over
+            name, at = _name_at(key, len(prefix))
+            if table is not OFFSETS:
+                if value.startswith(_IS_JSON):
+                    found[name] = broker_json.parse(value[len(_IS_JSON) :])
+                continue
+            topic, at = _name_at(key, at + 1)
+            _, queue_id = _QUEUE.unpack(key[at:])
+            found.setdefault(f"{topic}@{name}", {})[str(queue_id)] = _PLACE.unpack(value)[0]
+    return {table.member: found}
+
+
+def _name_at(key: bytes, at: int) -> tuple[str, int]:
+    """The name in a key of numbered tables, and where it ends."""
+    end = at + _LENGTH.size + _LENGTH.unpack_from(key, at)[0]
+    return key[at + _LENGTH.size : end].decode(), end
 
 
 def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:

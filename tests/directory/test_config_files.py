@@ -1,8 +1,10 @@
 """Topics and offsets of brokers that keep them in RocksDB."""
 
+import json
 import logging
 import os
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import rocksdict
 import rmqstore
 from rmqstore.directory import config_files
 from rmqstore.files.reading import LOCAL
+from rmqstore.formats import broker_json
 from tests.golden.rows import fingerprint
 
 pytestmark = pytest.mark.stores
@@ -94,6 +97,42 @@ def test_databases_of_5_3_stand_in_a_directory_each(tmp_path: Path, told: Callab
     assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: 12, 1: 3}, ("h", "T"): {}}
     assert all("passed over" in line for line in told())
     assert told()
+
+
+def test_all_tables_stand_in_one_database_by_number(tmp_path: Path, told: Callable[[], list[str]]) -> None:
+    """rdb-5.5.1.tar.gz: what a broker with configManagerVersion=v2 left and answered.  It forgets topics that it makes
+    on demand, and has its own ones in memory alone."""
+    with tarfile.open(Path(__file__).with_name("rdb-5.5.1.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    answers = json.loads((tmp_path / "answers.json").read_bytes())
+    topics = config_files.topics(LOCAL, str(tmp_path))
+    answered = broker_json.topic_configs(answers["topics"])
+    assert len(topics) == 12
+    assert topics == {name: answered[name] for name in topics}
+    offsets = config_files.consumer_offsets(LOCAL, str(tmp_path))
+    assert len(offsets) == 8
+    assert offsets == broker_json.consumer_offsets(answers["consumerOffset"])
+    assert told() == []
+
+
+def test_a_store_that_does_not_keep_them_up_says_so(tmp_path: Path) -> None:
+    make_database(tmp_path / "config" / "rdb", {})
+    with rmqstore.open_store(tmp_path) as store:
+        (warning,) = store.warnings
+    assert warning.startswith(
+        f"{tmp_path / 'config' / 'rdb'}: a broker keeps topics, groups and committed offsets there"
+    )
+
+
+def test_torn_entries_of_numbered_tables_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    key = b"\1\0\1\2" + b"\0\1g\1" + b"\0\1T\1" + b"\0\0\0\7"
+    entries = {key: b"\0\0\0\0\0\0\0\5", key + b"\0": bytes(8), key[:-2]: bytes(8), key[:5]: bytes(8)}
+    entries |= {key[:-1] + b"\6": bytes(7), b"\1\0\3\2\0\1T": b"\1" + TOPIC % b"T", b"\1\0\3\2\0\1U": b"\2x"}
+    entries |= {b"\1\0\3\2\0\1V": b"\1{", b"\1\0\3\2\0\1\xff": b"\1" + TOPIC % b"T", b"\1\0\3\1data_version": bytes(24)}
+    make_database(tmp_path / "config" / "rdb", entries)
+    assert list(config_files.topics(LOCAL, str(tmp_path))) == ["T"]
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {7: 5}}
 
 
 @pytest.mark.parametrize("later", ["database", "file"])

@@ -25,11 +25,12 @@ from tests.golden.broker_answers import (
     miscounts,
     pulled_rows,
 )
-from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json, unpack
+from tests.golden.cases import BROKER_CASES, FOLDERS, INNER_BATCH, Row, read_json, unpack, unpack_folder
 from tests.golden.rows import SCAN_MODES, differences, fingerprint, scanned
 
 pytestmark = pytest.mark.stores
 
+DLEDGER = Path(__file__).parent / "broker" / "broker-dledger-5.3.3"
 LIVE = [case for case in BROKER_CASES if case not in ANSWERED]
 
 HALF_TOPIC, ROCKSDB_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
@@ -234,7 +235,7 @@ def test_inner_batches_of_dledger_are_taken_apart_without_their_units(
     lost: tuple[str, ...], scan_mode: str, tmp_path: Path
 ) -> None:
     """In DLedger mode they name no INNER_BASE: configuration or queue files tell what they are."""
-    store = unpack("broker-dledger-5.3.3", tmp_path)
+    store = unpack_folder(DLEDGER, tmp_path)
     before = _rows_by_place(store, "auto")
     for room in lost:
         shutil.rmtree(store / room)
@@ -243,7 +244,7 @@ def test_inner_batches_of_dledger_are_taken_apart_without_their_units(
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
 def test_inner_batches_of_dledger_that_were_not_dispatched_are_taken_apart(kept: int, tmp_path: Path) -> None:
-    store = unpack("broker-dledger-5.3.3", tmp_path)
+    store = unpack_folder(DLEDGER, tmp_path)
     before = _rows_by_place(store, "auto")
     (units,) = (store / "batchconsumequeue/G301BatchCq/0").iterdir()
     with units.open("r+b") as file:
