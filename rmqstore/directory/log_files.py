@@ -12,7 +12,7 @@ from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile, director
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.inner_batch import NO_TOPIC, OwnBases
 from rmqstore.formats.message_columns import Bytes, Ints
-from rmqstore.formats.names import LOG_ROOM
+from rmqstore.formats.names import LOG_ROOM, NOWHERE
 
 # Pages of a mapping are given back to the system in strides of this size.
 _DROP_STRIDE = 32 * 1024 * 1024
@@ -41,7 +41,7 @@ class LogView(LogSpace):
 
     `mapped_below`: files that end at or below this offset are mapped, the others read with pread (a file that somebody
     may truncate must not be mapped).  `end`: no byte from this offset on is looked at.  `deleted_before`: by topic,
-    before which offset its records are in no queue.  `own_bases`: as of Stretch.
+    before which offset its records are in no queue.  `own_bases`, and `light_from`: as of Stretch.
     Where a file is gone, `window`, `read` and what is made of them raise DataLost, which names bytes of the log.
     """
 
@@ -50,7 +50,7 @@ class LogView(LogSpace):
         deleted_before: DeletedBefore | None = None, *, own_bases: OwnBases = NO_TOPIC,
     ) -> None:  # fmt: skip
         super().__init__(disk, files, end=end)
-        self.own_bases = own_bases
+        self.own_bases, self.light_from = own_bases, NOWHERE
         self.mapped_below = mapped_below if disk.can_map else 0
         self.deleted_before = deleted_before or {}
         self._start_column = np.array([file.start for file in files], np.int64)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, first_behind, holds_message
 from rmqstore.formats.delay_levels import LevelTables
-from rmqstore.formats.inner_batch import EVERY_TOPIC, NO_TOPIC
+from rmqstore.formats.inner_batch import NO_TOPIC
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, scattered_entries
@@ -95,12 +95,12 @@ def find_entries(
 
 
 def all_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
-    """As `runs_by_queue`; where the queues are no files, also the light queues in which records stand besides."""
+    """As `runs_by_queue`; also the light queues in which records say that they stand besides."""
     runs = runs_by_queue(stretch, with_wrong_crc)
-    if stretch.own_bases is not EVERY_TOPIC:
+    if not len(stretch.offsets) or stretch.end <= stretch.light_from:
         yield from runs
         return
-    from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have their queues elsewhere
+    from rmqstore.records.light_queues import light_runs  # noqa: PLC0415  few stores have them
 
     light = {run.key: run for run in light_runs(stretch, with_wrong_crc=with_wrong_crc)}
     for run in runs:

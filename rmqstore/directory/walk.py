@@ -167,7 +167,7 @@ def _window(log: LogView, offset: int, limits: WalkLimits) -> Stretch | message.
         if crc_rows.any():
             judge_crcs(located, reasons, crc_rows, gap=framing.gap)
     located.total_size = np.where(located.sound, located.total_size, gather(page, starts, "i4"))
-    return Stretch(offsets, located, reasons, log.deleted_before, log.own_bases)
+    return Stretch(offsets, located, reasons, log.deleted_before, log.own_bases, log.light_from)
 
 
 def _resume(log: LogView, offset: int, newest_ms: int, limits: WalkLimits) -> int | None:

@@ -21,6 +21,7 @@ LOG_ROOM, INDEX_ROOM, CONFIG_ROOM = "commitlog", "index", "config"
 ROCKSDB_ROOM = "rocksdbstore"
 # Databases of the queues, where they do not stand in consumequeue/, and of what POP consumers have under way.
 SEPARATE_ROOM, POP_ROOM = "consumequeue_rocksdb", "kvStore"
+NOWHERE = 2**63 - 1  # no offset of the log
 # Files at the root of a store.
 LOCK_FILE = "lock"
 ABORT_FILE = "abort"

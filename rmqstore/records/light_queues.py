@@ -105,10 +105,11 @@ def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
 
 
 def light_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[QueueRun]:
-    """The light queues in which records of a stretch stand besides, for a store that has no files of them: those that
-    `light_places` tells of each record, in vectors.
+    """The light queues in which records of a stretch stand besides, as far as records say it: those that `light_places`
+    tells of each, in vectors.
     """
     usable = usable_rows(stretch, with_wrong_crc=with_wrong_crc)
+    usable = usable[stretch.offsets[usable] >= stretch.light_from]
     if not len(usable) or not _HAS_LIST.search(memoryview(stretch.located.page)):
         return
     part = stretch.located.take(usable)

@@ -7,6 +7,7 @@ import numpy as np
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.inner_batch import NO_TOPIC, OwnBases
 from rmqstore.formats.message_columns import Ints, Located, Mask
+from rmqstore.formats.names import NOWHERE
 from rmqstore.records.soundness import Reason, Reasons
 
 
@@ -15,7 +16,8 @@ class Stretch:
     """Records that follow each other: `offsets` int64[n] in the log, `located` in their page, `reasons` int8[n].
 
     Those of a topic, or of a queue, that stand before `deleted_before` are in no queue.  An inner batch that
-    names no base begins at its own queue offset in topics of `own_bases`.
+    names no base begins at its own queue offset in topics of `own_bases`.  Which light queues a record is in, it says
+    itself from `light_from` of the log on; before, their files do.
     """
 
     offsets: Ints
@@ -23,6 +25,7 @@ class Stretch:
     reasons: Reasons
     deleted_before: DeletedBefore = field(default_factory=dict)
     own_bases: OwnBases = NO_TOPIC
+    light_from: int = NOWHERE
 
     @property
     def end(self) -> int:

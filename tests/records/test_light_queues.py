@@ -50,7 +50,7 @@ def test_runs_are_what_is_told_of_each_record(records: list, deleted_before: dic
     starts = np.array([len(laid(fields[:count])) for count in range(len(fields))], np.int64)
     page = np.frombuffer(laid(fields), np.uint8)
     reasons = np.array([reason for *_, reason in records], np.int8)
-    stretch = Stretch(starts, locate(page, starts), reasons, deleted_before, own_bases=True)
+    stretch = Stretch(starts, locate(page, starts), reasons, deleted_before, light_from=0)
     wanted: defaultdict[QueueKey, list[tuple[int, int]]] = defaultdict(list)
     for row, (name, queue_id, found, flag, reason) in enumerate(records):
         topic = name.decode("utf-8", "replace")

@@ -37,6 +37,7 @@ def read_split(
     below = mapped_below(files, split.log_end, split.is_live, request.access)
     deleted = dict(split.deleted_before)
     with LogView(disk, files, below, split.log_end, deleted, own_bases=split.own_bases) as view:
+        view.light_from = split.light_from
         for batch in _batches(split, request, view, policy(request, files)):
             if batch.num_rows:
                 yield batch

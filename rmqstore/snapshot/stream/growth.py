@@ -9,8 +9,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.files.disk import StoredFile
-from rmqstore.formats.inner_batch import EVERY_TOPIC
-from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.formats.names import NOWHERE, QueueKey, is_light_queue
 from rmqstore.formats.record_chain import lacks_end
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
@@ -32,6 +31,8 @@ def read_on(growth: "Growth", files: tuple[StoredFile, ...], *, is_partial: bool
     store, start = growth.store, growth.start
     end = files[-1].end if files else 0
     with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=store.own_bases) as view:
+        if store.queue_layout != "file":  # in files their entries tell of growth
+            view.light_from = store.light_from
         for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
             if isinstance(item, Break):
                 is_end = item.resume is None
@@ -89,7 +90,7 @@ class Growth:
     def _grown(self, run: "QueueRun", stretch: Stretch) -> QueueExtent | None:
         """The queue of a run with its records; None if they do not follow what is known of it."""
         queue = self._queues.get(run.key) or self.store.queues.get(run.key)
-        has_entries_alone = is_light_queue(run.key[0]) and stretch.own_bases is not EVERY_TOPIC
+        has_entries_alone = is_light_queue(run.key[0]) and stretch.light_from == NOWHERE
         if queue is None or run.are_inner.any() or queue.files.kind != SIMPLE or has_entries_alone:
             return None
         fresh = run.queue_offsets >= queue.max_offset

@@ -90,11 +90,13 @@ class Census:
                 self._add_run(run, rows, taken[rows], stretch, end, gap_ok)
 
     def lone_records(self, until: int) -> dict[int, QueueKey]:
-        """The undispatched messages up to place `until` in the log that are the only one of their queue, by place."""
+        """The undispatched messages up to place `until` in the log that are the only one of their queue, by place.  A
+        light queue's record is another's, too.
+        """
         return {
             gap.first_offset: key
             for key, gap in self.gaps.items()
-            if gap.first_offset == gap.last_offset and gap.last_offset <= until
+            if gap.first_offset == gap.last_offset and gap.last_offset <= until and not names.is_light_queue(key[0])
         }
 
     def leave_out(self, key: QueueKey) -> None:
@@ -117,10 +119,11 @@ class Census:
         wrong = taken | ~_in_order(low, high, taken, gap.high if gap else 0, ceiling)
         if not names.is_directory_name(run.key[0]):
             wrong[:] = True
-        self.misplaced += [
-            _misplaced(place, offset, run.key)
-            for place, offset in zip(places[wrong].tolist(), low[wrong].tolist(), strict=True)
-        ]
+        if end is None or not names.is_light_queue(run.key[0]):  # else entries in front of it may be lost
+            self.misplaced += [
+                _misplaced(place, offset, run.key)
+                for place, offset in zip(places[wrong].tolist(), low[wrong].tolist(), strict=True)
+            ]
         good = ~wrong
         if not good.any():
             return

@@ -18,7 +18,7 @@ from rmqstore.formats import broker_json, message
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.inner_batch import EVERY_TOPIC, NO_TOPIC, OwnBases
-from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
+from rmqstore.formats.names import CONFIG_ROOM, NOWHERE, REPLICA_FILE, QueueKey
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.survey.ledger_extent import LedgerExtent
@@ -77,6 +77,7 @@ class StoreExtent:
     """One store directory at the moment of opening, and the disk that all of it is read from.
 
     `other_names`: it may be the store of one of these brokers as well, see ToldName.
+    `light_from`: as of Stretch.
     `is_partial`: only the queues of some topics are here, and damage and the like as far as it concerns them.
     """
 
@@ -102,6 +103,7 @@ class StoreExtent:
     access: Access = "auto"
     is_partial: bool = False
     other_names: tuple[str, ...] = ()
+    light_from: int = NOWHERE
 
     @property
     def is_live(self) -> bool:
@@ -153,7 +155,9 @@ class StoreExtent:
         and where that is auto too, pread the one being written.
         """
         below = mapped_below(self.log_files, self.log_end, self.is_live, self.access if access == "auto" else access)
-        return LogView(self.disk, self.log_files, below, self.log_end, self.deleted_before, own_bases=self.own_bases)
+        view = LogView(self.disk, self.log_files, below, self.log_end, self.deleted_before, own_bases=self.own_bases)
+        view.light_from = self.light_from
+        return view
 
     def split(
         self, spans: Sequence[Span], log_range: tuple[int, int] | None = None, *, together: bool = False
@@ -166,6 +170,7 @@ class StoreExtent:
             tuple((of, end) for of, end in self.deleted_before.items() if of in topics or of in keys),
             tuple(self._known(span) for span in spans) if log_range else (),
             () if self.ledger is None else tuple({span.topic for span in spans if span.kind == BATCH}),
+            self.light_from,
         )  # fmt: skip
 
     def _known(self, span: Span) -> tuple[int, int]:

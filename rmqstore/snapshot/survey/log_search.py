@@ -29,6 +29,7 @@ from rmqstore.directory.queue_ends import batch_end, lost_unit
 from rmqstore.directory.queue_files import BATCH
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.formats import message
+from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.gather import binary_array
 from rmqstore.records.soundness import TEXT, Reason
@@ -95,7 +96,7 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
         damage += _lost_units(view, entries, end.log_end)
     place, log_end = end.chain_end, end.log_end
     if _ends_without_file(view, place):
-        if _has_lost_file(view, end, known_end, words):
+        if _has_lost_file(view, found, words, has_entries=entries.listed_end() > 0):
             damage.append(damage_at(view, log_end, NO_FILE))
             walk_from = min(walk_from, log_end)
     elif place is not None and (end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset):
@@ -116,21 +117,24 @@ def _ends_without_file(view: LogView, place: Damage | None) -> bool:
     return bool(view.files) and view.end >= view.files[-1].end
 
 
-def _has_lost_file(view: LogView, end: WalkEnd, known_end: int, words: LastWords) -> bool:
+def _has_lost_file(view: LogView, found: Found, words: LastWords, *, has_entries: bool) -> bool:
     """Whether messages were in a file after the log's end, which is not there, as a recovery judges.
 
     A file after that one says so, for files are made in their order; or queue entries lead there, or the checkpoint
     tells a place after the last file, which may end with a blank.  After a crash these two alone do not say that those
-    messages were on the disk; the checkpoint's time does.
+    messages were on the disk; the checkpoint's time does.  Where no queue has an entry, it tells alone.
     """
-    known, log_end = words.checkpoint, end.log_end
+    end = found.end
+    known, log_end = words.checkpoint or Checkpoint(), end.log_end
     if log_end < words.committed_end or end.chain_end is not None:
         return True
-    if known is None or not log_end > 0:
+    if not log_end > 0:
         return False
     told = known.logics_physical_offset >= view.end or (words.is_clean and known.confirm_offset > view.end)
-    was_flushed = words.is_clean or known.physic_timestamp_ms > end.newest_ms
-    return was_flushed and (told or known_end >= log_end)
+    is_later = known.physic_timestamp_ms > end.newest_ms
+    if (words.is_clean or is_later) and (told or found.known_end >= log_end):
+        return True
+    return is_later and not has_entries
 
 
 def _record_begin(view: LogView, offset: int) -> int:
@@ -156,6 +160,8 @@ def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
     look_back = _LOOK_BACK_SIZE
     covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
     walk_from = covered
+    if start < view.light_from <= known_end < covered:  # the last record may lack entries of light queues
+        walk_from = known_end - int(view.gaps(np.array([known_end]))[0])
     while True:
         end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)
         if end.log_end > check_from or check_from <= start:

@@ -16,7 +16,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import sound_end
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles, first_behind, holds_message, small_content
 from rmqstore.formats.message_columns import Ints, take_rows
-from rmqstore.formats.names import QueueKey, is_light_queue
+from rmqstore.formats.names import NOWHERE, QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import read_entries
 
 # Queues whose files are read before their entries are looked at together.
@@ -184,6 +184,21 @@ class QueueEntries:
             newest = queue.read(end - 1, end) if end > queue.first_slot() else ()
             ends += [int(entry["physical_offset"]) + int(entry["size"]) for entry in newest]
         return max(ends)
+
+    def light_from(self, *, may_lag: bool) -> int:
+        """From where on in the log records tell which light queues they are in: from the last that an entry points at
+        which counts, for a kill may come between its entries.  Nowhere, where no queue is light or none `may_lag`, and
+        any has an entry.
+        """
+        has_light = may_lag and any(map(is_light_queue, {topic for topic, _ in self.queues}))
+        if not has_light and any(self.ends.values()):
+            return NOWHERE
+        last = int(self.small.offsets.max(initial=0))
+        for key, queue in self.others.items():
+            end = self.ends[key]
+            newest = queue.read(end - 1, end) if end > queue.first_slot() else ()
+            last = max([last, *(int(entry["physical_offset"]) for entry in newest)])
+        return last
 
     def reach(self) -> int | None:
         """The highest offset of the log that the last entry of a queue says that its record ends before; None where

@@ -191,8 +191,8 @@ def _look_at(
     with LogView(store.disk, store.log_files, mapped, store.log_end, deleted, own_bases=own_bases) as view:
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
-        ledger = store.ledger
-        if ledger is not None:
+        view.light_from = entries.light_from(may_lag=not is_clean)
+        if (ledger := store.ledger) is not None:
             ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
             view.end = view.end if store.includes_uncommitted else ledger.agreed_end
         if store.is_partial:
@@ -223,4 +223,5 @@ def _look_at(
         tail=found.tail,
         deleted_before=deleted,
         ledger=ledger,
+        light_from=view.light_from,
     )
