@@ -70,6 +70,7 @@ def recovered(
             plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
             parts = open_parts(fs, plan, config, clock, further, kinds)
         warnings = apply(plan, parts, None if aside is None else aside.log_settled)
+        parts.checkpoint.make()
     except OSError:
         mark_unsynced(fs, root, plan.scan_start)
         raise

@@ -34,6 +34,13 @@ class CheckpointFile:
         with self._lock:
             self._values = replace(self._values, **changes)
 
+    def make(self) -> None:
+        """Makes the file, durably, where there is none: only a hand takes it away from a log of several files.  Raises
+        OSError.
+        """
+        if self._file is None:
+            self.flush()
+
     def flush(self) -> None:
         """Makes the present values durable, if they are not.  Raises OSError, and ever after: a sync is not retried."""
         with self._lock:

@@ -61,6 +61,7 @@ class ScanCount:
     queues.
 
     Newest is the last one, not the one with the latest time: a time may be damaged without harm, or a clock be wrong.
+    `earliest_ms` is the least of all times.
     `saw_flushed`: a record has the time that the checkpoint gives for the newest one that was flushed.
     """
 
@@ -68,12 +69,14 @@ class ScanCount:
     record_count: int = 0
     newest_ms: int = 0
     newest_queued_ms: int = 0
+    earliest_ms: int = _NEVER_MS
     saw_flushed: bool = False
 
     def add(self, batch: RecordBatch) -> None:
         """Counts the records of a batch."""
         self.record_count += len(batch)
         self.newest_ms = int(batch.store_ms[-1])
+        self.earliest_ms = min(self.earliest_ms, int(batch.store_ms.min()))
         queued = batch.store_ms[batch.queued]
         if len(queued):
             self.newest_queued_ms = int(queued[-1])
@@ -83,12 +86,14 @@ class ScanCount:
 @dataclass(frozen=True, slots=True)
 class ScanRules:
     """`stop` ends a scan early, at a record that was found to lie; `flushed_ms` is up to when messages are known to be
-    on the disk (0: unknown); `may_be_torn`: the last exit was not clean.  `is_known` tells whether a queue entry points
+    on the disk (0: none are, or without `has_checkpoint` unknown); `may_be_torn`: the last exit was not clean.
+    `is_known` tells whether a queue entry points
     at a record."""
 
     check_crc: bool = True
     flushed_ms: int = 0
     may_be_torn: bool = False
+    has_checkpoint: bool = True
     stop: int | None = None
     stop_reason: str = ""
     is_known: IsKnown = _nobody_knows
@@ -161,12 +166,20 @@ def _end_at(log: LogSpace, torn: message.Torn, rules: ScanRules, count: ScanCoun
 
 def _is_tear(log: LogSpace, position: int, resume: int, rules: ScanRules, count: ScanCount) -> bool:
     """Whether lost sectors explain every place without a sound record from `position` on, and whether nothing after
-    it was known to be flushed."""
+    it was known to be flushed.
+
+    A checkpoint that is lost, or older than the whole log, tells of no flush: then a tear ends with its file, for full
+    files that follow are not all unflushed.
+    """
     following: int | None = resume
+    is_told = rules.has_checkpoint and (not rules.flushed_ms or count.earliest_ms <= rules.flushed_ms)
+    file = log.file_at(position)
     after = ScanCount(rules.flushed_ms)
     oldest_ms, latest_ms = _NEVER_MS, count.newest_ms
     for _ in range(_TEARS_MAX):
         if following is None:
+            if not is_told and log.file_at(position - 1) != file:
+                return False
             return _may_be_unflushed(rules.flushed_ms, (oldest_ms, latest_ms), count, after)
         if not has_lost_sector(log, position, following):
             return False

@@ -178,7 +178,7 @@ def require_first_files(store: StoreView, record_count: int) -> None:
         return
     if store.disk.exists(join(store.root, CONFIG_ROOM, REPLICA_FILE)):
         return
-    if any(queue.end for queue in (*store.queues.values(), *store.batch_queues.values())):
+    if _has_entries(store):
         return
     raise StoreDamaged(
         store.log.files[0].path,
@@ -193,7 +193,8 @@ def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_
     would be given up, and their queue offsets given again.
 
     A file after that one says so, for files are made in their order, or entries that lead there.  After a crash the
-    entries alone do not say that those messages were on the disk; the checkpoint's time does.
+    entries alone do not say that those messages were on the disk; the checkpoint's time does.  Where no queue has an
+    entry, it tells alone.
     """
     if not store.log.files or store.log.file_at(plan.log_end) is not None:
         return
@@ -203,7 +204,13 @@ def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_
             directory_of(store.log.files[-1].path), plan.log_end,
             f"no commitlog file holds what follows, and {behind[0].path}, which was made later, is there; {hint}",
         )  # fmt: skip
-    if not plan.is_clean_exit and plan.checkpoint.physic_timestamp_ms <= plan.newest_ms:
+    is_later = store.checkpoint.physic_timestamp_ms > plan.newest_ms
+    if is_later and not _has_entries(store):
+        raise StoreDamaged(
+            directory_of(store.log.files[-1].path), plan.log_end,
+            f"no commitlog file holds what follows, and the checkpoint tells of a later message; {hint}",
+        )  # fmt: skip
+    if not (plan.is_clean_exit or is_later):
         return
     for planned, queues in ((plan.queues, store.queues), (plan.batch_queues, store.batch_queues)):
         for each in (one for one in planned if one.next_offset < one.entry_end):
@@ -215,6 +222,10 @@ def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_
                     f"no commitlog file holds what follows, and {each.directory} leads there: its entries "
                     f"{each.next_offset} to {each.entry_end}; {hint}",
                 )
+
+
+def _has_entries(store: StoreView) -> bool:
+    return any(queue.end for queue in (*store.queues.values(), *store.batch_queues.values()))
 
 
 def end_reason(end: LogEnd) -> str:

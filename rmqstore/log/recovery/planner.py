@@ -23,7 +23,7 @@ from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.message_columns import Located
-from rmqstore.formats.names import LOG_ROOM
+from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM
 from rmqstore.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
 from rmqstore.log.recovery.claims import Claim, claims
@@ -194,6 +194,7 @@ class _Planner:
             check_crc=self._config.check_crc_on_recovery,
             flushed_ms=self._checkpoint.physic_timestamp_ms,
             may_be_torn=not self._clean,
+            has_checkpoint=self._store.disk.exists(join(self._store.root, CHECKPOINT_FILE)),
             is_known=self._is_known,
         )
         while True:
@@ -275,9 +276,7 @@ class _Planner:
         return True
 
     def _earlier_start(self, scan: _Scan) -> Start | None:
-        """Where reading has to begin instead, and why, always before where it began; None when the scan tells
-        everything.
-        """
+        """Where reading has to begin instead, always earlier, and why; None when the scan tells everything."""
         tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
         for wanted in (self._indexed(scan.start), hole_start(self._store, tracks, scan.start)):
             if wanted[0] < scan.start[0]:

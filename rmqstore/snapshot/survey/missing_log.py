@@ -43,12 +43,12 @@ def require_log(store: StoreExtent) -> None:
 
 
 def nothing_agreed(store: StoreExtent) -> str | None:
-    """Why nothing of a log counts that has entries and a member that was closed; None elsewhere.
+    """Why nothing of a log counts that has entries and a member that is not running; None elsewhere.
 
-    A member that is running, or was killed, may have none yet that its group agreed on.
+    A member that is running may have none yet that its group agreed on.
     """
     ledger = store.ledger
-    if ledger is None or store.is_live or store.is_bare_node or store.includes_uncommitted:
+    if ledger is None or store.lock_held or store.is_bare_node or store.includes_uncommitted:
         return None
     if ledger.committed_index >= 0 or ledger.agreed_end > ledger.divided_at:
         return None
@@ -57,7 +57,7 @@ def nothing_agreed(store: StoreExtent) -> str | None:
 
 
 def require_agreed(store: StoreExtent) -> None:
-    """Raises Corrupt where nothing of a closed member's log counts."""
+    """Raises Corrupt where nothing of the log of a member that is not running counts."""
     reason = nothing_agreed(store)
     if reason is not None and store.ledger is not None:
         raise Corrupt(join(store.ledger.node.directory, CHECKPOINT_FILE), 0, f"{reason}; {_AGREED_ADVICE}")

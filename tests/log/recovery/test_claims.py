@@ -124,6 +124,31 @@ def test_a_log_without_its_last_file_is_refused(tmp_path: Path, is_closed: bool)
         assert store.warnings == []
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_a_lost_last_file_is_told_by_the_checkpoint_where_no_queue_is_left(tmp_path: Path, is_closed: bool) -> None:
+    config = with_two_directories(tmp_path, is_closed=is_closed)
+    last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    last.unlink()
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    before = files(tmp_path)
+    with pytest.raises(StoreDamaged, match="the checkpoint tells of a later message; name all directories"):
+        open_store(tmp_path / "store", config, workers=False)
+    assert files(tmp_path) == before
+    for mode in ("auto", "commitlog"):
+        with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+            open_snapshot([[tmp_path / "store", *config.log_paths]]).scan(scan_mode=mode).read_all()
+    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as store:
+        assert store.bounds("T", 0)[1] < 20
+
+
+def test_readers_need_no_checkpoint_to_miss_the_last_file_of_a_closed_store(tmp_path: Path) -> None:
+    config = with_two_directories(tmp_path, is_closed=True)
+    max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name).unlink()
+    (tmp_path / "store" / CHECKPOINT_FILE).unlink()
+    with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
+        open_snapshot([[tmp_path / "store", *config.log_paths]]).scan().read_all()
+
+
 def test_a_last_file_that_is_given_up_is_told(tmp_path: Path) -> None:
     config = with_two_directories(tmp_path, is_closed=True)
     last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)

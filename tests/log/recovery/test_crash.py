@@ -12,6 +12,7 @@ from rmqstore.directory.listing import numbered_files
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.files.filesystem import join
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.log.recovery.log_end import has_lost_sector, next_sound
 from rmqstore.message import Message
@@ -309,3 +310,30 @@ def test_the_next_sound_record() -> None:
     assert next_sound(log, first + 1, 2**62) is None
     assert next_sound(log, first + 1, 2**62, lambda located, offset: offset == store.offsets[9]) == store.offsets[9]
     assert next_sound(log, store.end, 0) is None
+
+
+def spoiled(told: Checkpoint | None, place: int) -> tuple[SmallStore, MemoryDisk]:
+    """A killed store of several files whose checkpoint is `told`; a sector at `place` of its log is zero."""
+    store = keyed_store(100)
+    disk = killed(settled(keyed_store(100)))
+    start = place - place % 4096
+    store.data[start][place - start : place - start + 512] = bytes(512)
+    lay_log(disk, store)
+    if told is None:
+        disk.remove(join(ROOT, "checkpoint"))
+    else:
+        disk.put_file(join(ROOT, "checkpoint"), encode_checkpoint(told))
+    return store, disk
+
+
+@pytest.mark.parametrize("told", [None, Checkpoint(FIRST_MS - 1, FIRST_MS - 1)], ids=["no", "old"])
+def test_no_tear_reaches_over_files_where_no_checkpoint_tells_of_a_flush(told: Checkpoint | None) -> None:
+    """A sector of an old file is lost, and the checkpoint too, or it is another day's: full files follow."""
+    store, disk = spoiled(told, 4096 + 1024)
+    before = disk.image()
+    assert store.end > 3 * 4096
+    with pytest.raises(Corrupt, match="the next sound record is at"):
+        recover(disk)
+    assert disk.image() == before
+    store, disk = spoiled(told, store.end - store.end % 4096 + 512)
+    assert "torn by a power cut" in recover(disk).plan.end_reason

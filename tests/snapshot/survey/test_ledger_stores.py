@@ -8,6 +8,7 @@ import pytest
 
 import rmqstore
 from rmqstore import Corrupt, NotAStore, UnsupportedLayout, open_snapshot
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.names import format_start
@@ -279,18 +280,25 @@ def _nothing_agreed(root: Path) -> None:
     (root / "dledger-n0" / "checkpoint").unlink()
 
 
+@pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("by_stream", [False, True])
-def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(tmp_path: Path, by_stream: bool) -> None:
-    """A member that is running, or was killed, may have nothing yet that its group agreed on."""
+def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(
+    tmp_path: Path, by_stream: bool, was_killed: bool
+) -> None:
+    """A member that is running may have nothing yet that its group agreed on."""
     root = small_ledger(COUNT).write(tmp_path)
     _nothing_agreed(root)
+    if was_killed:
+        (root / "abort").touch()
     with pytest.raises(Corrupt, match=r"how far the group has agreed.*includeUncommitted"):
         StreamEnds([root]).look() if by_stream else open_snapshot(root)
     assert any("no entry would be read" in reason for reason in damage_of(root))
     assert open_snapshot(root, include_uncommitted=True).scan().read_all().num_rows == COUNT
     (root / "abort").touch()
+    lock = RealFileSystem().lock(str(root / "lock"))
     assert bodies(root) == []
     assert not any("no entry would be read" in reason for reason in damage_of(root))
+    lock.release()
 
 
 def test_units_that_a_kill_left_unwritten_are_no_damage(tmp_path: Path) -> None:
