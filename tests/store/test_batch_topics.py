@@ -202,6 +202,49 @@ def test_a_lost_table_of_topics_is_made_again_with_the_kinds_of_the_queues() -> 
     assert opened.bodies("batch") == [b"alone", b"w0", b"w1", b"w2", b"w0", b"w1", b"w2"]
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_lost_first_files_of_a_batch_queue_are_written_again(count: int) -> None:
+    """The three newest log files, which are read after a clean exit, hold all of it."""
+    opened = Opened(SMALL)
+    opened.store.topics.put(BATCH)
+    for number in range(30):
+        opened.store.put(Message("batch", b"%d" % number * 300) if number % 3 else WHOLE)
+    bounds = opened.again().bounds("batch", 0)
+    assert bounds == (0, 50)
+    bodies = opened.bodies("batch")
+    opened.store.close()
+    room = "/store/batchconsumequeue/batch/0"
+    files = sorted(entry.name for entry in opened.disk.entries(room))
+    assert len(files) > 5
+    for name in files[:count]:
+        opened.disk.remove(f"{room}/{name}")
+    assert opened.again().bounds("batch", 0) == bounds
+    assert opened.bodies("batch") == bodies
+    assert opened.again().bounds("batch", 0) == bounds
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_batch_queue_that_was_made_again_does_not_take_older_messages_back(loses: bool) -> None:
+    opened = Opened(SMALL)
+    opened.store.topics.put(BATCH)
+    for _ in range(12):
+        opened.store.put(WHOLE)
+    opened.store.delete_topic("batch")
+    opened.store.topics.put(BATCH)
+    for number in range(20):
+        opened.store.put(Message("batch", b"%d" % number))
+    opened.again()
+    bodies = opened.bodies("batch")
+    assert len(bodies) == 20
+    opened.store.close()
+    if loses:
+        opened.disk.remove("/store/config/deletedTopics.json")
+        room = "/store/batchconsumequeue/batch/0"
+        opened.disk.remove(f"{room}/{min(entry.name for entry in opened.disk.entries(room))}")
+    assert opened.again().bounds("batch", 0) == (0, 20)
+    assert opened.bodies("batch") == bodies
+
+
 def test_times_old_files_and_deleting_go_by_single_messages_too() -> None:
     opened = Opened(replace(SMALL, log_file_size=4096))
     opened.store.topics.put(BATCH)

@@ -22,6 +22,8 @@ from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import units_of
 
+# A queue that was made again begins with 0, or with 1 where its topic was deleted while a message was put.
+_FIRST_BASE_MAX = 1
 _FIELDS = ("physical_offset", "size", "base_queue_offset", "message_count")
 
 
@@ -154,7 +156,9 @@ class BatchScan:
                 track.next = base + count
                 return
             if track.slot == queue.first and offset < _unit_at(queue, track.slot).place and base < track.next:
-                return  # of an older queue of that name
+                if _unit_at(queue, track.slot).base <= _FIRST_BASE_MAX:
+                    return  # of an older queue of that name
+                track.next = base  # the queue's first files are lost
             track.slot = None
         if base < track.next and self._is_taken_wrongly(track, base):
             track.kept, track.next = track.kept - 1, base
