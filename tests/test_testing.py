@@ -152,7 +152,13 @@ def test_a_step_of_one_worker_raises_what_ended_it(rmq_store: ManualStore):
     probe.step("dispatch")
     assert probe.dispatched == probe.log_end
     disk = BreakingDisk(MemoryDisk())
-    failing = Probe(open_store("/store", filesystem=disk, workers=False))
+    store = open_store("/store", filesystem=disk, workers=False)
+    failing = Probe(store)
+    store.put(Message("orders", b"1"))
+    failing.step("dispatch")
+    store.flush()
+    store.put(Message("orders", b"2"))
+    failing.step("dispatch")
     disk.broken = "/checkpoint"
     for _ in range(2):
         with pytest.raises(OSError, match="Input/output"):

@@ -113,7 +113,7 @@ def test_a_flush_that_fails_raises_what_it_says_it_raises():
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     written(watched, 1).flush()
     assert watched.trace is not None
-    at = next(each.number for each in watched.trace if each.path.endswith("/checkpoint"))
+    at = max(each.number for each in watched.trace if each.path.endswith("/checkpoint"))
     load = written(FailingDisk(MemoryDisk(), at, errno.ENOSPC), 1)
     with pytest.raises(DurabilityLost):
         load.flush()
