@@ -121,6 +121,7 @@ _BEHIND = "the messages behind the damage are still there, with their keys and t
 KEYS: dict[str, str] = {
     "basic-midflip": _BEHIND,
     "killed-midflip": _BEHIND,
+    "killed-preblank": "Java's index files begin in the middle of the log, and it finds nothing older; we walk the log",
     "basic-noindex": "after a clean stop Java does not build the index again: it finds nothing; we walk the log",
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,

@@ -87,8 +87,9 @@ def test_the_hosts_disk_is_pickled_by_its_name() -> None:
 
 
 @pytest.mark.some(6)
-@pytest.mark.parametrize("case", BROKER_CASES)
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if not case.startswith("rocksdb-")])
 def test_a_brokers_own_store_is_the_same_on_every_disk(case: str, store_of: Callable[[str], Path]) -> None:
+    """But for tables in RocksDB, which is read on this host alone."""
     host = store_of(case)
     memory = copied(host)
 
