@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Self
 from rmqstore.files.disk import ReadableDisk, ReadableFile, StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.framing import BARE, WRAPPED, Framing
+from rmqstore.formats.record_crc import masked_crc32
 
 if TYPE_CHECKING:
     from rmqstore.records.batch import RecordBatch
 
+# Why a file does not count, as `LogSpace.other_place` finds it.
+OTHER_BYTES = "the sound record at the beginning of this file names offset {place} of the log as its place"
 _OPEN_FILES_MAX = 64
 _I64_MAX = 2**63 - 1
 
@@ -120,6 +123,23 @@ class LogSpace:
         )
         found = next(walk, None)
         return found if isinstance(found, RecordBatch) else None
+
+    def other_place(self, file: StoredFile) -> int | None:
+        """The offset that the sound record at the beginning of a file names, where it is another: the file has another
+        one's name, or another one's bytes.  None elsewhere.
+        """
+        source, gap = self.opened(file), WRAPPED.gap if file.is_wrapped else 0
+        head = source.read(gap, message.HEAD.size)
+        if len(head) < message.HEAD.size:
+            return None
+        fields = message.HEAD.read(head)
+        if fields["magic"] not in message.MESSAGE_MAGICS or fields["physical_offset"] == file.start + gap:
+            return None
+        size = min(max(fields["total_size"], 0), file.size)
+        record = message.read_record(source.read(gap, size), 0)
+        if not isinstance(record, message.Record) or masked_crc32(record.body) != record.body_crc:
+            return None
+        return record.physical_offset
 
     def whole_record(self, offset: int, size: int) -> message.Record | None:
         """The record of `size` bytes that stands at `offset` and names that place; None if none does.  Both may be any

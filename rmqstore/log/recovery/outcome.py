@@ -4,20 +4,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.log_space import OTHER_BYTES, LogSpace
 from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import directory_of, join
 from rmqstore.files.zeros import is_zero, nonzero
-from rmqstore.formats import names
+from rmqstore.formats import message, names
 from rmqstore.formats.delay_levels import LevelTables, waits_at
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
-from rmqstore.log.recovery.log_end import LogEnd
-from rmqstore.log.recovery.plan import PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
+from rmqstore.log.recovery.log_end import LogEnd, next_sound
+from rmqstore.log.recovery.plan import LostMessages, PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery.queue_states import QueueTrack
+from rmqstore.records.batch import RecordBatch
+from rmqstore.records.read_batches import CrcChecks, read_batches
 
 OTHER_LOG_HINT = (
     "name the store's own commitlog (log_paths, storePathCommitLog), or say on_middle_damage='cut' to make the queues "
@@ -150,17 +152,16 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
     """The warning about entries that go because they lead to no record: messages are missing, or another program left
     the entries, as RocketMQ's recovery does.  One line, however many queues it is about.
     """
-    cut = [queue for queue in queues if queue.entry_end > (queue.keep or 0) and not queue.next_offset > queue.entry_end]
-    if not is_clean:  # there what was written since the checkpoint is written again
-        cut = [each for each in cut if each.next_offset < each.entry_end and not names.is_light_queue(each.topic)]
+    cut = [queue for queue in queues if queue.next_offset < queue.entry_end]  # others are written again, or stay
+    if not is_clean:
+        cut = [queue for queue in cut if not names.is_light_queue(queue.topic)]
     if not cut:
         return []
     first, more = cut[0], len(cut) - 1
-    begin = first.keep or 0 if is_clean else first.next_offset
     others = f", and of {more} other queue{'s' if more > 1 else ''}" if more else ""
     why = " though the store was closed" if is_clean else ""
     said = (
-        f"{first.directory}: entries {begin} to {first.entry_end}{others} are dropped{why}: "
+        f"{first.directory}: entries {first.next_offset} to {first.entry_end}{others} are dropped{why}: "
         f"they lead nowhere in the log, which ends at {log_end}; is a commitlog file missing?"
     )
     return [said]
@@ -186,6 +187,19 @@ def require_first_files(store: StoreView, record_count: int) -> None:
         f"no record is in the log from here on, no file holds what comes before {store.log.start}, and no queue tells "
         f"how far its messages went, so that their queue offsets would be given again; {MISSING_HINT}",
     )
+
+
+def require_own_bytes(log: LogSpace, end: int) -> None:
+    """Raises StoreDamaged for a file from the end of the log on that begins with a sound record of another place: it
+    has another file's name or bytes, and what lies past the end would be deleted.
+    """
+    for file in (each for each in log.files if each.start >= end):
+        place = log.other_place(file)
+        if place is not None:
+            raise StoreDamaged(
+                file.path, 0,
+                f"{OTHER_BYTES.format(place=place)}; give each file the name and the bytes that it had; {CUT_HINT}",
+            )  # fmt: skip
 
 
 def require_last_file(store: StoreView, plan: RecoveryPlan, hint: str = MISSING_HINT) -> None:
@@ -237,6 +251,34 @@ def end_reason(end: LogEnd) -> str:
     return f"{end.reason}; the log is damaged in the middle"
 
 
+def lost_messages(log: LogSpace, end: LogEnd, newest_ms: int) -> tuple[LostMessages, ...]:
+    """The sound messages after the end of the log, by topic; none are older than the newest before it, `newest_ms`."""
+    found: dict[str, LostMessages] = {}
+    position = end.resume
+    while position is not None:
+        low = position
+        for item in read_batches(
+            log.read, low, log.end, log.file_size, checks=CrcChecks(bodies=True), framing=log.framing
+        ):
+            if isinstance(item, RecordBatch):
+                position = item.end
+                _add_lost(found, item)
+            elif isinstance(item, message.Torn):
+                position = item.position
+        position = next_sound(log, max(position, low + 1), newest_ms)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _add_lost(found: dict[str, LostMessages], batch: RecordBatch) -> None:
+    topics, numbers = batch.topics
+    for number, topic in enumerate(topics):
+        times = batch.store_ms[numbers == number]
+        if len(times):
+            old = found.get(topic, LostMessages(topic, 0, int(times.min()), int(times.max())))
+            first, last = min(old.first_ms, int(times.min())), max(old.last_ms, int(times.max()))
+            found[topic] = LostMessages(topic, old.count + len(times), first, last)
+
+
 def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:
     """The warning about a log that ends at bytes that are no sound record; `zeroed` is the range of them that goes."""
     file = log.file_at(end.offset)
@@ -244,9 +286,24 @@ def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int
         return []
     last = zeroed[1] if zeroed else end.offset
     dropped = f"{last - end.offset} bytes from there on are dropped"
-    if any(other.start > file.start for other in log.files):
-        dropped += ", and the files after it"
+    behind = [other for other in log.files if other.start > file.start]
+    if behind:
+        dropped += f", and {sum(other.size for other in behind)} in files after it"
     return [f"{file.path}: the log is cut at byte {end.offset - file.start}: {reason}; {dropped}"]
+
+
+def lost_warnings(store: StoreView, newest_ms: int) -> list[str]:
+    """The warning about a store that was not closed and whose checkpoint tells that a later message than the newest one
+    was on the disk.  Not a refusal: a copy of a running store is like that, and a clock that was set back makes one.
+    """
+    ahead_ms = store.checkpoint.physic_timestamp_ms - newest_ms
+    if not store.abort_present or not newest_ms or ahead_ms <= 0:
+        return []
+    said = (
+        f"{join(store.root, names.CHECKPOINT_FILE)}: a message was on the disk that is {ahead_ms} ms later than the "
+        "newest one of the log: unless a clock was set back, messages are lost, and their queue offsets are given again"
+    )
+    return [said]
 
 
 def files_behind(log: LogSpace, end: int) -> list[PlannedFile]:

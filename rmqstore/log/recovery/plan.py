@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
+from rmqstore.arguments import EPOCH
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelTables
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, name_of
@@ -34,6 +36,17 @@ class ResizedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LostMessages:
+    """The messages of one topic that stand after the end of the log, and go: how many, and the least and the latest of
+    their store times in ms."""
+
+    topic: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedQueue:
     """One consume queue.  `entry_end` is where its entries end now; those below `keep` stay, all go where it is None.
 
@@ -61,6 +74,11 @@ class PlannedQueue:
     def is_changed(self) -> bool:
         """Whether entries or files of it go."""
         return self.must_cut or bool(self.removed_files)
+
+    @property
+    def loses(self) -> bool:
+        """Whether entries go that are not written again."""
+        return self.next_offset < self.entry_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +119,7 @@ class RecoveryPlan:
     many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
+    `lost` are sound messages that stand after the end, by topic.
     `levels` are the delay levels by which delivery times are told; `indexes_tags`: tags are indexed as well.
     `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
@@ -142,6 +161,7 @@ class RecoveryPlan:
     levels: LevelTables = field(default=DEFAULT_TABLES, compare=False, repr=False)
     indexes_tags: bool = False
     heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
+    lost: tuple[LostMessages, ...] = ()
 
     @property
     def framing(self) -> Callable[[int], Framing]:
@@ -187,7 +207,7 @@ class RecoveryPlan:
         yield "scan", f"{self.record_count} records from {self.scan_start}: {self.scan_reason}"
         yield "end", f"{self.log_end}: {self.end_reason}"
         if self.dropped_from is not None:
-            yield "drop", f"records stand after the end, the first at {self.dropped_from}; they are dropped"
+            yield from self._lost_facts(self.dropped_from)
         for resized in self.log_resized:
             yield "grow", f"{resized.path} from {resized.old_size} to {resized.new_size} bytes"
         yield from self._removals("remove", self.log_removed)
@@ -201,11 +221,22 @@ class RecoveryPlan:
             yield "dispatch", f"{self.dispatch_from} to {self.log_end}, to queues and index"
         yield from self._deleted_facts()
         if self.writes_checkpoint:
-            yield "checkpoint", f"written again, with times up to {self.checkpoint_after.physic_timestamp_ms} ms"
+            newest_ms = self.checkpoint_after.physic_timestamp_ms
+            until = f", with times up to {_moment(newest_ms)}" if newest_ms else ""
+            yield "checkpoint", f"written again{until}"
         for warning in self.warnings:
             yield "note", warning.replace(f"{self.root}/", "")
         if self.changes_nothing:
             yield "result", "nothing to do"
+
+    def _lost_facts(self, dropped_from: int) -> Iterator[tuple[str, str]]:
+        count = sum(each.count for each in self.lost)
+        yield "lose", f"{count} sound messages stand after the end, the first at {dropped_from}, and go"
+        for each in self.lost[:SHOWN_MAX]:
+            times = f"{_moment(each.first_ms)} to {_moment(each.last_ms)}"
+            yield "lose", f"{each.topic}: {each.count}, stored {times}"
+        if len(self.lost) > SHOWN_MAX:
+            yield "lose", f"those of {len(self.lost) - SHOWN_MAX} more topics (--json lists them)"
 
     def _deleted_facts(self) -> Iterator[tuple[str, str]]:
         for of, noted in self.deleted_topics[:SHOWN_MAX]:
@@ -216,13 +247,16 @@ class RecoveryPlan:
     def _queue_facts(self) -> Iterator[tuple[str, str]]:
         changed = [queue for queue in self.all_queues if queue.is_changed]
         kept = sum(1 for queue in self.all_queues if not queue.is_gone)
-        yield "queues", f"{kept} in all, {len(changed)} of them cut"
-        for queue in changed[:SHOWN_MAX]:
-            stays = "nothing stays" if queue.keep is None else f"cut at queue offset {queue.keep}"
-            then = "the queue goes" if queue.is_gone else f"then holds {queue.min_offset} to {queue.next_offset}"
-            yield "cut", f"{queue.topic}/{queue.queue_id}: {stays} of {queue.entry_end}, {then}"
-        if len(changed) > SHOWN_MAX:
-            yield "cut", f"{len(changed) - SHOWN_MAX} more queues (--json lists them)"
+        cut = [queue for queue in changed if queue.loses]
+        again = [queue for queue in changed if not queue.loses]
+        yield "queues", f"{kept} afterwards; {len(cut)} lose entries, {len(again)} are written again from some entry on"
+        for verb, queues in (("cut", cut), ("rewrite", again)):
+            for queue in queues[:SHOWN_MAX]:
+                first = queue.next_offset if queue.loses else queue.keep or queue.min_offset
+                then = "the queue goes" if queue.is_gone else f"it then holds {queue.min_offset} to {queue.next_offset}"
+                yield verb, f"{queue.topic}/{queue.queue_id}: entries {first} to {queue.entry_end}; {then}"
+            if len(queues) > SHOWN_MAX:
+                yield verb, f"{len(queues) - SHOWN_MAX} more queues (--json lists them)"
         extensions = [extension for extension in self.extensions if extension.is_changed]
         if extensions:
             yield "extensions", f"those of {len(extensions)} queues are cut after what their entries point at"
@@ -235,3 +269,11 @@ class RecoveryPlan:
             yield verb, f"{file.path.removeprefix(self.root).lstrip('/')}: {file.reason}"
         if len(files) > SHOWN_MAX:
             yield verb, f"{len(files) - SHOWN_MAX} more files (--json lists them)"
+
+
+def _moment(ms: int) -> str:
+    """A time in ms as people write it; the number itself where no calendar reaches."""
+    try:
+        return (EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError:
+        return f"{ms} ms"

@@ -53,11 +53,14 @@ from rmqstore.log.recovery.outcome import (
     end_warnings,
     files_behind,
     known_queues,
+    lost_messages,
+    lost_warnings,
     nonzero_behind,
     planned_queues,
     queue_sizes,
     require_first_files,
     require_last_file,
+    require_own_bytes,
 )
 from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
@@ -113,6 +116,10 @@ class _Scan:
     index_missing: int | None = None
     claims: list[Claim] = field(default_factory=list)
     heads: tuple[EntryHeads, ...] = ()
+
+    @property
+    def tracks(self) -> list[QueueTrack | BatchTrack]:
+        return [*self.queues.tracks.values(), *self.batches.tracks.values()]
 
 
 class _Planner:
@@ -269,16 +276,15 @@ class _Planner:
         """Whether the checkpoint speaks of later messages than there are; from then on it counts as one that says
         nothing.  Asked once: where the clock went far back, any checkpoint is later than the newest message.
         """
-        lies = not self._clean and scan.count.newest_ms < self._checkpoint.min_timestamp_ms
-        if not lies or scan.end.is_middle_damage:  # what it speaks of may stand after the damage
+        is_later = self._checkpoint.min_timestamp_ms > scan.count.newest_ms
+        if self._clean or not is_later or scan.end.is_middle_damage:  # what it speaks of may stand after the damage
             return False
         self._checkpoint = Checkpoint()
         return True
 
     def _earlier_start(self, scan: _Scan) -> Start | None:
         """Where reading has to begin instead, always earlier, and why; None when the scan tells everything."""
-        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
-        for wanted in (self._indexed(scan.start), hole_start(self._store, tracks, scan.start)):
+        for wanted in (self._indexed(scan.start), hole_start(self._store, scan.tracks, scan.start)):
             if wanted[0] < scan.start[0]:
                 return wanted
         before = file_before(self._log, scan.start[0])
@@ -287,7 +293,7 @@ class _Planner:
         return None
 
     def _indexed(self, start: Start) -> Start:
-        asked = (self._choice.needed_from, self._choice.covered)
+        asked = self._choice.needed_from, self._choice.covered
         if not self._config.index_enabled or (asked == self._indexed_by and start[0] <= self._indexed_until):
             return start
         found = indexed_start(self._log, self._choice, start)
@@ -305,14 +311,17 @@ class _Planner:
     def _judged(self, scan: _Scan) -> LogEnd:
         """The end of a log that holds bytes and no record says what they are.  Raises Corrupt for what nobody may cut
         without being told to."""
+        if self._must_refuse:
+            require_own_bytes(self._log, scan.end.offset)
         place = bytes_without_record(self._log, scan.end, scan.count)
         if place is None:
             return scan.end
+        reason = NOT_ONE
         if not self._clean and is_torn_beginning(self._log, self._store.checkpoint.physic_timestamp_ms):
-            return replace(scan.end, reason=f"{scan.end.reason}; the first record was torn by a power cut")
-        if self._must_refuse:
+            reason = "the first record was torn by a power cut"
+        elif self._must_refuse:
             raise self._corrupt(place, NOT_ONE)
-        return replace(scan.end, reason=f"{scan.end.reason}; {NOT_ONE}")
+        return replace(scan.end, reason=f"{scan.end.reason}; {reason}")
 
     def _refuse(self, scan: _Scan) -> None:
         """Raises Corrupt for damage that somebody has to look at first."""
@@ -334,9 +343,8 @@ class _Planner:
 
     def _corrupt(self, offset: int, reason: str, hint: str = CUT_HINT) -> Corrupt:
         file = self._log.file_at(offset)
-        if file is None:
-            return StoreDamaged(directory_of(self._log.files[0].path), offset, f"{reason}; {hint}")
-        return StoreDamaged(file.path, offset - file.start, f"{reason}; {hint}")
+        path, start = (directory_of(self._log.files[0].path), 0) if file is None else (file.path, file.start)
+        return StoreDamaged(path, offset - start, f"{reason}; {hint}")
 
     # --- the plan
 
@@ -351,13 +359,13 @@ class _Planner:
         batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
         zeroed, reason = nonzero_behind(self._log, end), end_reason(scan.end)
         at_end = end_warnings(self._log, scan.end, reason, zeroed)
-        # After a crash a broken record at the end, which is told, explains the entries that go.
-        at_end += cut_warnings(queues, end, is_clean=self._clean) if self._clean or not at_end else []
-        warnings = [*self._warnings, *at_end]
+        if self._clean or not at_end:  # after a crash a broken record at the end explains the entries that go
+            at_end += cut_warnings(queues, end, is_clean=self._clean)
+        warnings = [*self._warnings, *at_end, *lost_warnings(store, scan.count.newest_ms)]
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
-        warnings += [*delay_warnings(store, queues, self._levels)]
+        warnings += delay_warnings(store, queues, self._levels)
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
@@ -375,6 +383,7 @@ class _Planner:
             kinds=queue_sizes(store), deleted_topics=tuple(deleted.items()), notes_deleted=deleted != self._noted,
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
             levels=self._levels, indexes_tags=self._indexes_tags,
+            lost=lost_messages(self._log, scan.end, scan.count.newest_ms),
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
@@ -393,8 +402,8 @@ class _Planner:
         times_ms = (old.physic_timestamp_ms, old.logics_timestamp_ms, old.index_timestamp_ms)
         lies = max(old.confirm_offset, old.logics_physical_offset) > plan.log_end or max(times_ms) > newest_ms
         lacks = not self._store.has_checkpoint and bool(self._log.files)
-        needed = lies or not self._clean or not plan.changes_nothing
-        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or (needed and new != old))
+        is_new = new != old and (lies or not self._clean or not plan.changes_nothing)
+        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new)
 
     def _log_directories(self) -> tuple[str, ...]:
         configured = (*self._config.log_paths, *self._config.read_only_log_paths)
@@ -407,8 +416,7 @@ class _Planner:
             return []
         if not self._clean:
             return [scan.start[0]]
-        tracks: list[QueueTrack | BatchTrack] = [*scan.queues.tracks.values(), *scan.batches.tracks.values()]
-        starts = [track.first_missing for track in tracks if track.first_missing is not None]
+        starts = [track.first_missing for track in scan.tracks if track.first_missing is not None]
         if scan.index_missing is not None:
             starts.append(scan.index_missing)
         if self._config.index_enabled and self._choice.needed_from is not None:

@@ -25,6 +25,7 @@ import numpy as np
 
 from rmqstore.directory.coverage import Coverage
 from rmqstore.directory.log_files import LogView
+from rmqstore.directory.log_space import OTHER_BYTES
 from rmqstore.directory.queue_ends import batch_end, lost_unit
 from rmqstore.directory.queue_files import BATCH
 from rmqstore.directory.walk import Break, WalkLimits, walk
@@ -275,11 +276,15 @@ def _damage_of(view: LogView, stretch: Stretch, row: int) -> Damage:
 
 
 def _lost_files(view: LogView, entries: QueueEntries, found: Found) -> Iterable[Damage]:
-    """A damage for each empty file that others follow, or one if entries lead to the log's beginning and past it, and
-    not one sound record is there.
+    """A damage for each empty file that others follow, and for each from the log's end on that has bytes of another
+    place; or one if entries lead to the log's beginning and past it, and not one sound record is there.
     """
     files, end = view.files, found.end
     lost = [Damage(file.path, 0, _EMPTY_FILE, file.start) for file in files if not file.size]
+    for file in (each for each in files if each.start >= end.log_end):
+        place = view.other_place(file)
+        if place is not None:
+            lost.append(Damage(file.path, 0, OTHER_BYTES.format(place=place), file.start))
     if files and end.log_end <= view.start and not end.damage and _is_missed(view, entries, found.known_end):
         lost.append(damage_at(view, view.start, _NO_RECORD))
     return [replace(damage, is_reached=False) for damage in lost]

@@ -66,7 +66,10 @@ def _log_findings(store: StoreExtent) -> Iterator[Finding]:
     for file in store.log_files:
         if file.is_wrapped:
             continue  # `ledger_findings` tells
-        if file.start >= store.log_end:
+        damage = next((found for found in store.damage if found.path == file.path), None)
+        if file.start >= store.log_end and damage is not None:
+            yield Finding(file.path, damage.position, damage.reason)
+        elif file.start >= store.log_end:
             empty = is_blank(store.disk, file.path, 0, file.size)
             reason = "made in advance, holds nothing yet" if empty else "holds bytes, but no sound record"
             yield Finding(file.path, 0, reason, NOTE)

@@ -12,6 +12,7 @@ from rmqstore.errors import StoreDamaged
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import CHECKPOINT_FILE, format_start
+from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store
 
@@ -226,3 +227,46 @@ def test_two_files_for_one_part_of_the_log_are_told(tmp_path: Path) -> None:
     (store,) = open_snapshot([[tmp_path / "store", *config.log_paths]]).stores
     (found,) = [finding for finding in verify(store) if "same part of the log" in finding.reason]
     assert {found.path, found.reason.split(" is for ")[0]} == {str(last), str(other)}
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("number", [-1, -2], ids=["the-last", "the-one-before"])
+def test_no_log_file_goes_that_has_another_ones_bytes(tmp_path: Path, number: int, is_closed: bool) -> None:
+    """Two files whose names were exchanged; the other one is the next file, made in advance, or the one before."""
+    config = with_two_directories(tmp_path, is_closed=is_closed)
+    own = sorted((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    start = int(own[-1].name) + CONFIG.log_file_size
+    ahead = own[-2].parent / format_start(start)
+    ahead.write_bytes(bytes(CONFIG.log_file_size))
+    chosen = (ahead, own[-1]) if number == -1 else (own[-2], own[-1])
+    first, second = (path.read_bytes() for path in chosen)
+    chosen[0].write_bytes(second)
+    chosen[1].write_bytes(first)
+    before = files(tmp_path)
+    with pytest.raises(
+        StoreDamaged, match=r"names offset [0-9]+ of the log as its place; give each file the name"
+    ) as caught:
+        open_store(tmp_path / "store", config, workers=False)
+    assert Path(caught.value.path) in chosen
+    assert files(tmp_path) == before
+    for mode in ("auto", "commitlog"):
+        with pytest.raises(Corrupt, match="of the log as its place"):
+            open_snapshot([[tmp_path / "store", *config.log_paths]]).scan(scan_mode=mode).read_all()
+    (store,) = open_snapshot([[tmp_path / "store", *config.log_paths]]).stores
+    assert [each for each in verify(store) if each.severity == DAMAGE and "as its place" in each.reason]
+    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as opened:
+        assert opened.bounds("T", 0)[1] < 20
+
+
+def test_messages_that_the_checkpoint_of_a_killed_store_knows_are_missed(tmp_path: Path) -> None:
+    config = with_two_directories(tmp_path, is_closed=False)
+    last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    data = last.read_bytes()
+    last.write_bytes(bytes(len(data)))
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        newest = store.bounds("T", 1)[1]
+        *_, warning = store.warnings
+    assert 0 < newest < 20
+    assert (
+        f"checkpoint: a message was on the disk that is {40 - 2 * newest - 1} ms later than the newest one" in warning
+    )

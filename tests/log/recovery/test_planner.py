@@ -20,6 +20,7 @@ from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
 from rmqstore.log.opening import mark_closed
 from rmqstore.log.recovery.apply import apply, open_parts
+from rmqstore.log.recovery.plan import LostMessages
 from rmqstore.records.batch import RecordBatch
 from tests.crash.disks import MemoryDisk
 from tests.log.recovering import (
@@ -750,7 +751,7 @@ def test_the_plan_is_for_people_and_programs() -> None:
     made = plan(disk)
     assert max(map(len, made.lines())) <= 80
     text = " ".join(" ".join(made.lines()).split())
-    for part in ("not clean: the file abort is there", "cut at queue offset", "dispatch", "zero"):
+    for part in ("not clean: the file abort is there", "T/1: entries", "dispatch", "zero"):
         assert part in text
     document = json.loads(json.dumps(made.as_dict()))
     assert document["logEnd"] == store.offsets[-1] == made.log_end
@@ -758,6 +759,41 @@ def test_the_plan_is_for_people_and_programs() -> None:
     assert not document["changesNothing"]
     assert hash(made) == hash(plan(disk))
     assert made == plan(disk)
+
+
+def test_what_a_cut_gives_up_is_told_by_topic_with_its_times() -> None:
+    store = keyed_store(60)
+    for number in range(30):
+        store.add("UV"[number % 2], 0, body=b"%d" % number)
+    disk = settled(store)
+    gone = 50
+    store.change(store.offsets[gone] + HEAD.offset["body_crc"], b"\x01")
+    lay_log(disk, store)
+    made = plan(disk, on_middle_damage="cut")
+    at = [FIRST_MS + 1000 * number for number in range(90)]
+    assert made.lost == (
+        LostMessages("T", 9, at[51], at[59]),
+        LostMessages("U", 15, at[60], at[88]),
+        LostMessages("V", 15, at[61], at[89]),
+    )
+    text = " ".join(" ".join(made.lines()).split())
+    for part in (
+        f"lose 39 sound messages stand after the end, the first at {store.offsets[51]}, and go",
+        "lose U: 15, stored 2023-11-14T22:14:20Z to 2023-11-14T22:14:48Z",
+        "queues 2 afterwards; 4 lose entries, 0 are written again",
+        "cut T/0: entries 25 to 30; it then holds 0 to 25",
+        "cut U/0: entries 0 to 15; the queue goes",
+        "checkpoint written again, with times up to 2023-11-14T22:14:09Z",
+    ):
+        assert part in text
+    assert made.as_dict()["lost"][0] == {"topic": "T", "count": 9, "firstMs": at[51], "lastMs": at[59]}
+
+
+def test_entries_that_are_written_again_are_not_called_cut() -> None:
+    store = keyed_store(120)
+    text = " ".join(" ".join(plan(killed(settled(store))).lines()).split())
+    assert "0 lose entries, 2 are written again from some entry on" in text
+    assert "rewrite T/0: entries" in text
 
 
 def test_doing_it_twice_changes_no_byte() -> None:
