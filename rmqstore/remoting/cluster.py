@@ -85,10 +85,12 @@ def settings(client: RemotingClient, *, is_stranger: bool = False) -> BrokerSett
         parse_levels(found.get(LEVELS_SETTING, ""))
     except ValueError as wrong:
         raise Unreachable(client.address, f"{LEVELS_SETTING}: {wrong}") from None
+    ha_host = found.get("brokerIP2") or host_and_port(client.address)[0]
+    ha_host = f"[{ha_host}]" if ":" in ha_host and not ha_host.startswith("[") else ha_host
     return BrokerSettings(
         broker_name=found.get("brokerName", ""),
         cluster=found.get("brokerClusterName", ""),
-        ha_address=f"{found.get('brokerIP2') or host_and_port(client.address)[0]}:{found.get('haListenPort', '10912')}",
+        ha_address=f"{ha_host}:{found.get('haListenPort', '10912')}",
         log_file_size=file_size,
         is_controlled=found.get("enableControllerMode") == "true",
         settings=found,

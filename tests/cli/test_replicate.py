@@ -237,6 +237,28 @@ def test_a_master_that_goes_away_is_told_once(tmp_path: Path) -> None:
     require_clean(tmp_path / "r", 5)
 
 
+def test_a_name_server_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    table = {"a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"0": "127.0.0.1:1"}}}
+    with peer(saying(json.dumps({"brokerAddrTable": table}).encode())) as gone:
+        pass
+    command = [*PROGRAM, "--namesrv", gone, "--to", str(tmp_path / "r")]
+    with running(command) as child:
+        assert "Connection refused" in line_of(child.stderr, "waiting")
+        with peer(saying(json.dumps({"brokerAddrTable": table}).encode()), port=int(gone.split(":")[1])):
+            assert "127.0.0.1:1: Connection refused" in line_of(child.stderr, "a: waiting")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("option", ["--once", "--check"])
+def test_a_name_server_that_is_away_ends_what_is_done_once(option: str, tmp_path: Path, run: Run) -> None:
+    with peer(saying()) as gone:
+        pass
+    result = run("replicate", "--namesrv", gone, "--to", tmp_path / "r", option)
+    assert result.exit_code == 1
+    assert "Connection refused" in result.stderr
+
+
 def scraped(address: str) -> str:
     connection = HTTPConnection(address, timeout=DEADLINE_S)
     try:

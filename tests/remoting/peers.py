@@ -11,8 +11,8 @@ Answer = Callable[[socket.socket, Command], None]
 
 
 @contextmanager
-def peer(answer: Answer) -> Iterator[str]:
-    """A peer on loopback that handles each request by `answer`; its address."""
+def peer(answer: Answer, port: int = 0) -> Iterator[str]:
+    """A peer on loopback that handles each request by `answer`; its address.  `port` 0: any that is free."""
 
     def serve(connection: socket.socket) -> None:
         reader = CommandReader()
@@ -20,7 +20,7 @@ def peer(answer: Answer) -> Iterator[str]:
             for command in reader.read(data):
                 answer(connection, command)
 
-    with _server(serve) as address:
+    with _server(serve, port) as address:
         yield address
 
 
@@ -37,9 +37,9 @@ def bytes_peer(answer: Answer) -> Iterator[str]:
 
 
 @contextmanager
-def _server(each: Callable[[socket.socket], None]) -> Iterator[str]:
+def _server(each: Callable[[socket.socket], None], port: int = 0) -> Iterator[str]:
     """Has `each` serve a connection in a thread; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     open_ones: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:

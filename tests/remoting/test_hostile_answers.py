@@ -14,7 +14,7 @@ import pytest
 
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.remoting import cluster
-from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, Unreachable
+from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, Unreachable, host_and_port
 from rmqstore.remoting.command import FRAME_SIZE_MAX, Command
 from rmqstore.replication.following.group import chosen_masters, named_broker
 from rmqstore.replication.following.masters import Broker
@@ -314,3 +314,20 @@ def test_a_broker_that_another_name_is_listed_for_is_waited_for(tmp_path: Path) 
         ):
             Replica(tmp_path / "r", master)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ("brokerIP2=fd00::5", "[fd00::5]:10912"),
+        ("brokerIP2=[fd00::5]\nhaListenPort=7", "[fd00::5]:7"),
+        ("brokerIP2=203.0.113.9", "203.0.113.9:10912"),
+        ("", "127.0.0.1:10912"),
+    ],
+)
+def test_the_replication_port_of_a_broker_may_have_an_ipv6_host(settings: str, place: str) -> None:
+    with peer(broker_with(f"brokerName=b\n{settings}\n")) as address:
+        broker = Broker(address, PATIENT)
+        assert broker.settings().ha_address == place
+        broker.close()
+    assert host_and_port(place)

@@ -18,11 +18,13 @@ from rmqstore.cli.replication.tls_options import ha_tls, ha_tls_options
 from rmqstore.cli.signals import until_signalled
 from rmqstore.errors import Rejected
 from rmqstore.formats.delay_levels import parse_levels
+from rmqstore.locks import Bell
 from rmqstore.remoting.client import Access, Refused, Unreachable, host_and_port
 from rmqstore.remoting.cluster import ListedMaster
 from rmqstore.remoting.signing import Credentials
 from rmqstore.replication.checking.obstacles import Prospect, look, together
 from rmqstore.replication.checking.ports import require_broker, require_name_server, require_replication_port
+from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.connection import LinkTls
 from rmqstore.replication.following.group import Open, ReplicaGroup, chosen_masters, named_broker
 from rmqstore.replication.following.masters import BareMaster, Broker, KnownMaster
@@ -111,7 +113,8 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     """
     _require_effect(given)
     access = Access(credentials=_credentials(given), tls=_tls(given))
-    places, more = _places(target, access, given)
+    is_for_good = not (given["check"] or given["realign"] or given["once"])
+    places, more = (_awaited if is_for_good else _places)(target, access, given)
     if given["check"]:
         _check(places, start)
     elif given["realign"]:
@@ -191,6 +194,21 @@ def _places(target: str, access: Access, given: Mapping[str, Any]) -> _Places:
     require_broker(given["master"], access)
     broker = Broker(given["master"], access)
     return _Places({broker.settings().broker_name: _Place(broker, target)})
+
+
+def _awaited(target: str, access: Access, given: Mapping[str, Any]) -> _Places:
+    """As `_places`, once a name server, or the one master, answers; until then it says once that it waits."""
+    backoff, bell, is_told = Backoff(), Bell(), False
+    with until_signalled(bell.ring) as is_over:
+        while not is_over():
+            try:
+                return _places(target, access, given)
+            except Unreachable as silence:
+                if not is_told:
+                    click.echo(f"waiting: {one_line(silence)}", err=True)
+                is_told = True
+                bell.wait(backoff.wait_s())
+    raise SystemExit(0)
 
 
 def _require_name_servers(addresses: str, access: Access) -> None:

@@ -19,6 +19,17 @@ from rmqstore.records.read_batches import CrcChecks, read_batches
 _ALL_CHECKS = CrcChecks(bodies=True, properties=True)
 
 
+class NoBlock(Rejected):
+    """Bytes that cannot stand where they are said to: from `position` of the log on they are no sound records."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(position, reason)
+        self.position, self.reason = position, reason
+
+    def _line(self) -> str:
+        return self.reason
+
+
 class BlockPart(NamedTuple):
     """Bytes [offset, end) of a log, all in one file: records one after the other, or the blank that ends the file.
 
@@ -38,7 +49,7 @@ def block_parts(
 ) -> list[BlockPart]:
     """`data` as it belongs at `offset` of a log, part by part.
 
-    Raises Rejected unless it is whole sound records of that place, with the blank of each file that it ends, up to the
+    Raises NoBlock unless it is whole sound records of that place, with the blank of each file that it ends, up to the
     file's last byte.  Where it `may_be_cut`, a record or a blank at its end that goes on is left out.
     """
     stop = offset + len(data)
@@ -49,7 +60,8 @@ def block_parts(
         if isinstance(standing, message.Torn):
             if may_be_cut and _goes_on(data, standing.position - offset, _room(standing.position, file_size)):
                 break
-            raise Rejected(f"the block cannot stand at {offset}: at {standing.position}: {standing.reason}")
+            at = standing.position
+            raise NoBlock(at, f"the block cannot stand at {offset}: at {at}: {standing.reason}")
         if isinstance(standing, message.Blank):
             if may_be_cut and standing.size == _room(standing.position, file_size) > stop - standing.position:
                 break
@@ -82,9 +94,8 @@ def _goes_on(data: bytes, position: int, room: int) -> bool:
 def _blank_part(blank: message.Blank, stop: int, file_size: int) -> BlockPart:
     file_end = blank.position - blank.position % file_size + file_size
     if blank.size != file_end - blank.position or file_end > stop:
-        raise Rejected(
-            f"the block's blank record of {blank.size} bytes at {blank.position} does not end its file, at {file_end}"
-        )
+        said = f"the block's blank record of {blank.size} bytes at {blank.position}"
+        raise NoBlock(blank.position, f"{said} does not end its file, at {file_end}")
     return BlockPart(blank.position, file_end, None, {}, None)
 
 
@@ -92,7 +103,8 @@ def _records_part(records: RecordBatch, file_size: int, kinds: QueueKinds) -> Bl
     offset = int(records.offsets[0])
     file_end = offset - offset % file_size + file_size
     if records.end + message.BLANK.size > file_end:
-        raise Rejected(f"the block's record that ends at {records.end} leaves no room for the blank of its file")
+        said = f"the block's record that ends at {records.end} leaves no room for the blank of its file"
+        raise NoBlock(int(records.offsets[-1]), said)
     return BlockPart(offset, records.end, int(records.store_ms[-1]), dict(_next_offsets(records, kinds)), records)
 
 

@@ -7,7 +7,7 @@ from rmqstore.directory.deleted_queues import HeldPlaces
 from rmqstore.engine import Engine
 from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.formats.names import QueueKey
-from rmqstore.log.put.block import BlockPart, block_parts, wanted_size
+from rmqstore.log.put.block import BlockPart, NoBlock, block_parts, wanted_size
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.begun_again import BegunAgain, QueueBreak, begun_again, queue_breaks
 from rmqstore.remoting.client import Refused
@@ -25,9 +25,9 @@ _AVERAGED_SIZE = 16 * 1024 * 1024
 
 
 class ForeignRecord(Rejected):
-    """The master's log holds, at `offset`, what this store cannot take: nothing of it is appended.
+    """The master's log holds, at `offset`, what this store cannot take: all before it is appended, and nothing of it.
 
-    The bytes came as the master has them, so a new connection brings the same.
+    A bit may have turned on the way, so a new connection may bring other bytes.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -115,8 +115,8 @@ class Follower:
     def append(self, confirmed: int | None = None) -> None:
         """Appends what is whole; readers see it soon.  `confirmed` as Wire's.
 
-        Raises ForeignRecord with nothing appended; DurabilityLost, and NotNow where the disk has no room for the next
-        file: what was not appended comes again.
+        Raises ForeignRecord with all before that record appended; DurabilityLost, and NotNow where the disk has no room
+        for the next file: what was not appended comes again.
         """
         self._confirmed = confirmed
         if self._pending_size >= self._needed:
@@ -135,6 +135,15 @@ class Follower:
         self._keep(offset, data)
         if self._beginning is not None:
             self._let_begin_again(self._beginning)  # an interrupt came meanwhile
+        try:
+            self._append_from(offset, data)
+        except ForeignRecord as refusal:
+            if self.end < refusal.offset < offset + len(data):
+                self._append_from(self.end, data[self.end - offset : refusal.offset - offset])
+            raise
+
+    def _append_from(self, offset: int, data: bytes) -> None:
+        """Appends what is whole of `data`, which begins where the log ends, at `offset`."""
         parts = self._parts(offset, data)
         if self._learned(parts):
             parts = self._parts(offset, data)
@@ -272,8 +281,8 @@ class Follower:
         kinds = self._engine.parts.queues.kinds
         try:
             return block_parts(offset, data, self._log.files.file_size, kinds, may_be_cut=True)
-        except Rejected as refusal:
-            raise ForeignRecord(offset, str(refusal)) from None
+        except NoBlock as refusal:
+            raise ForeignRecord(refusal.position, str(refusal)) from None
 
     def _learned(self, parts: Sequence[BlockPart]) -> bool:
         """Whether the table of topics was asked for once more."""

@@ -17,7 +17,7 @@ from rmqstore.locks import Bell
 from rmqstore.remoting.cluster import BrokerSettings
 from rmqstore.replication.following.backoff import Backoff
 from rmqstore.replication.following.connection import connected, follow
-from rmqstore.replication.following.follower import COMPARED_SIZE, Follower
+from rmqstore.replication.following.follower import COMPARED_SIZE, Follower, ForeignRecord
 from rmqstore.replication.following.masters import KnownMaster
 from rmqstore.replication.following.note import read_origin, require_same, with_levels, write_origin
 from rmqstore.replication.following.preparation import From, Preparation
@@ -57,6 +57,7 @@ class Replica:
         self._tables_s: float | None = None  # when the tables were taken over
         self._bell, self._is_stopping = Bell(), False
         self._backoff = Backoff()
+        self._refused_at = -1  # where the last record stands that could not be taken
         self._begins_at = 0  # where the log of a master begins that cannot be asked, as far as it has said so
         try:
             self._open(path, start, settings or {}, fs or RealFileSystem())
@@ -119,7 +120,8 @@ class Replica:
         """Follows the master, over as many connections as it takes, until `stop` or `until` say that it is enough; in
         the caller's thread, once.
 
-        Raises LogsDiverged, HistoryGone, ForeignRecord, DurabilityLost: nothing that a new connection mends.
+        Raises LogsDiverged, HistoryGone, DurabilityLost: nothing that a new connection mends; and ForeignRecord, where
+        a new one has brought the same.
         """
 
         def is_over() -> bool:
@@ -136,6 +138,12 @@ class Replica:
                     self._follow(is_over)
                 except DurabilityLost:
                     raise
+                except ForeignRecord as error:
+                    if error.offset == self._refused_at:
+                        raise
+                    self._refused_at = error.offset
+                    self._failed("waiting", error)
+                    self._bell.wait(self._backoff.wait_s())
                 except NotNow as error:
                     if isinstance(error, MasterBeginsLater):
                         self._begins_at = error.offset

@@ -116,6 +116,31 @@ def test_an_interrupt_at_any_line_neither_doubles_nor_loses_a_record() -> None:
 
 
 @pytest.mark.parametrize("portion", [300, 1 << 20])
+@pytest.mark.parametrize("number", [0, 1, 5, 8])
+def test_what_stands_in_front_of_a_damaged_record_is_appended(number: int, portion: int) -> None:
+    log, ends = log_of_queues()
+    begin = ends[number]
+    data = bytearray(log)
+    data[begin + 5] ^= 4  # in its magic
+    engine = opened("the master")
+    follower = Follower(engine, lambda: None)
+
+    def go_on(sent: bytes) -> None:
+        for at in range(follower.end, len(sent), portion):
+            follower.take(sent[at : at + portion])
+            follower.append()
+
+    with pytest.raises(ForeignRecord, match=f"at {begin}: no message magic") as refusal:
+        go_on(bytes(data))
+    assert refusal.value.offset == follower.end == begin
+    assert engine.log.read(0, begin) == log[:begin]
+    follower.own_end()  # a new connection brings it again, as the master has it
+    go_on(log)
+    assert follower.sync() == len(log)
+    assert engine.log.read(0, len(log)) == log
+
+
+@pytest.mark.parametrize("portion", [300, 1 << 20])
 @pytest.mark.parametrize("taken", [0, 3])
 def test_what_leaves_numbers_of_a_queue_out_is_refused_once_all_before_it_is_appended(portion: int, taken: int) -> None:
     """`taken`: so many messages are there before the others come."""

@@ -386,6 +386,39 @@ def test_a_master_that_closes_again_and_again_is_followed_by_many_connections(
     assert max(waits) <= 0.5  # each connection has brought something
 
 
+@pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_bit_that_turns_on_the_way_is_asked_for_once_more(
+    times: int, wire: WireOfMaster, logs: tuple[bytes, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, at = logs[0][:100_000], 70_000
+    asked: list[int] = []
+
+    def answer(connection: socket.socket) -> None:
+        begin = wire.asked(connection)
+        asked.append(begin)
+        data = bytearray(log)
+        data[at] ^= 16 if len(asked) <= times else 0
+        for end in [*range(begin + 10_000, len(log), 10_000), len(log)]:
+            connection.sendall(wire.header(begin, end - begin) + data[begin:end])
+            begin = end
+        stay(connection)
+
+    monkeypatch.setattr(Backoff, "wait_s", lambda _: 0.0)
+    with port_of(answer) as port:
+        if times == 1:
+            followed(port, wire, tmp_path / "r", ManualClock(), 99_000)
+        else:
+            with Replica(tmp_path / "r", Known(port.address, is_controlled=wire.is_controlled)) as replica:
+                with pytest.raises(ForeignRecord, match="the CRC of the body is wrong") as refusal:
+                    replica.run()
+                assert 60_000 < refusal.value.offset < at
+    assert len(asked) == 2
+    end = 99_000 if times == 1 else refusal.value.offset
+    assert log_of(tmp_path / "r")[:end] == log[:end]
+    assert damage_of(tmp_path / "r") == []
+
+
 @pytest.mark.host
 @pytest.mark.parametrize("wire", WIRES, ids=["usual", "controller"])
 def test_a_flood_of_heartbeats_keeps_no_stop_waiting(
