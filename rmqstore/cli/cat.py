@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rmqstore.cli.choices import chosen_keys, chosen_tags, since_until, topic_names
 from rmqstore.cli.decoding.decoder import BodyDecoder
-from rmqstore.cli.decoding.options import chosen_decoder
+from rmqstore.cli.decoding.options import body_bytes_max, chosen_decoder
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options, tell_holes
 from rmqstore.cli.output import counted, given_paths, store_arguments
@@ -151,7 +151,7 @@ def _batches(
                 of_topic[str(span.queue_id)] = offset
     return snapshot.scan(
         **selection, **bounds, columns=columns, tags=how["tags"], keys=how["key"], on_corrupt_record="null",
-        fail_on_data_loss=False, batch_rows=4096,
+        fail_on_data_loss=False, batch_rows=4096, body_bytes_max=body_bytes_max(),
         scan_mode="queue" if all(store.queue_layout == "file" for store in snapshot.stores) else "auto",
     )  # fmt: skip
 

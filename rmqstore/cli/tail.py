@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rmqstore import Snapshot, open_snapshot
 from rmqstore.cli.choices import chosen_keys, chosen_tags, regular_expression, topic_names, topics_or_pattern
+from rmqstore.cli.decoding.options import body_bytes_max
 from rmqstore.cli.message_output import Form, Printer, Template, output_options
 from rmqstore.cli.output import counted, given_paths, one_line, store_arguments
 from rmqstore.cli.signals import until_signalled
@@ -65,7 +66,7 @@ def tail(
     how: dict[str, Any] = {
         "topics": named, "pattern": meant.pattern, "columns": printer.columns,
         "tags": chosen["tags"], "keys": chosen["key"], "include_system_topics": meant.include_system_topics,
-        "on_corrupt_record": "null", "fail_on_data_loss": False,
+        "on_corrupt_record": "null", "fail_on_data_loss": False, "body_bytes_max": body_bytes_max(),
     }  # fmt: skip
     is_filtered = bool(how["tags"] or how["keys"])
     start: Wanted = "earliest" if is_filtered else _last_ones(snapshot, count, how)

@@ -6,6 +6,7 @@ from typing import Any
 import click
 from rich.cells import cell_len
 
+from rmqstore.cli.decoding.options import body_bytes_max, body_limit_option
 from rmqstore.cli.output import (
     byte_size,
     counted,
@@ -32,6 +33,7 @@ Examples:
 @click.command(epilog=_EXAMPLE, short_help="Check a whole store for damage.")
 @store_arguments
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@body_limit_option
 @click.option("--quiet", is_flag=True, help="Leave the notes out; damage is always shown.")
 @click.pass_context
 def verify(ctx: click.Context, stores: tuple[str, ...], as_json: bool, quiet: bool) -> None:
@@ -81,7 +83,7 @@ def _findings(store: StoreExtent) -> Iterator[Finding]:
         def tell(done: int) -> None:
             bar.update(task, completed=done)
 
-        yield from verify_store(store, tell)
+        yield from verify_store(store, tell, body_bytes_max=body_bytes_max())
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:

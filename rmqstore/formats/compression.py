@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from rmqstore.formats.sys_flag import COMPRESSED, CompressionType, compression_type
 
-# Four times the 4 MiB that a broker takes by default: a larger body is a bomb, or from a broker with a raised limit.
-BODY_SIZE_MAX = 16 * 1024 * 1024
-
-_SIZE_MAX = 2**31 - 2  # what a value of Arrow holds, and a byte more fits everywhere
+# RocketMQ's clients unpack a body of any size: a broker limits what it stores, and 60 KiB may be 60 MiB.  A larger body
+# than this one is a bomb, or one that a reader has to be ready for.
+BODY_SIZE_MAX = 128 * 1024 * 1024
+BODY_LIMIT_MAX = 2**31 - 2  # what a value of Arrow holds, and a byte more fits everywhere
 
 
 class BodyError(ValueError):
@@ -28,13 +28,15 @@ def decompress(body: bytes | memoryview, sys_flag: int, size_max: int = BODY_SIZ
     """
     if not sys_flag & COMPRESSED or not len(body):  # Java does not look at a body of no bytes
         return bytes(body)
-    size_max = min(size_max, _SIZE_MAX)
+    size_max = min(size_max, BODY_LIMIT_MAX)
     kind = compression_type(sys_flag)
     if kind is None:
         raise BodyError(f"unknown compression in sysFlag {sys_flag:#x}")
     unpacked = _inflate(body, size_max) if kind is CompressionType.ZLIB else _read_frames(body, kind, size_max)
     if len(unpacked) > size_max:
-        raise BodyError(f"{kind.value} body of {len(body)} bytes unpacks to more than {size_max}")
+        raise BodyError(
+            f"{kind.value} body of {len(body)} bytes unpacks to more than {size_max}, the most that is asked for"
+        )
     return unpacked
 
 

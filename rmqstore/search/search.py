@@ -16,7 +16,7 @@ from rmqstore.search.window import ALWAYS, Window
 from rmqstore.snapshot.columns import PROPERTY_PREFIX
 from rmqstore.snapshot.plan.range_pruning import prune_ranges
 from rmqstore.snapshot.reader import SnapshotReader
-from rmqstore.snapshot.request import QueueRange, ScanRequest, SplitBudget
+from rmqstore.snapshot.request import BODY_BYTES_MAX, QueueRange, ScanRequest, SplitBudget
 from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.split import Split
 
@@ -88,9 +88,10 @@ class SearchRun:
     """
 
     def __init__(
-        self, snapshot: SnapshotReader, search: Search, columns: Sequence[str], tell: Tell | None = None
-    ) -> None:
-        """`tell` hears how many parts were read, and of how many."""
+        self, snapshot: SnapshotReader, search: Search, columns: Sequence[str], tell: Tell | None = None, *,
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:  # fmt: skip
+        """`tell` hears how many parts were read, and of how many; `body_bytes_max` as in a scan."""
         self._search, self._tell = search, tell or _untold
         self._columns = tuple(dict.fromkeys(columns))
         # With damage as rows, keys are not looked up in an index: it is told where all is read anyway.
@@ -98,6 +99,7 @@ class SearchRun:
         self._request = ScanRequest(
             columns=tuple(dict.fromkeys((*columns, *search.columns, "corruptReason"))), tags=search.tags, keys=wanted,
             on_corrupt_record="skip" if wanted else "null", fail_on_data_loss=False, batch_rows=_BATCH_ROWS,
+            body_bytes_max=body_bytes_max,
         )  # fmt: skip
         topics = search.topics
         if topics.pattern is not None:

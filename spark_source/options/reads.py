@@ -45,6 +45,7 @@ PARSERS: dict[str, Parser] = {
     "onCorruptRecord": values.one_of("fail", "skip", "null"),
     "verifyCrc": values.one_of("auto", "true", "false"),
     "decompress": values.flag,
+    "maxBodyBytes": values.byte_size(BATCH_BYTES_MAX),
     "scanMode": values.one_of("auto", "queue", "commitlog"),
     "includeUncommitted": values.flag,
     "access": values.one_of("auto", "mmap", "pread"),
@@ -121,6 +122,7 @@ _REQUEST_FIELDS = {
     "onCorruptRecord": "on_corrupt_record",
     "failOnDataLoss": "fail_on_data_loss",
     "decompress": "decompress",
+    "maxBodyBytes": "body_bytes_max",
     "batchRows": "batch_rows",
     "batchBytes": "batch_bytes",
 }

@@ -6,7 +6,7 @@ and empty where there is none.
 
 from dataclasses import dataclass
 
-from rmqstore.snapshot.request import BATCH_BYTES, BATCH_ROWS, SPLIT_BYTES
+from rmqstore.snapshot.request import BATCH_BYTES, BATCH_ROWS, BODY_BYTES_MAX, SPLIT_BYTES
 from rmqstore.snapshot.stream.limits import DELAY_MS
 from spark_source.options.writes import QUEUES_DEFAULT
 
@@ -92,6 +92,10 @@ READ: dict[str, OptionText] = {
         " where a crash can have torn it, as RocketMQ's own recovery does; `true` all; `false` none",
     ),
     "decompress": OptionText("true", "`false` brings bodies as they are stored"),
+    "maxBodyBytes": OptionText(
+        f"{BODY_BYTES_MAX >> 20}m",
+        "what a compressed body may unpack to; a larger one counts as damaged (`onCorruptRecord`), at most `1g`",
+    ),
     "scanMode": OptionText(
         "auto", "`queue` (through the consume queues) or `commitlog` (the files straight through): the same rows"
     ),

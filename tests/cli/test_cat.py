@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +21,10 @@ from rich.cells import cell_len
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.cli.choices import moment_ms
 from rmqstore.clock import ManualClock
+from rmqstore.formats.sys_flag import COMPRESSED
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
-from tests.snapshot.small_store import small_store
+from tests.snapshot.small_store import SmallStore, small_store
 
 pytestmark = pytest.mark.stores
 
@@ -304,3 +306,16 @@ def test_mistakes_in_times_and_topics(arguments: list[str], words: str, hours: P
 )  # fmt: skip
 def test_a_time_as_people_say_it(text: str, ms: int) -> None:
     assert moment_ms(text, HOUR_0) == ms
+
+
+def test_a_body_may_be_limited(run: Run, tmp_path: Path) -> None:
+    store = SmallStore(file_size=1024 * 1024)
+    store.add(body=zlib.compress(bytes(1000)), sys_flag=COMPRESSED)
+    store.write(tmp_path)
+    for command in (("cat", "--topic", "T"), ("tail", "--topic", "T"), ("query", "--topic", "T")):
+        (whole,) = lines_of(run(command[0], tmp_path, *command[1:], "-o", "json-lines", "--max-body-bytes", 1000))
+        assert len(whole["body"]) == 1000
+        cut = run(command[0], tmp_path, *command[1:], "-o", "json-lines", "--max-body-bytes", 999)
+        assert "1 message damaged" in cut.stderr
+    assert run("verify", tmp_path, "--max-body-bytes", 999).stdout.count("unpacks to more than 999") == 1
+    assert "unpacks" not in run("verify", tmp_path).stdout

@@ -1,4 +1,4 @@
-"""The options that say how bodies are decoded; what prints messages asks for the decoder here."""
+"""The options that say how bodies are unpacked and decoded; what prints messages asks for the decoder here."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, get_args
@@ -10,6 +10,7 @@ from rmqstore.cli.decoding.decoder import PLAIN, BodyDecoder, Encoding
 from rmqstore.cli.decoding.protobuf import protobuf_decode
 from rmqstore.cli.output import mistakes_in_command
 from rmqstore.errors import Rejected
+from rmqstore.formats.compression import BODY_LIMIT_MAX, BODY_SIZE_MAX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _META = "rmqstore.decode."
@@ -38,7 +39,21 @@ def decode_options(command: Command) -> Command:
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
-    return command
+    return body_limit_option(command)
+
+
+def body_limit_option(command: Command) -> Command:
+    """Adds --max-body-bytes, which `body_bytes_max` tells."""
+    return click.option(
+        "--max-body-bytes", type=click.IntRange(1, BODY_LIMIT_MAX), default=BODY_SIZE_MAX, metavar="BYTES",
+        expose_value=False, callback=_keep, help="What a compressed body may unpack to (128 MiB if not given).",
+    )(command)  # fmt: skip
+
+
+def body_bytes_max() -> int:
+    """The limit that the command at work was given for a body, in bytes."""
+    ctx = click.get_current_context(silent=True)
+    return BODY_SIZE_MAX if ctx is None else int(ctx.meta.get(f"{_META}max_body_bytes", BODY_SIZE_MAX))
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from rmqstore import Rejected, open_snapshot
 from rmqstore.cli.choices import name_values
+from rmqstore.cli.decoding.options import body_bytes_max
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options, tell_holes
 from rmqstore.cli.outgoing.which_messages import chosen_stores, meant_topics, meant_window, message_options
 from rmqstore.cli.output import counted, printable, store_arguments, whole_text
@@ -175,7 +176,7 @@ def _answer(
         return transaction.messages.to_batches(), transaction
     if given["delayed"]:
         return waiting_messages(snapshot, search, columns, time.time_ns() // 1_000_000), None
-    return SearchRun(snapshot, search, columns, tell), None
+    return SearchRun(snapshot, search, columns, tell, body_bytes_max=body_bytes_max()), None
 
 
 def _print(snapshot: SnapshotReader, search: Search, given: dict[str, Any], found: _Found) -> None:

@@ -24,8 +24,11 @@ from rmqstore.snapshot.verify.queues import QueueCheck
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
 
-def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
-    """Everything that is not as it should be, while it is found.  `progress` is told how many bytes are done.
+def verify(
+    store: StoreExtent, progress: Callable[[int], None] | None = None, *, body_bytes_max: int = BODY_BYTES_MAX
+) -> Iterator[Finding]:
+    """Everything that is not as it should be, while it is found.  `progress` is told how many bytes are done.  A body
+    that unpacks to more than `body_bytes_max` bytes counts as one that cannot be had.
 
     Raises DataLost if a file of the log is deleted meanwhile.
     """
@@ -40,7 +43,7 @@ def verify(store: StoreExtent, progress: Callable[[int], None] | None = None) ->
         if isinstance(item, Finding):
             yield item
             continue
-        yield from _record_findings(store, item)
+        yield from _record_findings(store, item, body_bytes_max)
         times.add(_newest(item), _last_dispatched(item))
         queues.check(item)
         index.check(item)
@@ -84,13 +87,13 @@ def _readings(store: StoreExtent) -> Iterator[StretchFacts | Finding]:
             low, after_break = high, False
 
 
-def _record_findings(store: StoreExtent, reading: StretchFacts) -> Iterator[Finding]:
+def _record_findings(store: StoreExtent, reading: StretchFacts, body_bytes_max: int) -> Iterator[Finding]:
     stretch = reading.stretch
     said_elsewhere = -1 if store.tail is None else store.tail.offset
     for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
-    for row, reason in unreadable_bodies(stretch, reading.rows.tolist(), BODY_BYTES_MAX):
+    for row, reason in unreadable_bodies(stretch, reading.rows.tolist(), body_bytes_max):
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
 

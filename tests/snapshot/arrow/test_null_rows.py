@@ -12,7 +12,6 @@ import rmqstore
 from rmqstore import Corrupt, Snapshot
 from rmqstore.formats import sys_flag
 from rmqstore.formats.record_crc import masked_crc32
-from rmqstore.snapshot.request import BODY_BYTES_MAX
 from tests.snapshot.small_store import SmallStore
 
 pytestmark = pytest.mark.stores
@@ -20,6 +19,7 @@ pytestmark = pytest.mark.stores
 MODES = pytest.mark.parametrize("mode", ["queue", "auto", "commitlog"])
 ZLIB, LZ4, ZSTD = (sys_flag.COMPRESSED | kind for kind in (0, sys_flag.COMPRESSION_LZ4, sys_flag.COMPRESSION_ZSTD))
 VICTIM = 7
+LIMIT = 1024 * 1024  # of a body that is unpacked
 COUNT = 20
 BODY_AT = 88  # of a record with IPv4 hosts
 # What is done to one record, and the words of its flag.
@@ -48,7 +48,7 @@ def damaged(place: int, data: bytes, tmp_path: Path) -> tuple[SmallStore, Path]:
 
 
 def rows(snapshot: Snapshot, **how: Any) -> list[dict[str, Any]]:
-    table: pa.Table = snapshot.scan(topics=["T"], columns="*", **how).read_all()
+    table: pa.Table = snapshot.scan(topics=["T"], columns="*", **{"body_bytes_max": LIMIT} | how).read_all()
     found: list[dict[str, Any]] = table.to_pylist()
     return found
 
@@ -116,9 +116,9 @@ def packed(kind: str, data: bytes) -> bytes:
 
 # A body whose sysFlag does not tell the truth, or that unpacks to more than the limit: flag, body, words.
 BAD_BODIES: dict[str, Callable[[], tuple[int, bytes, str]]] = {
-    "zlib bomb": lambda: (ZLIB, zlib.compress(bytes(BODY_BYTES_MAX + 1)), f"unpacks to more than {BODY_BYTES_MAX}"),
-    "zstd bomb": lambda: (ZSTD, packed("zstd", bytes(BODY_BYTES_MAX + 1)), f"unpacks to more than {BODY_BYTES_MAX}"),
-    "lz4 bomb": lambda: (LZ4, packed("lz4", bytes(BODY_BYTES_MAX + 1)), f"unpacks to more than {BODY_BYTES_MAX}"),
+    "zlib bomb": lambda: (ZLIB, zlib.compress(bytes(LIMIT + 1)), f"unpacks to more than {LIMIT}"),
+    "zstd bomb": lambda: (ZSTD, packed("zstd", bytes(LIMIT + 1)), f"unpacks to more than {LIMIT}"),
+    "lz4 bomb": lambda: (LZ4, packed("lz4", bytes(LIMIT + 1)), f"unpacks to more than {LIMIT}"),
     "plain bytes called zlib": lambda: (ZLIB, b"plain", "damaged zlib body"),
     "zlib called zstd": lambda: (ZSTD, zlib.compress(b"x"), "damaged zstd body"),
     "zstd called lz4": lambda: (LZ4, packed("zstd", b"x" * 50), "damaged lz4 body"),

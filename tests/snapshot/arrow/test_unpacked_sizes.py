@@ -12,6 +12,7 @@ import pytest
 
 from rmqstore import open_snapshot
 from rmqstore.formats.sys_flag import COMPRESSED
+from rmqstore.snapshot.verify import verify
 from tests.golden.rows import scanned
 from tests.snapshot.small_store import SmallStore
 
@@ -133,3 +134,21 @@ def test_bodies_beyond_the_limit_hold_no_memory(codec: str, tmp_path: Path) -> N
     assert all("unpacks to more than" in reason for reason in reasons)
     assert len(reasons) == 60
     assert peak < 10 * limit
+
+
+@pytest.mark.parametrize("codec", CODES)
+def test_a_body_is_read_that_a_client_packed_a_thousandfold(codec: str, tmp_path: Path) -> None:
+    """RocketMQ's clients read it; a limit that somebody sets lower, or a bomb, is told with the option to raise."""
+    body = bytes(20 * 1024 * 1024)
+    store = SmallStore(file_size=1024 * 1024)
+    store.add(body=packed(body, codec), sys_flag=COMPRESSED | CODES[codec])
+    store.write(tmp_path)
+    snapshot = open_snapshot(tmp_path)
+    assert snapshot.scan(["T"]).read_all()["body"].to_pylist() == [body]
+    (extent,) = snapshot.stores
+    said = [[each.reason for each in verify(extent, body_bytes_max=limit)] for limit in (len(body), len(body) - 1)]
+    (more,) = set(said[1]) - set(said[0])
+    assert not set(said[0]) - set(said[1])
+    assert f"unpacks to more than {len(body) - 1}, the most that is asked for" in more
+    (message,) = snapshot.query("T", snapshot.scan(["T"], columns=["offsetMsgId"]).read_all()[0][0].as_py())
+    assert message.body == body

@@ -47,6 +47,7 @@ def test_every_option_arrives_where_it_acts():
             "onCorruptRecord": "skip",
             "verifyCrc": "TRUE",
             "decompress": "false",
+            "maxBodyBytes": "20m",
             "scanMode": "queue",
             "access": "pread",
             "batchRows": "100",
@@ -78,6 +79,7 @@ def test_every_option_arrives_where_it_acts():
         fail_on_data_loss=False,
         verify_crc="always",
         decompress=False,
+        body_bytes_max=20 << 20,
         batch_rows=100,
         batch_bytes=1 << 20,
     )
