@@ -13,6 +13,7 @@ from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.delay_levels import DEFAULT_LEVELS, parse_levels
 from rmqstore.formats.host import encode_host, parse_place
 from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
+from rmqstore.formats.java_text import java_properties
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.ledger_config import LedgerConfig, ledger_of_broker
@@ -296,12 +297,12 @@ def read_broker_conf(path: StorePath) -> str:
         raise Rejected(f"{whole}: no such file; give a broker's configuration file")
     if len(data) > _TEXT_SIZE_MAX:
         raise Rejected(f"{whole}: more than {_TEXT_SIZE_MAX} bytes; give a broker's configuration file")
-    return data.decode("utf-8", "replace")
+    return data.decode("iso-8859-1")  # as java.util.Properties
 
 
 def broker_pairs(text: str) -> dict[str, str]:
-    """Names and values of a broker's configuration file; the last of a name wins."""
-    return dict(re.findall(r"^\s*([A-Za-z]\w*)\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE))
+    """Names and values of a broker's configuration file, without blanks around them; the last of a name wins."""
+    return {name: value.strip() for name, value in java_properties(text).items()}
 
 
 def _number(text: str) -> int:

@@ -27,14 +27,15 @@ def test_a_brokers_configuration_file(tmp_path: object) -> None:
     text = """
 # a comment
 brokerClusterName = DefaultCluster
-brokerName=broker-a
+brokerName=broker\\u002Da
 brokerIP1 = 203.0.113.9
-listenPort = 10921
+listenPort : 10921
 flushDiskType = SYNC_FLUSH
 mapedFileSizeCommitLog=134217728
 mappedFileSizeConsumeQueue=6000001
-messageDelayLevel = 1s 10s 1h
-maxMessageSize=65536
+messageDelayLevel = 1s \\
+    10s 1h
+maxMessageSize 65536
 namesrvAddr=ns:9876
 storePathCommitLog=/a/log,/b/log
 transientStorePoolSize=3

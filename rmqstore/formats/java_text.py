@@ -1,4 +1,6 @@
-"""Text as Java reads it: bytes to text as `new String(bytes, UTF_8)`, text to numbers as `Integer.parseInt`."""
+"""Text as Java reads it: bytes to text as `new String(bytes, UTF_8)`, text to numbers as `Integer.parseInt`, a file of
+settings as `java.util.Properties`.
+"""
 
 import re
 
@@ -12,6 +14,12 @@ from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ODD_BACKSLASHES = re.compile(r"(?<!\\)(\\\\)*\\$")
+_NAME_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
 _DIGITS_MAX = 19  # of a number of 64 bits, without zeros in front
 _PLAIN_SIZE_MAX = 18  # a text of so many bytes is no number of more than 64 bits
 
@@ -22,6 +30,32 @@ def java_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return _SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def java_properties(text: str) -> dict[str, str]:
+    """Names and values of a file of settings, whose bytes are ISO 8859-1; the last of a name wins.
+
+    `#` and `!` begin a comment; a name ends at `=`, `:` or a blank; a backslash at a line's end joins the next, and
+    else escapes what follows, `\\u00e9` too.  Values keep blanks at their end.
+    """
+    found: dict[str, str] = {}
+    lines = iter(_LINE_END.split(text))
+    for line in lines:
+        whole = line.lstrip(" \t\f")
+        if whole in ("", "\\") or whole[0] in "#!":
+            continue
+        while _ODD_BACKSLASHES.search(whole):
+            whole = whole[:-1] + next(lines, "").lstrip(" \t\f")
+        match = _NAME_AND_VALUE.match(whole)
+        assert match is not None  # it matches any text
+        name, value = (_unescaped(part) for part in match.groups())
+        found[name] = value
+    return found
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPE.sub(lambda match: chr(int(match[2], 16)) if match[2] else _ESCAPED.get(match[1], match[1]), text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of a pair are escaped alone
 
 
 def parse_int(text: str, highest: int = I32_MAX) -> int | None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.arguments import I64_MAX
-from rmqstore.formats.java_text import java_text, parse_int, parse_ints
+from rmqstore.formats.java_text import java_properties, java_text, parse_int, parse_ints
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,72 @@ def test_long_numbers_are_those_of_java(text: str, number: int | None) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
     numbers, is_number = parse_ints(data, np.zeros(1, np.int64), np.array([len(data)]), I64_MAX)
     assert (numbers.tolist(), is_number.tolist()) == ([number or 0], [number is not None])
+
+
+def test_settings_are_those_of_java() -> None:
+    """Names and values are what `java.util.Properties` of Java 17 made of these bytes."""
+    data = (
+        b"# a comment\n"
+        b"! another = one\n"
+        b"a=1\n"
+        b"  b : 2  \n"
+        b"c 3\n"
+        b"d\t=\t4\n"
+        b"e==5\n"
+        b"f:=6\n"
+        b"g\n"
+        b"h =\n"
+        b"i\\=k = v\n"
+        b"j = one \\\n"
+        b"    two \\\n"
+        b"\tthree\n"
+        b"k = ends in a backslash \\\\\n"
+        b"l = \\u002Dx\\u00e9\\t\\q\\z\n"
+        b"m\\ n = spaced name\n"
+        b"n = \xc3\xa9\n"
+        b"=nameless\n"
+        b"o = a\n"
+        b"o = b\n"
+        b"p = x\\\n"
+        b"\n"
+        b"q = after a blank continuation \\\n"
+        b"# not a comment\n"
+        b"r \\\n"
+        b"  = split name\n"
+        b"s = tail\\\n"
+        b"t=cr\rlines\r\n"
+        b"u=1\x0c2\n"
+        b"v = x\\\r\n"
+        b"   y\n"
+        b"w=1\n"
+        b"x=\\ud83d\\ude00\n"
+        b"z = tail\\"
+    )
+    assert java_properties(data.decode("iso-8859-1")) == {
+        "": "nameless",
+        "a": "1",
+        "b": "2  ",
+        "c": "3",
+        "d": "4",
+        "e": "=5",
+        "f": "=6",
+        "g": "",
+        "h": "",
+        "i=k": "v",
+        "j": "one two three",
+        "k": "ends in a backslash \\",
+        "l": "-xé\tqz",
+        "lines": "",
+        "m n": "spaced name",
+        "n": "Ã©",
+        "o": "b",
+        "p": "x",
+        "q": "after a blank continuation # not a comment",
+        "r": "split name",
+        "s": "tailt=cr",
+        "u": "1\x0c2",
+        "v": "xy",
+        "w": "1",
+        "x": "😀",
+        "z": "tail",
+    }
