@@ -21,7 +21,7 @@ def with_properties(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     named = {name: column for column in columns if (name := property_of(column)) is not None}
     if not named:
         return dict(columns)
-    single = {name: columns[column] for name, column in named.items()}
+    single = {name: columns[column].cast(pa.string()) for name, column in named.items()}
     kept = {column: array for column, array in columns.items() if column not in named.values()}
     return kept | {PROPERTIES: _merged(kept.get(PROPERTIES), single)}
 

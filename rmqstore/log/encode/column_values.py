@@ -162,13 +162,24 @@ def _wanted_type(name: str, kind: pa.DataType) -> pa.DataType | None:
         return pa.int64() if pa.types.is_integer(kind) else None
     if name == "properties":
         return _PAIR if _is_map_of_text(kind) else None
-    if name == "keys" and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return pa.list_(pa.binary()) if _is_text(kind.value_type) else None
-    return pa.binary() if _is_text(kind) or (name == "body" and _is_bytes(kind)) else None
+    if name == "keys" and is_list_of_text(kind):
+        return pa.list_(pa.binary())
+    return pa.binary() if is_text(kind) or (name == "body" and _is_bytes(kind)) else None
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's for text, or a dictionary of such a type."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_list_of_text(kind: pa.DataType) -> bool:
+    """Whether a type is a list of text.  Views of lists are none: Arrow's cast of them makes broken lists."""
+    return _is_list(kind) and is_text(kind.value_type)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -178,11 +189,11 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _is_map_of_text(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
-        return _is_text(kind.key_type) and _is_text(kind.item_type)
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return is_text(kind.key_type) and is_text(kind.item_type)
+    if not _is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
     pair = kind.value_type
-    return pair.num_fields == 2 and all(_is_text(pair.field(place).type) for place in range(2))
+    return pair.num_fields == 2 and all(is_text(pair.field(place).type) for place in range(2))
 
 
 def _values_of(arrays: dict[str, pa.Array], count: int, delayed: Mask, refuse: Refuse) -> ColumnValues:

@@ -12,6 +12,7 @@ from rmqstore.formats.java_hash import string_hashes
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.properties import KEY_SEPARATOR
 from rmqstore.log.encode.binary_columns import data_of, offsets_of
+from rmqstore.log.encode.column_values import is_list_of_text, is_text
 
 _QUEUE_ID = "queueId"
 
@@ -60,11 +61,8 @@ def _key_texts(batch: pa.RecordBatch) -> pa.Array | None:
     if place < 0:
         return None
     column = batch.column(place)
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.dictionary_decode(), kind.value_type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        column = pc.binary_join(column, pa.scalar(KEY_SEPARATOR, kind.value_type))
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if is_list_of_text(column.type):
+        column = pc.binary_join(column.cast(pa.list_(pa.string())), KEY_SEPARATOR)
+    if not is_text(column.type) or column.null_count == len(column):
         return None
-    return column.cast(pa.binary()) if column.null_count < len(column) else None
+    return column.cast(pa.string()).cast(pa.binary())

@@ -196,6 +196,22 @@ EQUAL_FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"keys": pa.array([["a", "b"], None], pa.large_list(pa.large_string()))},
         {"keys": ["a b", None]},
     ),
+    "list of views": (
+        {"keys": pa.array([["a", "b"], None], pa.list_(pa.string_view()))},
+        {"keys": ["a b", None]},
+    ),
+    "list of a dictionary": (
+        {"keys": pa.array([["a", "b"], None], pa.list_(pa.dictionary(pa.int32(), pa.string())))},
+        {"keys": ["a b", None]},
+    ),
+    "views in a map": (
+        {
+            "properties": pa.array(
+                [[("p", "1")], None], pa.map_(pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
+            )
+        },
+        {"properties": pa.array([[("p", "1")], None], MAP)},
+    ),
     "structs": (
         {"properties": [[{"name": "p", "text": "1"}, {"name": "q", "text": None}], []]},
         {"properties": pa.array([[("p", "1")], None], MAP)},

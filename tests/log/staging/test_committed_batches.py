@@ -488,6 +488,18 @@ def test_the_same_key_goes_to_the_queue_that_a_producer_chooses():
     assert both[0] == both[1] == of_java_mod("a b", 1000)
 
 
+TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
+
+
+@pytest.mark.parametrize("kind", TEXTS, ids=str)
+def test_keys_choose_the_same_queue_in_every_form(kind):
+    plain = pa.array(["order-1", None, "order-2"], kind)
+    lists = (pa.array([["order-1"], None, ["order-2"]], of(kind)) for of in (pa.list_, pa.large_list))
+    for keys in (plain, *lists):
+        queued = QueueChoice(1000).queued(rows(*"abc", keys=keys))["queueId"].to_pylist()
+        assert queued == [of_java_mod("order-1", 1000), 0, of_java_mod("order-2", 1000)]
+
+
 def of_java_mod(text: str, count: int) -> int:
     value = 0
     for character in text:

@@ -102,3 +102,12 @@ def test_what_is_null_has_its_default():
     now, given = fitted["bornTimestamp"].to_pylist()
     assert given == moment.timestamp() * 1000
     assert before <= now <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_a_property_may_come_in_every_form_of_text(kind):
+    texts = pa.array(["v", None], kind)
+    maps = pa.array([[("b", "1")], None], pa.map_(pa.large_string(), pa.large_string()))
+    batch = pa.record_batch({"body": [b"1", b"2"], "property.a": texts, "properties": maps})
+    fitted = sink_columns(schema("body binary, property.a string, properties map<string;string>"), "t").fit(batch)
+    assert fitted["properties"].to_pylist() == [[("b", "1"), ("a", "v")], []]
