@@ -41,6 +41,10 @@ COLUMNS: dict[str, pa.Field] = {
         ("propertiesText", pa.string()),
     )
 }
+#: The times as they are stored, ms since 1970 of any size; a timestamp that no calendar reaches is null.  Only by name.
+MILLIS: dict[str, pa.Field] = {
+    f"{name}Ms": pa.field(f"{name}Ms", pa.int64(), nullable=True) for name in ("bornTimestamp", "storeTimestamp")
+}
 #: What "*" means: without the column that is another one in another form.
 EVERY_COLUMN = tuple(name for name in COLUMNS if name != "propertiesText")
 PROPERTY_PREFIX = "property."
@@ -71,7 +75,7 @@ def property_of(column: str) -> str | None:
 
 def field_of(column: str) -> pa.Field:
     """The Arrow field of a column.  Raises UnknownColumn for one that no message has."""
-    known = COLUMNS.get(column)
+    known = COLUMNS.get(column) or MILLIS.get(column)
     if known is not None:
         return known
     if property_of(column) is None:
@@ -95,8 +99,8 @@ def column_names(columns: Sequence[str] | str, every: Iterable[str]) -> tuple[st
 
 
 def resolve_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The column names that a request means: None the default set, "*" all but `propertiesText` and single properties,
-    else the names themselves.
+    """The column names that a request means: None the default set, "*" all but those that are read only by name, else
+    the names themselves.
 
     Raises UnknownColumn for a name that no message has, Rejected for an empty or doubled list.
     """

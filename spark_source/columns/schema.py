@@ -9,7 +9,7 @@ Most reads convert nothing: what converts is imported where it does.
 # ruff: noqa: PLC0415
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -50,11 +50,6 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
     return StructType([StructField(name, _SPARK_TYPES[field_of(name).type], nullable=True) for name in columns])
 
 
-def to_millis(array: pa.Array) -> pa.Array:
-    """timestamp[us] -> int64 ms since 1970."""
-    return array.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-
-
 def to_long(array: pa.Array) -> pa.Array:
     """int32 -> int64."""
     return array.cast(pa.int64())
@@ -67,14 +62,17 @@ def to_text(array: pa.Array) -> pa.Array:
     return pc.cast(array, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
-# Types other than its own that a column can be read as.
-_ALSO: dict[tuple[pa.DataType, type[DataType]], tuple[pa.DataType, Conversion]] = {
-    (_TIMESTAMP, LongType): (pa.int64(), to_millis),
+# Types other than its own that a column can be read as.  A time as a long is another column, its stored number.
+_ALSO: dict[tuple[pa.DataType, type[DataType]], tuple[pa.DataType, Conversion | None]] = {
+    (_TIMESTAMP, LongType): (pa.int64(), None),
     (pa.int32(), LongType): (pa.int64(), to_long),
     (pa.binary(), StringType): (pa.string(), to_text),
 }
 
 
+# Whatever is wrong with a message, its place is told; of a sound one all but `_MAY_BE_NULL` and single properties.
+_NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset")
+_MAY_BE_NULL = ("tags", "keys", "bornTimestamp", "storeTimestamp", "tagsCode", "corruptReason")
 # They tell which message it is whose property has no value of its column's type.
 _PLACE = ("topic", "physicalOffset")
 
@@ -84,16 +82,18 @@ class BatchShape:
     """The shape that Spark wants of a batch: `arrow` the exact schema, `conversions` by column where a type differs.
 
     Of the columns in `strict` every text has to be a value of their type; of others it is null where it is none.
+    `sources`: the names of the columns that are read for those of another name.
     """
 
     arrow: pa.Schema
     conversions: dict[int, Conversion]
     strict: tuple[int, ...] = ()
+    sources: dict[int, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns to read, in order."""
-        names = tuple(self.arrow.names)
+        names = tuple(self.sources.get(place, name) for place, name in enumerate(self.arrow.names))
         return names + tuple(name for name in _PLACE if self.strict and name not in names)
 
     def of(self, names: Sequence[str]) -> "BatchShape":
@@ -101,7 +101,8 @@ class BatchShape:
         places = [self.arrow.get_field_index(name) for name in names]
         conversions = {at: self.conversions[place] for at, place in enumerate(places) if place in self.conversions}
         strict = tuple(at for at, place in enumerate(places) if place in self.strict)
-        return BatchShape(pa.schema([self.arrow.field(place) for place in places]), conversions, strict)
+        sources = {at: self.sources[place] for at, place in enumerate(places) if place in self.sources}
+        return BatchShape(pa.schema([self.arrow.field(place) for place in places]), conversions, strict, sources)
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch`, whose columns are `self.columns` in rmqstore's types, in this shape; no copy where types agree.
@@ -146,22 +147,38 @@ def shape_for(schema: StructType | pa.Schema, *, is_strict: bool = True) -> Batc
         return _as_given(shape_for(from_arrow_schema(schema), is_strict=is_strict), schema)
     if not schema.fields:
         raise Rejected("the schema has no column: name at least one, such as .schema('queueOffset long')")
-    fields, conversions, mistakes, strict = [], {}, [], []
-    for place, field in enumerate(schema.fields):
-        found = _type_for(field_of(field.name).type, field.dataType)
-        if found is None and property_of(field.name) is not None:
-            found = _property_as(field.dataType)
+    fields, conversions, mistakes, strict, sources = [], {}, [], [], {}
+    for place, wanted in enumerate(schema.fields):
+        found = _type_for(field_of(wanted.name).type, wanted.dataType)
+        if found is None and property_of(wanted.name) is not None:
+            found = _property_as(wanted.dataType)
             strict += [place] if is_strict and found is not None else []
         if found is None:
-            mistakes.append(_wrong_type(field))
+            mistakes.append(_wrong_type(wanted))
             continue
         arrow_type, conversion = found
-        fields.append(pa.field(field.name, arrow_type, nullable=field.nullable))
+        if _is_time_as_long(wanted):
+            sources[place] = f"{wanted.name}Ms"
+        if not wanted.nullable and _may_be_null(wanted, is_strict=is_strict):
+            mistakes.append(f"column {wanted.name} may be null: declare it without NOT NULL")
+        fields.append(pa.field(wanted.name, arrow_type, nullable=wanted.nullable))
         if conversion is not None:
             conversions[place] = conversion
     if mistakes:
         raise Rejected("; ".join(mistakes))
-    return BatchShape(pa.schema(fields), conversions, tuple(strict))
+    return BatchShape(pa.schema(fields), conversions, tuple(strict), sources)
+
+
+def _is_time_as_long(wanted: StructField) -> bool:
+    """Whether a column that is a timestamp is to be read as its stored number."""
+    return field_of(wanted.name).type == _TIMESTAMP and isinstance(wanted.dataType, LongType)
+
+
+def _may_be_null(wanted: StructField, *, is_strict: bool) -> bool:
+    """Whether a column is null in some messages: Spark believes a NOT NULL, and counts none of them."""
+    if not is_strict:
+        return wanted.name not in _NEVER_NULL
+    return property_of(wanted.name) is not None or (wanted.name in _MAY_BE_NULL and not _is_time_as_long(wanted))
 
 
 def _as_given(shape: BatchShape, schema: pa.Schema) -> BatchShape:

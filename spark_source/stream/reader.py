@@ -7,6 +7,7 @@ executors, in copies that were made when the query started.  So partitions carry
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -92,9 +93,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _started(self) -> Offsets:
         if self._initial is None:
-            rows = self._rows.with_group_resolved()
+            look, rows, selection = self._ends.look(), self._rows, self._selection
+            missing = selection.not_there(look.stores)
+            for topic in missing:
+                log.warning("the stream waits for a topic, and reads it from its beginning once it comes: %s", topic)
+            if missing:
+                gone = {each.topic for each in missing}
+                there = tuple(topic for topic in selection.topics or () if topic not in gone)
+                selection = replace(selection, topics=there)
+                rows = replace(rows, selection=rows.selection | {"topics": there})
+            rows = rows.with_group_resolved()
             wanted = {name: rows.selection[name] for name in _STARTED if name in rows.selection}
-            self._initial = self._selection.start(self._ends.look(), **wanted)
+            self._initial = selection.start(look, **wanted)
         return self._initial
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802

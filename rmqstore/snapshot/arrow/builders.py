@@ -102,6 +102,8 @@ _BUILDERS: dict[str, Callable[[Content], pa.Array]] = {
         content.rows.located.head("flag") if content.flag is None else content.flag, pa.int32()
     ),
     "sysFlag": _sys_flag,
+    "bornTimestampMs": lambda content: pa.array(content.rows.located.head("born_timestamp").astype(np.int64)),
+    "storeTimestampMs": lambda content: pa.array(content.rows.located.store_timestamp()),
     "bornTimestamp": lambda content: millis_to_timestamps(content.rows.located.head("born_timestamp").astype(np.int64)),
     "storeTimestamp": lambda content: millis_to_timestamps(content.rows.located.store_timestamp()),
     "bornHost": _born_host,

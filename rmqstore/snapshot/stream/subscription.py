@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rmqstore.errors import Rejected
+from rmqstore.errors import Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
-from rmqstore.snapshot.plan.selection import Bounds, Wanted, selected_queues
+from rmqstore.snapshot.columns import near_names
+from rmqstore.snapshot.plan.selection import Bounds, Wanted, known_topics, selected_queues
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.stream.offsets import Offsets
@@ -42,6 +43,14 @@ class StreamSelection:
         times = Bounds(start_time, "start time", list(starts), are_times=True)
         named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
         return {place: starts[place] if place in named else ends[place] for place in starts}
+
+    def not_there(self, stores: Sequence[StoreExtent]) -> list[UnknownTopic]:
+        """The topics by name of which the stores know nothing yet, each as the error that a batch raises."""
+        if self.topics is None:
+            return []
+        known = {topic for store in stores for topic in known_topics(store)}
+        where = ", ".join(store.path for store in stores)
+        return [UnknownTopic(topic, where, near_names(topic, known)) for topic in self.topics if topic not in known]
 
     def queues(self, snapshot: SnapshotReader) -> dict[Place, tuple[StoreExtent, QueueExtent]]:
         """The queues that there are, by broker, topic and queue id."""

@@ -68,7 +68,6 @@ def test_an_own_batch_passes_as_it_is():
 @pytest.mark.parametrize(
     ("name", "kind", "value"),
     [
-        ("bornTimestamp", LongType(), 1714521600123),
         ("bornTimestamp", TimestampType(), datetime(2024, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)),
         ("queueId", LongType(), 3),
         ("queueId", IntegerType(), 3),
@@ -95,6 +94,32 @@ def test_a_user_schema_prunes_and_orders():
     shape = shape_for(struct(("body", BinaryType()), ("queueId", IntegerType())))
     assert shape.columns == ("body", "queueId")
     assert pickle.loads(pickle.dumps(shape)) == shape
+
+
+def test_a_time_as_a_long_is_the_stored_number():
+    schema = struct(("storeTimestamp", LongType()), ("tags", StringType()), ("bornTimestamp", LongType()))
+    shape = shape_for(schema)
+    assert shape.columns == ("storeTimestampMs", "tags", "bornTimestampMs")
+    assert shape.of(["bornTimestamp", "tags"]).columns == ("bornTimestampMs", "tags")
+    names = ("storeTimestampMs", "tags", "bornTimestampMs")
+    batch = shape.fit(pa.RecordBatch.from_arrays([[1], ["a"], [-(2**63)]], schema=schema_of(names)))
+    assert batch.schema.equals(sparks_own(schema))
+    assert batch.to_pylist() == [{"storeTimestamp": 1, "tags": "a", "bornTimestamp": -(2**63)}]
+
+
+@pytest.mark.parametrize("name", ["tags", "keys", "property.a", "bornTimestamp", "corruptReason"])
+def test_not_null_is_refused_where_a_message_may_have_none(name):
+    kind = TimestampType() if name == "bornTimestamp" else StringType()
+    with pytest.raises(Rejected, match=f"column {re.escape(name)} may be null: declare it without NOT NULL"):
+        shape_for(StructType([StructField(name, kind, nullable=False)]))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("body", BinaryType()), ("flag", IntegerType()), ("msgId", StringType())])
+def test_not_null_is_refused_of_what_a_damaged_message_lacks(name, kind):
+    schema = StructType([StructField(name, kind, nullable=False)])
+    assert not shape_for(schema).arrow.field(name).nullable
+    with pytest.raises(Rejected, match=f"column {name} may be null"):
+        shape_for(schema, is_strict=False)
 
 
 def test_not_null_is_kept_as_declared():

@@ -160,9 +160,34 @@ def test_a_group_that_is_not_there_is_told(store):
         Stream(store.root, startingOffsets="group:biling").begin()
 
 
-def test_a_topic_that_is_not_there_is_told_at_the_start(store):
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("subscribed", ["New", "New,T"])
+def test_a_topic_that_is_not_there_yet_is_waited_for(store, subscribed, start, caplog):
+    stream = Stream(store.root, subscribe=subscribed, startingOffsets=start)
+    stream.begin()
+    (said,) = [record.getMessage() for record in caplog.records if "waits for a topic" in record.getMessage()]
+    assert f"no topic 'New' in {store.root}" in said
+    old = stream.step()
+    assert old == (10 if (subscribed, start) == ("New,T", "earliest") else 0)
+    assert stream.step() == 0
+    for _ in range(3):
+        store.add("New")
+    store.publish()
+    assert stream.step() == 3
+    assert [row for row in places(stream.rows) if row[0] == "New"] == expected({("New", 0): range(3)})
+    assert sum("waits for a topic" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_batch_of_a_topic_that_is_not_there_is_refused(store):
+    reader = RmqStoreDataSource({"path": str(store.root), "subscribe": "Tee"}).reader(spark_schema(COLUMNS))
     with pytest.raises(UnknownTopic, match="no topic 'Tee'"):
-        Stream(store.root, subscribe="Tee").begin()
+        reader.partitions()
+
+
+def test_a_group_begins_where_a_topic_is_and_another_is_waited_for(store):
+    group_table(store, {"T@billing": {"0": 3}})
+    stream = Stream(store.root, subscribe="New,T", startingOffsets="group:billing")
+    assert json.loads(stream.begin()) == {"T": {BROKER: {"0": 3, "1": 0}}}
 
 
 def test_a_checkpoint_of_something_else_is_told(store):
