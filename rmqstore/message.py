@@ -100,6 +100,10 @@ class PutResult(NamedTuple):
     message_count: int = 0  #: how many messages are stored
     reason: str = ""  #: why it is not PUT_OK, in words
 
+    def __bool__(self) -> bool:
+        """Whether it is PUT_OK, as `raise_for_status` has it."""
+        return self.status is PutStatus.PUT_OK
+
     @property
     def msg_ids(self) -> tuple[str, ...]:
         """The offset message ids one by one; none for rows of `put_columns`, whose answer has none."""

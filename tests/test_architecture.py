@@ -170,6 +170,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.log.deleted_topics": {"rmqstore.directory", "rmqstore.files", "rmqstore.formats"},
     "rmqstore.log.recovery": {
+        "rmqstore.arguments",
         "rmqstore.clock",
         "rmqstore.config",
         "rmqstore.directory",
@@ -578,7 +579,7 @@ ROOMS: dict[str, set[str]] = {
     "rmqstore.cli.output": {"rmqstore", "rmqstore.errors", "rmqstore.report", "rmqstore.snapshot.store_paths"},
     "rmqstore.cli.signals": set(),
     "rmqstore.command": {"rmqstore.cli", "rmqstore.cli.signals"},
-    "rmqstore.cli.decoding": {"rmqstore.cli.output", "rmqstore.errors"},
+    "rmqstore.cli.decoding": {"rmqstore.cli.output", "rmqstore.errors", "rmqstore.formats"},
     "rmqstore.cli.metrics": {
         "rmqstore",
         "rmqstore.cli.output",
@@ -651,6 +652,7 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.config",
         "rmqstore.errors",
         "rmqstore.formats",
+        "rmqstore.locks",
         "rmqstore.remoting",
         "rmqstore.replication.checking",
         "rmqstore.replication.following",

@@ -26,6 +26,7 @@ _SEND_SIZE = 256 * 1024
 class DirectoryEntry(NamedTuple):
     """One name in a directory, as it was when listed: `size` of a file in bytes, `modified_ms` since the epoch,
     `identity` its inode (0 where a disk has none).  `is_link` is told of directories alone, where a disk knows it.
+    `allocated` are the bytes that it takes on the disk, fewer than `size` where it has holes; None where nobody knows.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DirectoryEntry(NamedTuple):
     modified_ms: int = 0
     is_link: bool = False
     identity: int = 0
+    allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from rmqstore.formats.names import ROOT_WANTED
 
 _PROC_LOCKS = "/proc/locks"
 _MADV_POPULATE_READ = 22  # Linux 5.14; not named in Python's mmap yet
+_BLOCK_SIZE = 512  # of st_blocks, whatever the disk has
 _UNMAPPABLE = (errno.ENOMEM, errno.ENODEV)
 
 StorePath = str | bytes | os.PathLike[str]
@@ -265,8 +266,11 @@ class LocalDisk:
                     modified_ms = status.st_mtime_ns // 1_000_000
                     is_link = is_directory and entry.is_symlink()
                     found.append(
-                        DirectoryEntry(entry.name, status.st_size, is_directory, modified_ms, is_link, status.st_ino)
-                    )
+                        DirectoryEntry(
+                            entry.name, status.st_size, is_directory, modified_ms, is_link, status.st_ino,
+                            status.st_blocks * _BLOCK_SIZE,
+                        )
+                    )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:

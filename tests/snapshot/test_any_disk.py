@@ -15,8 +15,7 @@ from rmqstore.snapshot.tables.tables import SCHEMAS
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import BROKER_CASES
 from tests.log.recovering import ROOT
-from tests.snapshot.read_disk import DOORS, ReadDisk, copied, found_by_verify, scanned, small_disk
-from tests.snapshot.small_store import FIRST_MS
+from tests.snapshot.read_disk import DOORS, ReadDisk, copied, found_by_verify, scanned, small_disk, table_of
 
 pytestmark = pytest.mark.stores
 
@@ -97,7 +96,7 @@ def test_a_brokers_own_store_is_the_same_on_every_disk(case: str, store_of: Call
         yield str(found_by_verify(disk, root))
         snapshot = open_snapshot(root, disk=disk)
         for name in SCHEMAS:
-            yield str(snapshot.table(name, SCHEMAS[name].names, now_ms=FIRST_MS).to_pylist()).replace(str(host), ROOT)
+            yield str(table_of(snapshot, name)).replace(str(host), ROOT)
         yield str(scanned(snapshot, columns="*")).replace(str(host), ROOT)
 
     assert list(told(ReadDisk(memory), ROOT)) == list(told(LOCAL, str(host)))

@@ -48,7 +48,7 @@ def test_a_refusal_says_why(fields: dict[str, Any], status: PutStatus, reason: s
     message = Message(**({"topic": "orders", "body": b"body"} | fields))
     store = opened()
     result = store.put(message)
-    assert (result.status, result.is_stored) == (status, False)
+    assert (result.status, result.is_stored, bool(result)) == (status, False, False)
     assert reason in result.reason
     assert "\n" not in result.reason
     with pytest.raises(PutFailed) as caught:

@@ -45,7 +45,7 @@ _OWN_SCHEMAS: dict[str, pa.Schema] = {
 TABLES = ("files", "queues", "topics", "groups", "index", "checkpoint", "transactions", "delayed", "entries")
 # Columns that are read only when rows are sorted by them: every queue entry is read.
 _DEAR = {"queues": "bytes", "topics": "bytes"}
-_BYTES = frozenset(("bytes", "size", "used"))
+_BYTES = frozenset(("bytes", "size", "used", "allocated"))
 # Numbers that are names or places: they are told as they are.
 _PLAIN = frozenset(
     ("queueId", "minOffset", "maxOffset", "start", "index", "term", "position", "physicalOffset", "perm", "level",
@@ -53,7 +53,7 @@ _PLAIN = frozenset(
 )  # fmt: skip
 # On a terminal without room for all columns these are left out first.
 _FIRST_TO_GO = {
-    "queues": ("parentTopic", "queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp"),
+    "queues": ("parentTopic", "queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp", "allocated"),
     "topics": ("isSystem", "order", "attributes"), "groups": ("maxOffset", "committedOffset", "lagMs"),
     "transactions": ("checkTimes", "commitOffset", "queueId", "decidedTimestamp", "producerGroup"),
     "delayed": ("physicalOffset", "storeTimestamp", "level", "queueId"),

@@ -1,6 +1,6 @@
 """The files of a store, how full each is, and when its first and last message were stored."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -43,8 +43,10 @@ def file_rows(store: StoreExtent, access: Access, wanted: frozenset[str]) -> dic
         rows += _log_rows(store, view, timed)
         rows += (row for queue in store.queues.values() for row in _queue_rows(queue, view, timed))
     rows += _index_rows(store)
-    rows += _other_rows(store, {row[1] for row in rows})
+    listed = _listed(store)
+    rows += _other_rows(store, listed, {row[1] for row in rows})
     columns: dict[str, list[Any]] = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+    columns["allocated"] = [None if row[1] not in listed else listed[row[1]][1].allocated for row in rows]
     # Names need not be UTF-8, and Arrow's texts are.
     columns["path"] = [java_text(path.encode(errors="surrogateescape")) for path in columns["path"]]
     return columns
@@ -83,23 +85,38 @@ def _index_rows(store: StoreExtent) -> Iterator[_Row]:
         yield "index", found.file.path, header.begin_offset, found.file.size, min(used, found.file.size), *times
 
 
-def _other_rows(store: StoreExtent, known: AbstractSet[str]) -> Iterator[_Row]:
-    """Every other file in the store's directories: small ones, those of other rooms, empty ones and strays."""
+def _listed(store: StoreExtent) -> dict[str, tuple[str, DirectoryEntry]]:
+    """Every file in the store's directories by its path, with its room, which is empty for a file of the root."""
     disk, root = store.disk, store.path
-    for entry in seen_entries(disk, root):
-        if not entry.is_directory:
-            kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
-            used = CHECKPOINT.size if kind == "checkpoint" else entry.size
-            yield kind, join(root, entry.name), None, entry.size, min(used, entry.size), None, None
+    found = {join(root, entry.name): ("", entry) for entry in seen_entries(disk, root) if not entry.is_directory}
     logs = {*logs_below(disk, root), *store.extra_logs, join(root, LOG_ROOM)}
     rooms = {path for _, path in directories(disk, root)}
-    seen = set(known)
     for room in sorted(rooms | logs):
         name = "commitlog" if room in logs else room[len(root) :].strip("/")
         for path, entry in _files_below(disk, room, _DEPTH_MAX):
-            if path not in seen:
-                seen.add(path)
-                yield _other_row(disk, name, path, entry)
+            found.setdefault(path, (name, entry))
+    return found
+
+
+def _other_rows(
+    store: StoreExtent, listed: Mapping[str, tuple[str, DirectoryEntry]], known: AbstractSet[str]
+) -> Iterator[_Row]:
+    """Every file that is not `known`: small ones, those of other rooms, empty ones and strays."""
+    for path, (room, entry) in listed.items():
+        if path in known:
+            continue
+        if room:
+            yield _other_row(store.disk, room, path, entry)
+        else:
+            kind = entry.name if entry.name in ("checkpoint", "abort", "lock", "timerwheel") else "other"
+            used = CHECKPOINT.size if kind == "checkpoint" else _used_size(kind, entry)
+            yield kind, path, None, entry.size, min(used, entry.size), None, None
+
+
+def _used_size(kind: str, entry: DirectoryEntry) -> int:
+    """Bytes that may hold data: of a timer's file, which is made ahead and mostly holes, those that the disk keeps."""
+    is_ahead = entry.allocated is not None and kind in ("timerwheel", "timerlog")
+    return min(entry.size, entry.allocated or 0) if is_ahead else entry.size
 
 
 def _files_below(disk: ReadableDisk, directory: str, depth: int) -> Iterator[tuple[str, DirectoryEntry]]:
@@ -122,7 +139,7 @@ def _other_row(disk: ReadableDisk, room: str, path: str, entry: DirectoryEntry) 
     if room.startswith(NODE_PREFIX):
         room = "dledger"
     kind = room if room in ("config", "timerlog", "compaction", "dledger") else "other"
-    return kind, path, None, entry.size, entry.size, None, None
+    return kind, path, None, entry.size, _used_size(kind, entry), None, None
 
 
 def _written_size(disk: ReadableDisk, path: str, size: int) -> int:

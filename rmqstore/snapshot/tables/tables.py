@@ -10,11 +10,13 @@ queues: one row a queue; `messages` is what maxOffset − minOffset says.  Reads
 topics: one row a topic, of config/topics.json or of a queue that is there; perm bits are 4 read, 2 write, 1 inherit.
     SELECT topic, messages FROM topics WHERE NOT isSystem AND perm IS NULL  -- queues without a configuration
 groups: one row a group and queue that has a committed offset.  `lag` counts messages that are there and
-  wait for the group; `deletedUnread`, which it does not count, those that were deleted before the group came to them.
+  wait for the group; `deletedUnread`, which it does not count, those that were deleted before the group came to them;
+  `beyondEnd`, how far its offset lies past the queue's end, as after a cut: what RocketMQ shows as a negative lag.
   `lagMs` is from the next message that the group consumes to the newest of the queue; null where the queue is gone.
     SELECT `group`, sum(lag), max(lagMs) FROM groups GROUP BY `group` ORDER BY 2 DESC
-files: one row a file, whatever it is; `used` are the bytes that hold data, the times those of its first and last
-  message.  What no broker put there has the kind "other", and so have files under other names than their room's.
+files: one row a file, whatever it is; `used` are the bytes that hold data, `allocated` those that it takes on the
+  disk, fewer than `size` where it has holes; the times are those of its first and last message.  What no broker put
+  there has the kind "other", and so have files under other names than their room's.
     SELECT path, firstTimestamp FROM files WHERE kind = 'commitlog' ORDER BY start
 transactions: one row a transaction whose half message is still there; state is pending, committed, rolledback, or
   discarded (given up after too many checks).  Offsets are queue offsets of the first half message and of the message
@@ -71,11 +73,11 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     "groups": pa.schema(
         [("group", _TEXT), ("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("committedOffset", _I64),
-         ("maxOffset", _I64), ("lag", _I64), ("lagMs", _I64), ("deletedUnread", _I64)]
+         ("maxOffset", _I64), ("lag", _I64), ("lagMs", _I64), ("deletedUnread", _I64), ("beyondEnd", _I64)]
     ),
     "files": pa.schema(
         [("kind", _TEXT), ("brokerName", _TEXT), ("path", _TEXT), ("start", _I64), ("size", _I64), ("used", _I64),
-         ("firstTimestamp", INSTANT), ("lastTimestamp", INSTANT)]
+         ("allocated", _I64), ("firstTimestamp", INSTANT), ("lastTimestamp", INSTANT)]
     ),
     "transactions": pa.schema(
         [("topic", _TEXT), ("brokerName", _TEXT), ("queueId", _I32), ("transactionId", _TEXT),
@@ -224,6 +226,7 @@ def _groups(store: StoreExtent, access: Access, _: int, wanted: frozenset[str]) 
         "deletedUnread": [
             None if queue is None else max(queue.min_offset - max(offset, 0), 0) for queue, offset in places
         ],
+        "beyondEnd": [None if queue is None else max(offset - queue.max_offset, 0) for queue, offset in places],
     }
 
 

@@ -2,6 +2,7 @@
 content."""
 
 import json
+import os
 from collections import Counter
 from time import process_time
 
@@ -131,6 +132,23 @@ def test_files_hold_what_is_there(case, store_of):
     assert max(listed.values()) == 1
     assert paths == listed.keys()
     assert all(0 <= row["used"] <= row["size"] for row in rows)
+    assert {row["path"]: row["allocated"] for row in rows} == {path: os.stat(path).st_blocks * 512 for path in paths}
+
+
+def test_a_timer_wheel_of_holes_holds_nothing(tmp_path):
+    root = small_store(2).write(tmp_path / "store")
+    (root / "timerlog").mkdir(parents=True)
+    for name in ("timerwheel", "timerlog/00000000000000000000"):
+        with open(root / name, "wb") as file:
+            file.truncate(1 << 22)
+            file.seek(1 << 20)
+            file.write(b"x" * 4096)
+    rows = {row["path"]: row for row in rmqstore.open_snapshot(root).table("files").to_pylist()}
+    for name in ("timerwheel", "timerlog/00000000000000000000"):
+        row, status = rows[str(root / name)], (root / name).stat()
+        assert (row["size"], row["allocated"]) == (1 << 22, status.st_blocks * 512)
+        assert row["used"] == min(row["size"], row["allocated"])
+    assert rows[str(root / "timerwheel")]["used"] < 1 << 20
 
 
 def test_lite_topics_say_their_parents(store_of):
@@ -223,15 +241,16 @@ def test_lag_in_messages_and_in_time(tmp_path):
             row["lag"],
             row["lagMs"],
             row["deletedUnread"],
+            row["beyondEnd"],
         )
         for row in rmqstore.open_snapshot(root).table("groups").to_pylist()
     }
     assert rows == {
-        ("g", "T", 0): (30, 20, 38_000, 0),
-        ("g", "T", 1): (30, 0, 0, 0),
-        ("ahead", "T", 0): (30, 0, 0, 0),
-        ("g", "gone", 0): (None, None, None, None),
-        ("behind", "T", 0): (30, 30, 58_000, 0),
+        ("g", "T", 0): (30, 20, 38_000, 0, 0),
+        ("g", "T", 1): (30, 0, 0, 0, 0),
+        ("ahead", "T", 0): (30, 0, 0, 0, 69),
+        ("g", "gone", 0): (None, None, None, None, None),
+        ("behind", "T", 0): (30, 30, 58_000, 0, 0),
     }
 
 
