@@ -31,6 +31,11 @@ class Checkpoint:
     logics_physical_offset: int = 0
 
     @property
+    def newest_ms(self) -> int:
+        """The latest store time of which it tells that a message was flushed or dispatched; 0: it tells of none."""
+        return max(self.physic_timestamp_ms, self.logics_timestamp_ms)
+
+    @property
     def min_timestamp_ms(self) -> int:
         """Messages stored until then are in the commitlog and in the consume queues for sure (0: nothing is sure)."""
         return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - _MARGIN_MS)

@@ -112,13 +112,22 @@ def _typed_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             if name == "topic" and kind is not column.type and _is_compact(column):
                 arrays[name] = column.cast(pa.dictionary(pa.int32(), wanted))
                 continue
-            plain = column.dictionary_decode() if kind is not column.type else column
+            plain = column if kind is column.type else decoded(column)
             arrays[name] = plain if plain.type == wanted else _cast(plain, wanted)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             mistakes.append(f"{name}: {str(error).splitlines()[0]}")
     if mistakes:
         raise Rejected(f"{'; '.join(sorted(mistakes))}; the columns of a message are {', '.join(NAMES)}")
     return arrays
+
+
+def decoded(column: pa.DictionaryArray) -> pa.Array:
+    """The values of a dictionary's numbers; Arrow itself does not decode one of views."""
+    kind = column.type.value_type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        plain = pa.string() if pa.types.is_string_view(kind) else pa.binary()
+        return column.dictionary.cast(plain).take(column.indices)
+    return column.dictionary_decode()
 
 
 def _is_compact(column: pa.DictionaryArray) -> bool:
@@ -168,8 +177,9 @@ def _wanted_type(name: str, kind: pa.DataType) -> pa.DataType | None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's for text, or a dictionary of such a type."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    """Whether a type is one of Arrow's for text, or a dictionary of it, which may not be one of views."""
+    if pa.types.is_dictionary(kind):
+        return bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

@@ -12,7 +12,7 @@ from rmqstore.formats.java_hash import string_hashes
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.properties import KEY_SEPARATOR
 from rmqstore.log.encode.binary_columns import data_of, offsets_of
-from rmqstore.log.encode.column_values import is_list_of_text, is_text
+from rmqstore.log.encode.column_values import decoded, is_list_of_text, is_text
 
 _QUEUE_ID = "queueId"
 
@@ -61,6 +61,8 @@ def _key_texts(batch: pa.RecordBatch) -> pa.Array | None:
     if place < 0:
         return None
     column = batch.column(place)
+    if pa.types.is_dictionary(column.type):
+        column = decoded(column)
     if is_list_of_text(column.type):
         column = pc.binary_join(column.cast(pa.list_(pa.string())), KEY_SEPARATOR)
     if not is_text(column.type) or column.null_count == len(column):

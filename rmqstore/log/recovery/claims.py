@@ -15,6 +15,8 @@ from rmqstore.records.light_queues import light_entries
 
 # A store that has more records without entries has lost queues, and these tell nothing.
 _CANDIDATES_MAX = 1024
+# Of records with numbers that others have; RocketMQ makes many of them at a time.
+_SECONDS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,11 @@ def _plain(scan: QueueScan) -> Iterator[QueueView]:
 
 
 def _after_clean_exit(scan: QueueScan) -> Iterator[Claim]:
-    """Records that their queues lack: they would be dispatched, and none is claimed in a store that was closed."""
+    """Records that their queues lack: they would be dispatched, and none is claimed in a store that was closed.  Nor
+    is one whose number its queue has given to another record.
+    """
     lacking = [track.first_missing for track in scan.tracks.values() if track.first_missing is not None]
+    lacking += scan.seconds if len(scan.seconds) <= _SECONDS_MAX else []
     if not 0 < len(lacking) <= _CANDIDATES_MAX:
         return
     for queue in _plain(scan):

@@ -168,23 +168,23 @@ def cut_warnings(queues: Sequence[PlannedQueue], log_end: int, *, is_clean: bool
 
 
 def require_first_files(store: StoreView, record_count: int) -> None:
-    """Raises StoreDamaged for a log without a record that begins after 0, where nothing tells that a message was ever
-    in a queue: the files before it are not where they were looked for.
+    """Raises StoreDamaged for a log without a record that begins after 0, where nothing tells that the messages before
+    it have expired: their files are not where they were looked for.
 
     A file expires after its messages are in their queues, which the checkpoint tells, and queues outlive their
-    messages.  The log of a replica begins where its master's did, and a note says so before there is a file.
+    messages.  Where a store was not closed, some may be in no queue; and the file that is left was made in advance, as
+    one with messages is never deleted for it.  The log of a replica begins where its master's did, and a note says so
+    before there is a file.
     """
-    told = store.checkpoint.logics_timestamp_ms or store.checkpoint.logics_physical_offset
-    if not store.log.start or record_count or told:
+    if not store.log.start or record_count or store.disk.exists(join(store.root, CONFIG_ROOM, REPLICA_FILE)):
         return
-    if store.disk.exists(join(store.root, CONFIG_ROOM, REPLICA_FILE)):
-        return
-    if _has_entries(store):
+    told = store.checkpoint.logics_timestamp_ms or store.checkpoint.logics_physical_offset or _has_entries(store)
+    if told and not store.abort_present:
         return
     raise StoreDamaged(
         store.log.files[0].path,
         0,
-        f"no record is in the log from here on, no file holds what comes before {store.log.start}, and no queue tells "
+        f"no record is in the log from here on, no file holds what comes before {store.log.start}, and nothing tells "
         f"how far its messages went, so that their queue offsets would be given again; {MISSING_HINT}",
     )
 

@@ -326,16 +326,16 @@ class _Planner:
     def _refuse(self, scan: _Scan) -> None:
         """Raises Corrupt for damage that somebody has to look at first."""
         end = scan.end
+        is_there = self._log.file_at(end.offset) is not None
         if end.is_middle_damage:
-            hint = MISSING_HINT if self._log.file_at(end.offset) is None else CUT_HINT
+            hint = CUT_HINT if is_there else MISSING_HINT
             raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log", hint)
         for found in scan.queues.contradictions:
             if not found.is_lie:
                 raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
-        if self._clean and end.is_broken:
-            reaches_past = any(queue.slot_at(end.offset) < queue.end for queue in _all_queues(self._store))
-            if reaches_past:
-                raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
+        is_zeroed = is_there and self._store.checkpoint.newest_ms > scan.count.newest_ms
+        if self._clean and (end.is_broken or is_zeroed) and _reach_past(self._store, end.offset):
+            raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
 
     def _place(self, offset: int) -> str:
         file = self._log.file_at(offset)
@@ -422,6 +422,11 @@ class _Planner:
         if self._config.index_enabled and self._choice.needed_from is not None:
             starts.append(max(self._choice.needed_from, scan.start[0]))
         return [start for start in starts if start < scan.end.offset]
+
+
+def _reach_past(store: StoreView, offset: int) -> bool:
+    """Whether an entry of any queue points at a place of the log, or past it."""
+    return any(queue.slot_at(offset) < queue.end for queue in _all_queues(store))
 
 
 def _all_queues(store: StoreView) -> list[QueueView]:

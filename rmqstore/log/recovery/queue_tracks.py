@@ -39,6 +39,7 @@ class QueueScan:
     tracks: dict[QueueKey, QueueTrack] = field(default_factory=dict)
     contradictions: list[Contradiction] = field(default_factory=list)
     unfit_topics: set[str] = field(default_factory=set)  # no queue can have these names
+    seconds: list[int] = field(default_factory=list)  # where records stand whose numbers other ones have
     _blocks: list[tuple[Ints, Ints, Ints, Ints]] = field(default_factory=list)
     _block_count: int = 0
     _numbers: dict[QueueKey, int] = field(default_factory=dict)
@@ -166,7 +167,9 @@ class QueueScan:
         oldest = oldest_message(self.store.log, queue, int(older.max())) if len(older) else -1
         if offsets[0] < oldest:
             track.made_again_at = track.begin = oldest
-        missing = np.flatnonzero(_is_missing(queue, (says, offsets, sizes), oldest))
+        is_missing, seconds = _missing(queue, (says, offsets, sizes), oldest)
+        self.seconds += offsets[seconds].tolist()
+        missing = np.flatnonzero(is_missing)
         if not len(missing):
             return len(says)
         first = int(missing[0])
@@ -193,9 +196,11 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _is_missing(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -> Mask:
-    """Which records of a queue (what they say, their offsets and sizes) its entries neither point at nor explain:
-    bool[n].
+def _missing(
+    queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int
+) -> tuple[Mask, npt.NDArray[np.intp]]:  # fmt: skip
+    """Which records of a queue (what they say, their offsets and sizes) its entries neither point at nor explain,
+    bool[n]; and the rows of those that have a number of another record.
 
     Explained are records older than the queue, which begins at `oldest` (its topic was deleted and made again), and a
     queue offset that another, earlier record has, in its place among its neighbours.
@@ -205,7 +210,7 @@ def _is_missing(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int)
     places = entries["physical_offset"].astype(np.int64)
     missing: Mask = (places != offsets) | (entries["size"] != sizes)
     if not missing.any():
-        return missing
+        return missing, np.zeros(0, np.intp)
     rows = np.flatnonzero(missing)
     blank = ~is_valid(entries[rows]) | is_pre_blank(entries[rows])
     older = offsets[rows] < oldest
@@ -214,7 +219,7 @@ def _is_missing(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int)
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))
     second = ~blank & (places[rows] < offsets[rows]) & rising
     missing[rows[older | second]] = False
-    return missing
+    return missing, rows[second & ~older]
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from rmqstore.directory.config_files import topics
+from rmqstore.directory.config_files import tell_once, topics
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import load_checkpoint, rocksdb_queues
@@ -16,7 +16,7 @@ from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
 from rmqstore.formats.deleted_topics import DeletedTopics
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import CHECKPOINT_FILE, QueueKey
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
@@ -169,6 +169,18 @@ def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> St
     )
 
 
+def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
+    """Warns once of a store that was not closed and whose checkpoint tells that a later message than the newest one was
+    on the disk.  No damage: a copy of a running store is like that, and a clock that was set back makes one.
+    """
+    ahead_ms = 0 if store.checkpoint is None else store.checkpoint.physic_timestamp_ms - newest_ms
+    if store.was_killed and newest_ms and ahead_ms > 0:
+        tell_once(
+            f"{join(store.path, CHECKPOINT_FILE)}: a message was on the disk that is {ahead_ms} ms later than the "
+            "newest one of the log: unless this is a copy of a running store, or its clock was set back, some are lost"
+        )
+
+
 def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset[bytes]:
     """The topics that have batch queues, by the files of their queues or the broker's configuration."""
     configs = topics(store.disk, store.path)
@@ -207,12 +219,12 @@ def _look_at(
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
-        unnoted: DeletedTopics = {}
-        if not store.was_killed:
-            unnoted = again.topics | topics_gone(store.disk, root, found.census, searched.known_end)
+        gone = {} if store.was_killed else topics_gone(store.disk, root, found.census, searched.known_end)
+        unnoted: DeletedTopics = {} if store.was_killed else again.topics | gone
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
+    _tell_lost(store, found.newest_ms)
     return replace(
         store,
         queues=bounds,

@@ -86,7 +86,7 @@ def was_stored(
     if not words.is_clean:  # entries may be on the disk without their records, so the flushed time counts
         return at_end.is_there and any(newest_ms <= time < known.physic_timestamp_ms for time in times)
     # RocketMQ 5 tells the time of the last flush, any release that of the last message that was dispatched.
-    known_ms = max(known.physic_timestamp_ms, known.logics_timestamp_ms)
+    known_ms = known.newest_ms
     if known_ms == newest_ms:  # what is put in bulk has one time, and nothing is left of it but its entries
         is_later = bool(times) and times[_is_from_v6(head)] > known_ms
         return newest_ms in times or (at_end.is_there and not is_later)

@@ -186,6 +186,13 @@ EQUAL_FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "dictionary": ({"topic": pa.array(["T", "U"]).dictionary_encode()}, {}),
+    "dictionary of views": (
+        {
+            "topic": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["T", "U"], pa.string_view())),
+            "body": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([b"one", b"two"], pa.binary_view())),
+        },
+        {},
+    ),
     "empty text is absent": ({"tags": ["", ""], "keys": ["", ""]}, {}),
     "nulls are absent": (
         {"tags": pa.nulls(2, pa.string()), "keys": pa.nulls(2, pa.string()), "properties": pa.nulls(2, MAP)},

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,6 +16,7 @@ from rmqstore.formats.names import CHECKPOINT_FILE, format_start
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store
+from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores
 
@@ -91,6 +93,22 @@ def test_a_record_that_moved_is_named_with_the_queue_that_lacks_it(tmp_path: Pat
     with pytest.raises(Corrupt, match="says that it is of T/1, and queue offset 3 of T/0 points at it") as caught:
         open_store(tmp_path, CONFIG, workers=False)
     assert (caught.value.path, caught.value.offset) == (str(path), places[3])
+
+
+@pytest.mark.parametrize("number", range(1, COUNT))
+def test_a_record_that_takes_another_queue_s_number_is_refused_in_a_closed_store(tmp_path: Path, number: int) -> None:
+    """The other queue has that number already, so that the record looks like a second one there."""
+    places, _ = made(tmp_path, 2, is_closed=True)
+    path = tmp_path / "commitlog" / format_start(0)
+    data = bytearray(path.read_bytes())
+    data[places[number] + FRONT_V4.offset["queue_id"] + 3] ^= 1
+    path.write_bytes(data)
+    before = files(tmp_path)
+    own, other = number % 2, 1 - number % 2
+    said = f"says that it is of T/{other}, and queue offset {number // 2} of T/{own} points at it"
+    with pytest.raises(Corrupt, match=said):
+        open_store(tmp_path, CONFIG, workers=False)
+    assert files(tmp_path) == before
 
 
 def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
@@ -258,15 +276,68 @@ def test_no_log_file_goes_that_has_another_ones_bytes(tmp_path: Path, number: in
         assert opened.bounds("T", 0)[1] < 20
 
 
-def test_messages_that_the_checkpoint_of_a_killed_store_knows_are_missed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])
+@pytest.mark.parametrize("missing", ["gone", "empty", "not named"])
+@pytest.mark.parametrize("dispatched", [0, 20, 50])
+def test_a_killed_store_of_which_only_the_file_made_in_advance_is_left_is_refused(
+    tmp_path: Path, dispatched: int, missing: str, flush: Literal["SYNC", "ASYNC"]
+) -> None:
+    directories = tuple(str(tmp_path / name) for name in ("one", "two"))
+    config = replace(CONFIG, log_paths=directories, flush=flush)
+    store = open_store(tmp_path / "store", config, workers=False)
+    for number in range(50):
+        store.put(Message("T", b"%d" % number))
+        if number + 1 == dispatched:
+            Probe(store).catch_up()
+            store.flush()
+    store.abandon()
+    ahead = tmp_path / "two" / format_start(CONFIG.log_file_size)
+    ahead.write_bytes(bytes(CONFIG.log_file_size))
+    aside = (tmp_path / "one").rename(tmp_path / "aside")
+    if missing == "empty":
+        (tmp_path / "one").mkdir()
+    before = files(tmp_path)
+    found = replace(config, log_paths=directories[1:]) if missing == "not named" else config
+    with pytest.raises(StoreDamaged, match=r"no file holds what comes before 65536.*name all directories"):
+        open_store(tmp_path / "store", found, workers=False)
+    assert files(tmp_path) == before
+    if missing == "empty":
+        (tmp_path / "one").rmdir()
+    aside.rename(tmp_path / "one")
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        assert store.bounds("T", 0) == (0, 50)
+        assert store.warnings == []
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_closed_store_whose_newest_files_hold_zeros_is_refused(tmp_path: Path, lost: int) -> None:
+    """As where the file is missing: entries lead there, and the checkpoint knows of later messages."""
+    config = with_two_directories(tmp_path, is_closed=True)
+    own = sorted((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
+    for path in own[-lost:]:
+        path.write_bytes(bytes(CONFIG.log_file_size))
+    before = files(tmp_path)
+    with pytest.raises(Corrupt):
+        open_store(tmp_path / "store", config, workers=False)
+    assert files(tmp_path) == before
+    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as store:
+        assert store.bounds("T", 0)[1] < 20
+        assert store.warnings
+
+
+def test_messages_that_the_checkpoint_of_a_killed_store_knows_are_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = with_two_directories(tmp_path, is_closed=False)
     last = max((path for name in ("one", "two") for path in (tmp_path / name).iterdir()), key=lambda path: path.name)
     data = last.read_bytes()
     last.write_bytes(bytes(len(data)))
+    open_snapshot([[tmp_path / "store", *config.log_paths]])
+    (said,) = [record.getMessage() for record in caplog.records if "a message was on the disk" in record.getMessage()]
     with open_store(tmp_path / "store", config, workers=False) as store:
         newest = store.bounds("T", 1)[1]
         *_, warning = store.warnings
     assert 0 < newest < 20
-    assert (
-        f"checkpoint: a message was on the disk that is {40 - 2 * newest - 1} ms later than the newest one" in warning
-    )
+    told = f"{tmp_path / 'store' / CHECKPOINT_FILE}: a message was on the disk that is {40 - 2 * newest - 1} ms later"
+    assert warning.startswith(told)
+    assert said.startswith(told)

@@ -500,6 +500,13 @@ def test_keys_choose_the_same_queue_in_every_form(kind):
         assert queued == [of_java_mod("order-1", 1000), 0, of_java_mod("order-2", 1000)]
 
 
+def test_keys_in_a_dictionary_of_views_choose_the_queue():
+    names = pa.array(["order-1", "order-2"], pa.string_view())
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, None, 1]), names)
+    queued = QueueChoice(1000).queued(rows(*"abc", keys=keys))["queueId"].to_pylist()
+    assert queued == [of_java_mod("order-1", 1000), 0, of_java_mod("order-2", 1000)]
+
+
 def of_java_mod(text: str, count: int) -> int:
     value = 0
     for character in text:
