@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rmqstore.cli import main
 from rmqstore.export import ExportWish, export_messages
 from rmqstore.export.directory import ExportDirectory
 from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.formats.sys_flag import COMPRESSED
 from spark_source.source import RmqStoreDataSource
 from tests.docs.blocks import PROJECT
 from tests.snapshot.small_store import small_store
@@ -114,6 +116,12 @@ def damaged(places: Places) -> None:
     (path,) = (path for path in (store / "commitlog").iterdir() if body in path.read_bytes())
     path.write_bytes(path.read_bytes().replace(body, b"!" + body[1:]))
     scan(store, verify_crc="always")
+
+
+def with_a_bomb(places: Places) -> None:
+    store = small_store(0)
+    store.add(topic="orders", body=zlib.compress(bytes(1000)), sys_flag=COMPRESSED)
+    scan(store.write(places.empty), body_bytes_max=999)
 
 
 def changing(places: Places) -> None:
@@ -236,6 +244,7 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "holds no RocketMQ store": lambda places: scan(places.empty),
     "has entries, but there is no commitlog file": without_log,
     "are of two stores": with_anothers_log,
+    "body of … bytes unpacks to more than": with_a_bomb,
     "no topic 'order' in STORE: did you mean orders?": lambda places: scan(places.sound, topics=["order"]),
     "wanted is": lambda places: scan(places.sound, topics=["orders"], columns=7),
     "no column": lambda places: scan(places.sound, columns=["bodi"]),
