@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Why a file does not count, as `LogSpace.other_place` finds it.
 OTHER_BYTES = "the sound record at the beginning of this file names offset {place} of the log as its place"
 _OPEN_FILES_MAX = 64
+# A larger record at the beginning of a file is not read for what it says of its place.
+_LOOKED_AT_MAX = 64 * 1024 * 1024
 _I64_MAX = 2**63 - 1
 
 
@@ -136,6 +138,8 @@ class LogSpace:
         if fields["magic"] not in message.MESSAGE_MAGICS or fields["physical_offset"] == file.start + gap:
             return None
         size = min(max(fields["total_size"], 0), file.size)
+        if size > _LOOKED_AT_MAX:
+            return None
         record = message.read_record(source.read(gap, size), 0)
         if not isinstance(record, message.Record) or masked_crc32(record.body) != record.body_crc:
             return None

@@ -80,8 +80,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "a reader hides new messages that lost their entries in a crash",
         "rmqstore/snapshot/survey/survey.py",
-        "        if not store.was_killed:\n            unnoted =",
-        "        if True:\n            unnoted =",
+        "{} if store.was_killed else again.topics | gone",
+        "again.topics | topics_gone(store.disk, root, found.census, searched.known_end)",
         f"{_T_OUTCOMES}::test_readers_after_a_crash_without_a_note[without entries after a crash]",
         finding="lost 0",
     ),

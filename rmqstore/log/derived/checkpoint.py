@@ -3,7 +3,8 @@
 import threading
 from dataclasses import replace
 
-from rmqstore.files.filesystem import DiskFile, FileSystem, directory_of
+from rmqstore.files.filesystem import DiskFile, FileSystem
+from rmqstore.files.replace import replace_file
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, encode_checkpoint, read_checkpoint
 
 
@@ -57,13 +58,12 @@ class CheckpointFile:
 
     def _write(self) -> None:
         """All fields stand in the first sector of the disk, which is written whole or not at all."""
-        if self._file is None:
-            # An interrupt may have come just after it was made.
-            is_there = self._fs.exists(self.path)
-            file = self._fs.open(self.path) if is_there else self._fs.create(self.path, FILE_SIZE)
-            if is_there and file.size() != FILE_SIZE:
-                file.truncate(FILE_SIZE)
-            self._fs.sync_directory(directory_of(self.path))
-            self._file = file
-        self._file.write(0, encode_checkpoint(self._values))
+        data = encode_checkpoint(self._values)
+        if self._file is None:  # whole from its first moment: one that is cut short is damage
+            replace_file(self._fs, self.path, data.ljust(FILE_SIZE, b"\0"))
+            self._file = self._fs.open(self.path)
+            return
+        if self._flushed is None and self._file.size() < FILE_SIZE:
+            self._file.truncate(FILE_SIZE)
+        self._file.write(0, data)
         self._file.sync()

@@ -4,13 +4,18 @@ No CRC of a body covers queue id and queue offset.  A record that lies about the
 it, when the queues are written again by what the log says.
 """
 
-from collections.abc import Collection, Iterator
+import itertools
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.recovery.queue_tracks import QueueScan
+from rmqstore.records.batch import RecordBatch
 from rmqstore.records.light_queues import light_entries
 
 # A store that has more records without entries has lost queues, and these tell nothing.
@@ -45,6 +50,52 @@ def claims(scan: QueueScan) -> list[Claim]:
     """All claims that a finished scan shows, rising by the records' offsets."""
     found = _after_clean_exit(scan) if scan.compare else _after_crash(scan)
     return sorted(found, key=lambda claim: claim.offset)
+
+
+class Stray(NamedTuple):
+    """The entry in `slot` of a queue stays, and leads to `offset` of the log, where no record stands that says so."""
+
+    key: QueueKey
+    slot: int
+    offset: int
+
+    @property
+    def reason(self) -> str:
+        """The finding as a sentence."""
+        name = f"{self.key[0]}/{self.key[1]}"
+        return f"queue offset {self.slot} of {name} leads here, and no record says that it is that one"
+
+
+def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
+    """An entry for each queue of a store that was closed of which entries stay that lead into what was read, and to no
+    record of the queue's: the log has other bytes there than it had.
+
+    Looked for where fewer records were met than entries stay; a record of a topic that has another kind of queue by
+    now, or was deleted, says what its entry says.
+    """
+    for queue in _plain(scan) if scan.compare else ():
+        track = scan.tracks.get(queue.key)
+        kept = queue.end if track is None else track.kept or 0
+        low, high = queue.slot_at(scan.start), min(queue.slot_at(log_end), kept)
+        if high - low > (0 if track is None else track.matched):
+            slots = np.unique(np.linspace(low, high - 1, min(high - low, _CANDIDATES_MAX)).astype(np.int64))
+            yield from itertools.islice(_leading_nowhere(scan, queue, slots.tolist()), 1)
+
+
+def _leading_nowhere(scan: QueueScan, queue: QueueView, slots: Iterable[int]) -> Iterator[Stray]:
+    for slot in slots:
+        entry = queue.read(slot, slot + 1)
+        if not is_valid(entry).any() or is_pre_blank(entry).any():
+            continue
+        offset = int(entry["physical_offset"][0])
+        record = scan.store.log.record_at(offset)
+        if record is None or not _is_own(record, queue, slot):
+            yield Stray(queue.key, slot, offset)
+
+
+def _is_own(record: RecordBatch, queue: QueueView, slot: int) -> bool:
+    key = record.topics[0][0], int(record.queue_ids[0])
+    return (key == queue.key and int(record.queue_offsets[0]) == slot) or queue.key in light_entries(record)
 
 
 def _plain(scan: QueueScan) -> Iterator[QueueView]:
@@ -108,7 +159,6 @@ def _claim(
     record = scan.store.log.record_at(offset) if among is None or offset in among else None
     if record is None or int(record.sizes[0]) != int(entry["size"][0]):
         return
-    key = record.topics[0][0], int(record.queue_ids[0])
-    is_own = key == queue.key and int(record.queue_offsets[0]) == slot
-    if not is_own and queue.key not in light_entries(record):
+    if not _is_own(record, queue, slot):
+        key = record.topics[0][0], int(record.queue_ids[0])
         yield Claim(offset, key, queue.key, slot, is_proven)

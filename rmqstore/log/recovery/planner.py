@@ -26,7 +26,7 @@ from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM
 from rmqstore.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
-from rmqstore.log.recovery.claims import Claim, claims
+from rmqstore.log.recovery.claims import Claim, claims, strays
 from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, without_deleted_topics
 from rmqstore.log.recovery.extensions import planned_extensions
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
@@ -333,6 +333,8 @@ class _Planner:
         for found in scan.queues.contradictions:
             if not found.is_lie:
                 raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
+        for stray in strays(scan.queues, end.offset):
+            raise self._corrupt(stray.offset, stray.reason)
         is_zeroed = is_there and self._store.checkpoint.newest_ms > scan.count.newest_ms
         if self._clean and (end.is_broken or is_zeroed) and _reach_past(self._store, end.offset):
             raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")

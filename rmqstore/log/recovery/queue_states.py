@@ -130,6 +130,7 @@ class QueueTrack:
     `rewriting`: what comes is to be written, whatever entries there are.  `made_again_at`: records of it were met in
     front of this place, where the first message stands that its files have: its topic was deleted and made again.
 
+    `matched` counts the records that entries which stay point at.
     `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
     `doubted_in` the state that it was met in.
     """
@@ -141,6 +142,7 @@ class QueueTrack:
     restart: int | None = None
     first_missing: int | None = None
     message_count: int = 0
+    matched: int = 0
     has_hole: bool = False
     rewriting: bool = False
     made_again_at: int | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +123,7 @@ class QueueScan:
             if track is None:
                 track = self.tracks[key] = self._track(key)
             if is_held and not track.rewriting:
+                track.matched += high - low
                 continue
             rows = slice(low, high)
             first = low + self._held_until(track, says[rows], offsets[rows], sizes[rows])
@@ -167,9 +169,10 @@ class QueueScan:
         oldest = oldest_message(self.store.log, queue, int(older.max())) if len(older) else -1
         if offsets[0] < oldest:
             track.made_again_at = track.begin = oldest
-        is_missing, seconds = _missing(queue, (says, offsets, sizes), oldest)
-        self.seconds += offsets[seconds].tolist()
-        missing = np.flatnonzero(is_missing)
+        found = _compared(queue, (says, offsets, sizes), oldest)
+        self.seconds += offsets[found.seconds].tolist()
+        missing = np.flatnonzero(found.missing)
+        track.matched += int(found.matched[: missing[0] if len(missing) else None].sum())
         if not len(missing):
             return len(says)
         first = int(missing[0])
@@ -196,11 +199,18 @@ def _runs(says: Ints) -> Iterator[tuple[int, int]]:
     return zip([0, *breaks.tolist()], [*breaks.tolist(), len(says)], strict=True)
 
 
-def _missing(
-    queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int
-) -> tuple[Mask, npt.NDArray[np.intp]]:  # fmt: skip
-    """Which records of a queue (what they say, their offsets and sizes) its entries neither point at nor explain,
-    bool[n]; and the rows of those that have a number of another record.
+class _Compared(NamedTuple):
+    """Records of a queue beside its entries: which an entry points at, bool[n]; which entries neither point at nor
+    explain, bool[n]; and the rows of those that have a number of another record.
+    """
+
+    matched: Mask
+    missing: Mask
+    seconds: npt.NDArray[np.intp]
+
+
+def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -> _Compared:
+    """The records of a queue (what they say, their offsets and sizes) beside its entries.
 
     Explained are records older than the queue, which begins at `oldest` (its topic was deleted and made again), and a
     queue offset that another, earlier record has, in its place among its neighbours.
@@ -209,8 +219,9 @@ def _missing(
     entries = _entries_at(queue, says)
     places = entries["physical_offset"].astype(np.int64)
     missing: Mask = (places != offsets) | (entries["size"] != sizes)
+    matched = ~missing
     if not missing.any():
-        return missing, np.zeros(0, np.intp)
+        return _Compared(matched, missing, np.zeros(0, np.intp))
     rows = np.flatnonzero(missing)
     blank = ~is_valid(entries[rows]) | is_pre_blank(entries[rows])
     older = offsets[rows] < oldest
@@ -219,7 +230,7 @@ def _missing(
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))
     second = ~blank & (places[rows] < offsets[rows]) & rising
     missing[rows[older | second]] = False
-    return missing, rows[second & ~older]
+    return _Compared(matched, missing, rows[second & ~older])
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

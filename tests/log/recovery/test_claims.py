@@ -1,5 +1,6 @@
 """A record that lies about its queue is refused, served as before, or told: never dispatched as it says in silence."""
 
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from rmqstore import Corrupt, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
+from rmqstore.dry_run import dry_plan
 from rmqstore.errors import StoreDamaged
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.stores
 CONFIG = StoreConfig(
     log_file_size=65536, queue_file_size=2000, index_slot_count=7, index_item_count=50, preallocate=False
 )
+SMALL = replace(CONFIG, log_file_size=8192, queue_file_size=400)
 COUNT = 6
 FIELDS = {"queue_id": 4, "queue_offset": 8}
 
@@ -109,6 +112,34 @@ def test_a_record_that_takes_another_queue_s_number_is_refused_in_a_closed_store
     with pytest.raises(Corrupt, match=said):
         open_store(tmp_path, CONFIG, workers=False)
     assert files(tmp_path) == before
+
+
+def shuffled(root: Path, seed: int) -> None:
+    """A closed store of 200 messages, in an order that `seed` chooses."""
+    chance = random.Random(seed)
+    with open_store(root, SMALL, workers=False) as store:
+        for number in range(200):
+            body = b"%d" % number + bytes(chance.randrange(60))
+            store.put(Message(chance.choice("AB"), body, queue_id=chance.randrange(2)))
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_file_of_another_store_is_refused_before_anything_is_changed(
+    tmp_path: Path, seed: int, place: int
+) -> None:
+    """Its records stand where they say, and entries of the store lead into them."""
+    shuffled(tmp_path / "own", seed)
+    shuffled(tmp_path / "other", seed + 1000)
+    name = format_start(place * SMALL.log_file_size)
+    shutil.copy(tmp_path / "other" / "commitlog" / name, tmp_path / "own" / "commitlog" / name)
+    before = {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
+    with pytest.raises(StoreDamaged):
+        dry_plan(str(tmp_path / "own"), SMALL)
+    with pytest.raises(StoreDamaged):
+        open_store(tmp_path / "own", SMALL, workers=False)
+    after = {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
+    assert after == before
 
 
 def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
