@@ -330,9 +330,8 @@ class _Planner:
         if end.is_middle_damage:
             hint = CUT_HINT if is_there else MISSING_HINT
             raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log", hint)
-        for found in scan.queues.contradictions:
-            if not found.is_lie:
-                raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
+        for found in (each for each in scan.queues.contradictions if not each.is_lie):
+            raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
         for stray in strays(scan.queues, end.offset):
             raise self._corrupt(stray.offset, stray.reason)
         is_zeroed = is_there and self._store.checkpoint.newest_ms > scan.count.newest_ms
