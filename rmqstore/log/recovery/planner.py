@@ -364,9 +364,8 @@ class _Planner:
             at_end += cut_warnings(queues, end, is_clean=self._clean)
         warnings = [*self._warnings, *at_end, *lost_warnings(store, scan.count.newest_ms)]
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
-        warnings += [f"{path}: {_PASSED_OVER}" for path in store.passed_over]
+        warnings += [f"{at}: {_PASSED_OVER}" for at in store.passed_over] + delay_warnings(store, queues, self._levels)
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
-        warnings += delay_warnings(store, queues, self._levels)
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
