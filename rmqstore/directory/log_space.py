@@ -138,12 +138,11 @@ class LogSpace:
         if fields["magic"] not in message.MESSAGE_MAGICS or fields["physical_offset"] == file.start + gap:
             return None
         size = min(max(fields["total_size"], 0), file.size)
-        if size > _LOOKED_AT_MAX:
-            return None
-        record = message.read_record(source.read(gap, size), 0)
+        record = message.read_record(source.read(gap, size), 0) if size <= _LOOKED_AT_MAX else None
         if not isinstance(record, message.Record) or masked_crc32(record.body) != record.body_crc:
             return None
-        return record.physical_offset
+        is_own = record.physical_offset == file.start + gap  # it was just being written when its head was read
+        return None if is_own else record.physical_offset
 
     def whole_record(self, offset: int, size: int) -> message.Record | None:
         """The record of `size` bytes that stands at `offset` and names that place; None if none does.  Both may be any

@@ -8,6 +8,7 @@ from rmqstore.directory.log_place import corrupt_at, log_place
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.files.disk import StoredFile
 from rmqstore.formats.names import format_start
+from rmqstore.formats.record_crc import masked_crc32
 from tests.crash.disks import MemoryDisk
 from tests.formats.records import encoded
 
@@ -86,3 +87,30 @@ def test_a_place_is_named_by_file_and_byte(offset: int, place: tuple[str, int]) 
     assert log_place(files, offset) == place
     error = corrupt_at(files, offset, "torn")
     assert (error.path, error.offset, error.reason) == (*place, "torn")
+
+
+def at_2000(physical_offset: int) -> LogSpace:
+    """A log whose file at 2000 begins with a record that names this place."""
+    disk = MemoryDisk()
+    record = encoded(body=b"hello", physical_offset=physical_offset, body_crc=masked_crc32(b"hello"))
+    disk.put_file(f"/log/{format_start(2000)}", record.ljust(SIZE, b"\0"))
+    return LogSpace(disk, numbered_files(disk, "/log").files, SIZE)
+
+
+def test_a_file_that_begins_with_a_record_of_another_place_says_which() -> None:
+    assert [log.other_place(log.files[0]) for log in map(at_2000, (1000, 2000, 4000))] == [1000, None, 4000]
+
+
+def test_a_record_that_is_just_being_written_is_not_of_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head was read before its place was in it, the rest afterwards."""
+    log, early = at_2000(2000), at_2000(0)
+    sources = iter((early.opened(early.files[0]), log.opened(log.files[0])))
+
+    class Written:
+        """The file, a moment later with each read."""
+
+        def read(self, position: int, size: int) -> bytes:
+            return next(sources).read(position, size)
+
+    monkeypatch.setattr(log, "opened", lambda _: Written())
+    assert log.other_place(log.files[0]) is None

@@ -6,9 +6,10 @@ import pytest
 
 import rmqstore
 from rmqstore.files.disk import ReadableDisk
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.sink_files import INTENT_FILE, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.survey import survey as looking
-from tests.snapshot.small_store import small_store
+from tests.snapshot.small_store import FIRST_MS, small_store
 
 
 def begin(root: Path, start: int) -> Path:
@@ -55,3 +56,21 @@ def test_what_is_no_intent_is_no_matter(tmp_path: Path) -> None:
     root = small_store(20).write(tmp_path)
     begin(root, 0).write_bytes(b"{}")
     assert rmqstore.open_snapshot(root).scan().read_all().num_rows == 20
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_batch_that_was_cut_off_by_a_kill_is_not_called_lost(
+    tmp_path: Path, is_begun: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint knows of its messages, and nobody is to see them yet; without a batch such messages are lost."""
+    store = small_store(20)
+    start = store.end
+    if is_begun:
+        store.add("T", 0, body=b"new", dispatched=False)
+    root = store.write(tmp_path)
+    if is_begun:
+        begin(root, start)
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(FIRST_MS + 1000 * 20)))
+    assert rmqstore.open_snapshot(root).scan().read_all().num_rows == 20
+    assert ("some are lost" in caplog.text) != is_begun

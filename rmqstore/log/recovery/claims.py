@@ -14,14 +14,12 @@ import numpy as np
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
-from rmqstore.log.recovery.queue_tracks import QueueScan
+from rmqstore.log.recovery.queue_tracks import SECOND_NUMBERS_MAX, QueueScan
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.light_queues import light_entries
 
 # A store that has more records without entries has lost queues, and these tell nothing.
 _CANDIDATES_MAX = 1024
-# Of records with numbers that others have; RocketMQ makes many of them at a time.
-_SECONDS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def _after_clean_exit(scan: QueueScan) -> Iterator[Claim]:
     is one whose number its queue has given to another record.
     """
     lacking = [track.first_missing for track in scan.tracks.values() if track.first_missing is not None]
-    lacking += scan.seconds if len(scan.seconds) <= _SECONDS_MAX else []
+    lacking += scan.seconds if len(scan.seconds) <= SECOND_NUMBERS_MAX else []
     if not 0 < len(lacking) <= _CANDIDATES_MAX:
         return
     for queue in _plain(scan):

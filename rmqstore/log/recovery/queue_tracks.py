@@ -20,6 +20,8 @@ from rmqstore.records.inner_batches import Rows
 from rmqstore.records.light_queues import in_log_order, light_entries
 from rmqstore.records.queue_numbers import distinct_queues
 
+# More records with numbers that other ones have tell nothing: RocketMQ makes many of them at a time.
+SECOND_NUMBERS_MAX = 64
 # Records that are looked at together: with thousands of queues each look has its price.
 _BLOCK_COUNT = 128 * 1024
 
@@ -170,7 +172,8 @@ class QueueScan:
         if offsets[0] < oldest:
             track.made_again_at = track.begin = oldest
         found = _compared(queue, (says, offsets, sizes), oldest)
-        self.seconds += offsets[found.seconds].tolist()
+        if len(self.seconds) <= SECOND_NUMBERS_MAX:
+            self.seconds += offsets[found.seconds[: SECOND_NUMBERS_MAX + 1]].tolist()
         missing = np.flatnonzero(found.missing)
         track.matched += int(found.matched[: missing[0] if len(missing) else None].sum())
         if not len(missing):

@@ -171,10 +171,12 @@ def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> St
 
 def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
     """Warns once of a store that was not closed and whose checkpoint tells that a later message than the newest one was
-    on the disk.  No damage: a copy of a running store is like that, and a clock that was set back makes one.
+    on the disk.  No damage: a copy of a running store is like that, and a clock that was set back makes one.  Nothing
+    is told where messages at the end do not count: a sink's batch, or what a group has not agreed on.
     """
     ahead_ms = 0 if store.checkpoint is None else store.checkpoint.physic_timestamp_ms - newest_ms
-    if store.was_killed and newest_ms and ahead_ms > 0:
+    is_whole = store.ledger is None and bool(store.log_files) and store.log_end == store.log_files[-1].end
+    if store.was_killed and is_whole and newest_ms and ahead_ms > 0:
         tell_once(
             f"{join(store.path, CHECKPOINT_FILE)}: a message was on the disk that is {ahead_ms} ms later than the "
             "newest one of the log: unless this is a copy of a running store, or its clock was set back, some are lost"
