@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.directory.queue_view import QueueView
+from rmqstore.directory.store_view import StoreView
+from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
 from rmqstore.log.recovery.queue_tracks import SECOND_NUMBERS_MAX, QueueScan
@@ -78,6 +80,21 @@ def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
         if high - low > (0 if track is None else track.matched):
             slots = np.unique(np.linspace(low, high - 1, min(high - low, _CANDIDATES_MAX)).astype(np.int64))
             yield from itertools.islice(_leading_nowhere(scan, queue, slots.tolist()), 1)
+
+
+def is_known(store: StoreView, located: Located, offset: int) -> bool:
+    """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
+    record = RecordBatch(np.array([offset]), located, offset)
+    key = (record.topics[0][0], int(record.queue_ids[0]))
+    if store.is_batch_topic(key[0]):
+        whole = store.batch_queues.get(key)
+        slot = 0 if whole is None else whole.slot_at(offset)
+        return whole is not None and offset in whole.read(slot, slot + 1)["physical_offset"]
+    queue = store.queues.get(key)
+    slot = int(record.queue_offsets[0])
+    if queue is None or not queue.first <= slot < queue.end:
+        return False
+    return int(queue.read(slot, slot + 1)["physical_offset"][0]) == offset
 
 
 def _leading_nowhere(scan: QueueScan, queue: QueueView, slots: Iterable[int]) -> Iterator[Stray]:

@@ -48,6 +48,19 @@ def with_topics_made_again(store: StoreView, begun: Mapping[QueueKey, int]) -> S
     return replace(store, deleted_topics=topics, deleted_before={**store.deleted_before, **new})
 
 
+def with_queues_begun(store: StoreView, begun: Mapping[QueueKey, int]) -> StoreView:
+    """The store with queues that somebody said are to begin at places of the log: what they had in front of these is in
+    no queue, and entries that lead there go.  The same where that tells nothing new.
+    """
+    new: dict[Deleted, int] = {key: at for key, at in begun.items() if at > store.deleted_before.get(key, 0)}
+    if not new:
+        return store
+    for view in (store.queues[key] for key in begun if key in new and key in store.queues):
+        view.set_aside("its queue begins with a later record")
+    topics = {**store.deleted_topics, **{key: DeletedTopic(end) for key, end in new.items()}}
+    return replace(store, deleted_topics=topics, deleted_before={**store.deleted_before, **new})
+
+
 def noted_after(noted: DeletedTopics, ends: DeletedBefore, log: tuple[int, int]) -> dict[Deleted, DeletedTopic]:
     """The note of deleted topics that is right once the log holds [start, end): records past its end will be new ones,
     those before its start are gone."""

@@ -1,9 +1,10 @@
 """The outcome of a finished scan for the consume queues and for the rest of the log's files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from rmqstore.directory.log_coverage import queue_rows
 from rmqstore.directory.log_space import OTHER_BYTES, LogSpace
 from rmqstore.directory.queue_files import SIMPLE, queue_directory
 from rmqstore.directory.queue_view import QueueView
@@ -13,12 +14,15 @@ from rmqstore.files.disk import directory_of, join
 from rmqstore.files.zeros import is_zero, nonzero
 from rmqstore.formats import message, names
 from rmqstore.formats.delay_levels import LevelTables, waits_at
+from rmqstore.formats.framing import BARE
+from rmqstore.formats.message_columns import Mask
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
 from rmqstore.log.recovery.log_end import LogEnd, next_sound
 from rmqstore.log.recovery.plan import LostMessages, PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery.queue_states import QueueTrack
 from rmqstore.records.batch import RecordBatch
+from rmqstore.records.inner_batches import Rows
 from rmqstore.records.read_batches import CrcChecks, read_batches
 
 OTHER_LOG_HINT = (
@@ -34,6 +38,9 @@ MISSING_DATA_HINT = (
     "say data_paths as they were, or bring the file back; on_middle_damage='cut' goes on without these messages"
 )
 BEGIN_HINT = "on_middle_damage='cut' (recover --cut) has the queue begin with that record, and cuts nothing off the log"
+AGAIN_HINT = (
+    "bring back the file that stood there; on_middle_damage='cut' (recover --cut) writes the queues again from this log"
+)
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
 
@@ -251,8 +258,35 @@ def end_reason(end: LogEnd) -> str:
     return f"{end.reason}; the log is damaged in the middle"
 
 
+def unqueued_messages(
+    store: StoreView, begun: Mapping[QueueKey, int], scanned: tuple[int, int]
+) -> tuple[LostMessages, ...]:
+    """The messages before the log's end that no plain queue holds afterwards, by topic: those in front of the places
+    `begun` of the log at which their queues are to begin, and those that say queue offsets of earlier ones.
+
+    Read is what was `scanned`, from the beginning of the log where a queue begins later.
+    """
+    found: dict[str, LostMessages] = {}
+    reached, log = dict.fromkeys(begun, 0), store.log
+    low, high = log.start if any(begun.values()) else scanned[0], scanned[1] if begun else scanned[0]
+    for item in read_batches(log.read, low, high, log.file_size, framing=log.framing):
+        if not isinstance(item, RecordBatch):
+            continue
+        for key in begun:
+            rows = _rows_of(item, queue_rows(store, item)[0], key)
+            says, is_late = item.queue_offsets[rows], item.offsets[rows] >= begun[key]
+            before = np.maximum.accumulate(np.concatenate(([reached[key]], says[is_late] + 1)))
+            is_out = ~is_late
+            is_out[is_late] = says[is_late] < before[:-1]
+            reached[key] = int(before[-1])
+            _add_lost(found, item, rows[is_out])
+    return tuple(found[name] for name in sorted(found))
+
+
 def lost_messages(log: LogSpace, end: LogEnd, newest_ms: int) -> tuple[LostMessages, ...]:
-    """The sound messages after the end of the log, by topic; none are older than the newest before it, `newest_ms`."""
+    """The sound messages after the end of the log, by topic: none are older than the newest before it, `newest_ms`, but
+    those of files that have other files' names or bytes.
+    """
     found: dict[str, LostMessages] = {}
     position = end.resume
     while position is not None:
@@ -262,21 +296,49 @@ def lost_messages(log: LogSpace, end: LogEnd, newest_ms: int) -> tuple[LostMessa
         ):
             if isinstance(item, RecordBatch):
                 position = item.end
-                _add_lost(found, item)
+                _add_lost(found, item, np.arange(len(item.offsets)))
             elif isinstance(item, message.Torn):
                 position = item.position
         position = next_sound(log, max(position, low + 1), newest_ms)
+    for batch in _misnamed(log, end.offset):
+        _add_lost(found, batch, np.arange(len(batch.offsets)))
     return tuple(found[name] for name in sorted(found))
 
 
-def _add_lost(found: dict[str, LostMessages], batch: RecordBatch) -> None:
+def _misnamed(log: LogSpace, end: int) -> Iterator[RecordBatch]:
+    """The records of plain files after the end of the log that have other files' names or bytes, unless their own files
+    are there as well.
+    """
+    places = {file.start: log.other_place(file) for file in log.files if file.start + file.size > end}
+    own = {start for start, place in places.items() if place is None and any(log.read(start, message.BLANK.size))}
+    for start, place in places.items():
+        if place is None or place < end or place in own or place % log.file_size or log.framing(start) is not BARE:
+            continue
+        own.add(place)
+
+        def read(offset: int, size: int, shift: int = start - place) -> bytes:
+            return log.read(offset + shift, size)
+
+        checks = CrcChecks(bodies=True)
+        batches = read_batches(read, place, place + log.file_size, log.file_size, checks=checks)
+        yield from (each for each in batches if isinstance(each, RecordBatch))
+
+
+def _rows_of(batch: RecordBatch, rows: Rows, key: QueueKey) -> Rows:
     topics, numbers = batch.topics
-    for number, topic in enumerate(topics):
-        times = batch.store_ms[numbers == number]
-        if len(times):
-            old = found.get(topic, LostMessages(topic, 0, int(times.min()), int(times.max())))
-            first, last = min(old.first_ms, int(times.min())), max(old.last_ms, int(times.max()))
-            found[topic] = LostMessages(topic, old.count + len(times), first, last)
+    if key[0] not in topics:
+        return rows[:0]
+    is_of_it: Mask = (numbers[rows] == topics.index(key[0])) & (batch.queue_ids[rows] == key[1])
+    return rows[is_of_it]
+
+
+def _add_lost(found: dict[str, LostMessages], batch: RecordBatch, rows: Rows) -> None:
+    topics, numbers = batch.topics
+    for number in np.unique(numbers[rows]).tolist():
+        times, topic = batch.store_ms[rows][numbers[rows] == number], topics[number]
+        old = found.get(topic, LostMessages(topic, 0, int(times.min()), int(times.max())))
+        first, last = min(old.first_ms, int(times.min())), max(old.last_ms, int(times.max()))
+        found[topic] = LostMessages(topic, old.count + len(times), first, last)
 
 
 def end_warnings(log: LogSpace, end: LogEnd, reason: str, zeroed: tuple[int, int] | None) -> list[str]:

@@ -37,8 +37,8 @@ class ResizedFile:
 
 @dataclass(frozen=True, slots=True)
 class LostMessages:
-    """The messages of one topic that stand after the end of the log, and go: how many, and the least and the latest of
-    their store times in ms."""
+    """Messages of one topic that nobody can read afterwards: how many, and the least and the latest of their store
+    times in ms."""
 
     topic: str
     count: int
@@ -119,7 +119,8 @@ class RecoveryPlan:
     many are in the index files that stay.  Sizes are those of the files, 0 and None where no file tells them.
     `deleted_topics` is what is to be noted of topics that were deleted; `notes_deleted`: something else is, by now.
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
-    `lost` are sound messages that stand after the end, by topic.
+    `lost` are sound messages that stand after the end and go, by topic; `unqueued` stay in the log and are in no queue,
+    as their queue offsets contradict others.
     `levels` are the delay levels by which delivery times are told; `indexes_tags`: tags are indexed as well.
     `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
@@ -162,6 +163,7 @@ class RecoveryPlan:
     indexes_tags: bool = False
     heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
     lost: tuple[LostMessages, ...] = ()
+    unqueued: tuple[LostMessages, ...] = ()
 
     @property
     def framing(self) -> Callable[[int], Framing]:
@@ -206,8 +208,11 @@ class RecoveryPlan:
         yield "commitlog", f"{self.log_start} to {self.log_end}, {files}"
         yield "scan", f"{self.record_count} records from {self.scan_start}: {self.scan_reason}"
         yield "end", f"{self.log_end}: {self.end_reason}"
-        if self.dropped_from is not None:
-            yield from self._lost_facts(self.dropped_from)
+        if self.lost:
+            first = "" if self.dropped_from is None else f", the first at {self.dropped_from}"
+            yield from _lost_facts(self.lost, f"sound messages stand after the end{first}, and go")
+        if self.unqueued:
+            yield from _lost_facts(self.unqueued, "sound messages stay in the log and are in no queue")
         for resized in self.log_resized:
             yield "grow", f"{resized.path} from {resized.old_size} to {resized.new_size} bytes"
         yield from self._removals("remove", self.log_removed)
@@ -228,15 +233,6 @@ class RecoveryPlan:
             yield "note", warning.replace(f"{self.root}/", "")
         if self.changes_nothing:
             yield "result", "nothing to do"
-
-    def _lost_facts(self, dropped_from: int) -> Iterator[tuple[str, str]]:
-        count = sum(each.count for each in self.lost)
-        yield "lose", f"{count} sound messages stand after the end, the first at {dropped_from}, and go"
-        for each in self.lost[:SHOWN_MAX]:
-            times = f"{_moment(each.first_ms)} to {_moment(each.last_ms)}"
-            yield "lose", f"{each.topic}: {each.count}, stored {times}"
-        if len(self.lost) > SHOWN_MAX:
-            yield "lose", f"those of {len(self.lost) - SHOWN_MAX} more topics (--json lists them)"
 
     def _deleted_facts(self) -> Iterator[tuple[str, str]]:
         for of, noted in self.deleted_topics[:SHOWN_MAX]:
@@ -269,6 +265,14 @@ class RecoveryPlan:
             yield verb, f"{file.path.removeprefix(self.root).lstrip('/')}: {file.reason}"
         if len(files) > SHOWN_MAX:
             yield verb, f"{len(files) - SHOWN_MAX} more files (--json lists them)"
+
+
+def _lost_facts(lost: tuple[LostMessages, ...], fate: str) -> Iterator[tuple[str, str]]:
+    yield "lose", f"{sum(each.count for each in lost)} {fate}"
+    for each in lost[:SHOWN_MAX]:
+        yield "lose", f"{each.topic}: {each.count}, stored {_moment(each.first_ms)} to {_moment(each.last_ms)}"
+    if len(lost) > SHOWN_MAX:
+        yield "lose", f"those of {len(lost) - SHOWN_MAX} more topics (--json lists them)"
 
 
 def _moment(ms: int) -> str:

@@ -10,8 +10,6 @@ recoverAbnormally.
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from rmqstore.config import QUEUES_TOLD_SINCE, TAGS_INDEXED_SINCE, StoreConfig
 from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.own_log import require_own_log
@@ -22,12 +20,11 @@ from rmqstore.errors import Corrupt, StoreDamaged
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
-from rmqstore.formats.message_columns import Located
-from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM
+from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM, QueueKey
 from rmqstore.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
-from rmqstore.log.recovery.claims import Claim, claims, strays
-from rmqstore.log.recovery.deleted import noted_after, with_topics_made_again, without_deleted_topics
+from rmqstore.log.recovery.claims import Claim, claims, is_known, strays
+from rmqstore.log.recovery.deleted import noted_after, with_queues_begun, with_topics_made_again, without_deleted_topics
 from rmqstore.log.recovery.extensions import planned_extensions
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
 from rmqstore.log.recovery.first_record import NOT_ONE, bytes_without_record, is_torn_beginning
@@ -42,6 +39,7 @@ from rmqstore.log.recovery.index_choice import (
 )
 from rmqstore.log.recovery.log_end import LogEnd, ScanCount, ScanRules, scan_log
 from rmqstore.log.recovery.outcome import (
+    AGAIN_HINT,
     BEGIN_HINT,
     CUT_HINT,
     MISSING_DATA_HINT,
@@ -61,6 +59,7 @@ from rmqstore.log.recovery.outcome import (
     require_first_files,
     require_last_file,
     require_own_bytes,
+    unqueued_messages,
 )
 from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
@@ -77,6 +76,7 @@ from rmqstore.log.recovery.start import (
 from rmqstore.records.batch import EntryHeads, RecordBatch
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
+_NOT_OF_THIS_LOG = "queues have entries that this log has no records for, and are written again from it"
 _NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
 
 
@@ -130,7 +130,7 @@ class _Planner:
         self._keeps_records = keeps_records
         self._levels = level_tables(store.disk, store.root, config.delay_levels)
         self._must_refuse = config.on_middle_damage == "refuse"
-        self._clean = not store.abort_present
+        self._was_clean = self._clean = not store.abort_present
         self._checkpoint = store.checkpoint
         new_size = 0 if self._clean else config.log_file_size
         self._log, self._removed, self._resized, warnings = settled_log(
@@ -138,6 +138,8 @@ class _Planner:
         )
         self._store, self._noted = replace(store, log=self._log), store.deleted_topics
         self._indexed_by: tuple[int | None, int] | None = None  # by an index like this the log
+        self._deleted = store.deleted_before
+        self._begun: dict[QueueKey, int] = {}  # where queues are to begin
         self._indexed_until = 0  # has no keys before here that are missing in it
         self._warnings = [*store.notes]
         self._warnings += [f"{path}: not a commitlog file, left as it is" for path in store.log_strays]
@@ -168,6 +170,10 @@ class _Planner:
         scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
+        elif next(strays(scan.queues, scan.end.offset), None) is not None:
+            self._clean, self._store = False, replace(self._store, abort_present=True)
+            scan = self._scan_from((self._log.start, _NOT_OF_THIS_LOG))
+            scan.end = self._judged(scan)
         plan = self._plan_of(scan)
         if self._must_refuse:
             require_first_files(self._store, plan.record_count)
@@ -179,7 +185,7 @@ class _Planner:
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
             had = "no commitlog file has anything in it" if self._removed else "there is no commitlog file"
             reason = f"{had}, while queues or index have entries; recovering would delete them"
-            raise StoreDamaged(self._log_directories()[0], 0, reason)
+            raise StoreDamaged(_log_directories(self._config, self._store)[0], 0, reason)
         end, count = scan_log(self._log, 0, ScanRules(), lambda _: None)
         self._choice = self._choose_index(0)
         queues = QueueScan(self._store, 0, compare=False, begins_with_log=True)
@@ -202,7 +208,7 @@ class _Planner:
             flushed_ms=self._checkpoint.physic_timestamp_ms,
             may_be_torn=not self._clean,
             has_checkpoint=self._store.disk.exists(join(self._store.root, CHECKPOINT_FILE)),
-            is_known=self._is_known,
+            is_known=lambda located, offset: is_known(self._store, located, offset),
         )
         while True:
             scan = self._scan_once(start, rules)
@@ -213,11 +219,19 @@ class _Planner:
             lies += [found for found in scan.queues.contradictions if found.is_lie]
             if not lies:
                 before, self._store = self._store, with_topics_made_again(self._store, scan.queues.begun_again)
+                if not self._must_refuse:
+                    self._begin_queues(scan)
                 if self._store is before:
                     return scan
                 continue
             first = min(lies, key=lambda found: found.offset)
             rules = replace(rules, stop=self._log.boundary(first.offset), stop_reason=first.reason)
+
+    def _begin_queues(self, scan: _Scan) -> None:
+        """Queues whose offsets contradict each other begin after that: somebody said to go on."""
+        begun = {found.key: found.offset for found in scan.queues.contradictions}
+        self._store = with_queues_begun(self._store, begun)
+        self._begun = {**dict.fromkeys(scan.queues.repeating, 0), **self._begun, **begun}
 
     def _scan_once(self, start: Start, rules: ScanRules) -> _Scan:
         begins_with_log = start[0] <= self._log.start
@@ -255,22 +269,6 @@ class _Planner:
             claims(queues),
             tuple(heads),
         )
-
-    def _is_known(self, located: Located, offset: int) -> bool:
-        """Whether a queue entry points at the one record in `located`, which stands at `offset`."""
-        record = RecordBatch(np.array([offset]), located, offset)
-        key = (record.topics[0][0], int(record.queue_ids[0]))
-        if self._store.is_batch_topic(key[0]):
-            whole = self._store.batch_queues.get(key)
-            slot = 0 if whole is None else whole.slot_at(offset)
-            return whole is not None and offset in whole.read(slot, slot + 1)["physical_offset"]
-        queue = self._store.queues.get(key)
-        if queue is None:
-            return False
-        slot = int(record.queue_offsets[0])
-        if not queue.first <= slot < queue.end:
-            return False
-        return int(queue.read(slot, slot + 1)["physical_offset"][0]) == offset
 
     def _drops_checkpoint(self, scan: _Scan) -> bool:
         """Whether the checkpoint speaks of later messages than there are; from then on it counts as one that says
@@ -333,7 +331,7 @@ class _Planner:
         for found in (each for each in scan.queues.contradictions if not each.is_lie):
             raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
         for stray in strays(scan.queues, end.offset):
-            raise self._corrupt(stray.offset, stray.reason)
+            raise self._corrupt(stray.offset, stray.reason, AGAIN_HINT)
         is_zeroed = is_there and self._store.checkpoint.newest_ms > scan.count.newest_ms
         if self._clean and (end.is_broken or is_zeroed) and _reach_past(self._store, end.offset):
             raise self._corrupt(end.offset, f"{end.reason}, and an entry points there though the exit was clean")
@@ -369,7 +367,7 @@ class _Planner:
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
-            root=store.root, is_clean_exit=self._clean, log_directories=self._log_directories(),
+            root=store.root, is_clean_exit=self._was_clean, log_directories=_log_directories(self._config, self._store),
             log_file_size=self._log.file_size, log_start=self._log.start, scan_start=scan.start[0],
             scan_reason=scan.start[1], record_count=scan.count.record_count, log_end=end,
             end_reason=reason, dropped_from=scan.end.resume, log_resized=tuple(self._resized),
@@ -384,6 +382,9 @@ class _Planner:
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
             levels=self._levels, indexes_tags=self._indexes_tags,
             lost=lost_messages(self._log, scan.end, scan.count.newest_ms),
+            unqueued=unqueued_messages(
+                replace(store, deleted_before=self._deleted), self._begun, (scan.start[0], end)
+            ),
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
@@ -405,11 +406,6 @@ class _Planner:
         is_new = new != old and (lies or not self._clean or not plan.changes_nothing)
         return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new)
 
-    def _log_directories(self) -> tuple[str, ...]:
-        configured = (*self._config.log_paths, *self._config.read_only_log_paths)
-        found = dict.fromkeys(directory_of(file.path) for file in self._log.files)
-        return configured or tuple(sorted(found)) or (join(self._store.root, LOG_ROOM),)
-
     def _dispatch_starts(self, scan: _Scan) -> list[int]:
         """The first records that queues and index do not have."""
         if not scan.count.record_count:
@@ -422,6 +418,12 @@ class _Planner:
         if self._config.index_enabled and self._choice.needed_from is not None:
             starts.append(max(self._choice.needed_from, scan.start[0]))
         return [start for start in starts if start < scan.end.offset]
+
+
+def _log_directories(config: StoreConfig, store: StoreView) -> tuple[str, ...]:
+    configured = (*config.log_paths, *config.read_only_log_paths)
+    found = dict.fromkeys(directory_of(file.path) for file in store.log.files)
+    return configured or tuple(sorted(found)) or (join(store.root, LOG_ROOM),)
 
 
 def _reach_past(store: StoreView, offset: int) -> bool:

@@ -130,7 +130,7 @@ class QueueTrack:
     `rewriting`: what comes is to be written, whatever entries there are.  `made_again_at`: records of it were met in
     front of this place, where the first message stands that its files have: its topic was deleted and made again.
 
-    `matched` counts the records that entries which stay point at.
+    `matched` counts the records that entries which stay point at; `repeats`: some say numbers that older ones have.
     `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
     `doubted_in` the state that it was met in.
     """
@@ -145,6 +145,7 @@ class QueueTrack:
     matched: int = 0
     has_hole: bool = False
     rewriting: bool = False
+    repeats: bool = False
     made_again_at: int | None = None
     state: State = State.EMPTY
     again: int | None = None
@@ -216,7 +217,7 @@ class QueueTrack:
         if step is Step.TAKE:
             self.first_missing = run.offset if self.first_missing is None else self.first_missing
         elif step is Step.LEAVE:
-            self.again = run.end
+            self.again, self.repeats = run.end, True
         elif step is Step.DISOWN:
             found.append(Contradiction(self.first_missing or 0, self.key, expected - 1, run.says - 1, is_lie=True))
         elif step is Step.JUMP and not self.message_count and not facts.begins_with_log:

@@ -60,6 +60,11 @@ class QueueScan:
         tracks = self.tracks.items()
         return {key: track.made_again_at for key, track in tracks if track.made_again_at is not None}
 
+    @property
+    def repeating(self) -> list[QueueKey]:
+        """The queues of which some records say numbers that older ones have."""
+        return [key for key, track in self.tracks.items() if track.repeats]
+
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
         for part in in_log_order(batch) if self.store.kinds.multi_dispatch else (batch,):

@@ -142,6 +142,38 @@ def test_a_log_file_of_another_store_is_refused_before_anything_is_changed(
     assert after == before
 
 
+def places(root: Path) -> set[int]:
+    """Where the messages stand that a reader gives which passes over what is damaged."""
+    found = open_snapshot(root).scan(
+        columns=["physicalOffset", "body"], on_corrupt_record="skip", fail_on_data_loss=False
+    )
+    return set(found.read_all()["physicalOffset"].to_pylist())
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_cut_takes_out_of_the_queues_is_told_before(
+    tmp_path: Path, seed: int, place: int, is_closed: bool
+) -> None:
+    """A log file of another store: its records leave numbers out, or give them twice."""
+    own = tmp_path / "own"
+    shuffled(own, seed)
+    shuffled(tmp_path / "other", seed + 1000)
+    if not is_closed:
+        (own / "abort").touch()
+    name = format_start(place * SMALL.log_file_size)
+    shutil.copy(tmp_path / "other" / "commitlog" / name, own / "commitlog" / name)
+    before = places(own)
+    cut = replace(SMALL, on_middle_damage="cut")
+    plan = dry_plan(str(own), cut)
+    told = sum(each.count for each in (*plan.lost, *plan.unqueued))
+    open_store(own, cut, workers=False).close()
+    after = places(own)
+    assert len(before - after) <= told
+    assert dry_plan(str(own), SMALL).changes_nothing
+
+
 def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
     """The configuration of a store with 40 messages, whose log files lie in two directories in turn."""
     directories = tuple(str(root / name) for name in ("one", "two"))
@@ -303,8 +335,11 @@ def test_no_log_file_goes_that_has_another_ones_bytes(tmp_path: Path, number: in
             open_snapshot([[tmp_path / "store", *config.log_paths]]).scan(scan_mode=mode).read_all()
     (store,) = open_snapshot([[tmp_path / "store", *config.log_paths]]).stores
     assert [each for each in verify(store) if each.severity == DAMAGE and "as its place" in each.reason]
-    with open_store(tmp_path / "store", replace(config, on_middle_damage="cut"), workers=False) as opened:
+    cut = replace(config, on_middle_damage="cut")
+    told = sum(each.count for each in dry_plan(str(tmp_path / "store"), cut).lost)
+    with open_store(tmp_path / "store", cut, workers=False) as opened:
         assert opened.bounds("T", 0)[1] < 20
+        assert opened.bounds("T", 0)[1] + opened.bounds("T", 1)[1] == 40 - told
 
 
 @pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])

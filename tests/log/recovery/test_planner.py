@@ -701,6 +701,15 @@ def test_queue_offsets_that_jump_are_refused_or_begin_anew() -> None:
     found = recover(disk, on_middle_damage="cut")
     assert found.entries("T", 0) == list(enumerate(later, 15))
     assert len(found.entries("T", 1)) == 10
+    assert [(each.topic, each.count) for each in found.plan.unqueued] == [("T", 10)]
+    assert "lose 10 sound messages stay in the log and are in no queue" in " ".join(
+        " ".join(found.plan.lines()).split()
+    )
+    mark_closed(disk, ROOT)
+    assert plan(disk).changes_nothing  # it is said once
+    again = recover(killed(disk))
+    assert again.entries("T", 0) == list(enumerate(later, 15))
+    assert again.plan.unqueued == ()
 
 
 def test_shifted_entries_are_put_right() -> None:
