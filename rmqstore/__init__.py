@@ -56,6 +56,7 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "RecordBatch",
+    "RecoveryPlan",
     "Rejected",
     "Snapshot",
     "Store",
@@ -72,10 +73,13 @@ __all__ = [
     "UnknownColumn",
     "UnknownTopic",
     "UnsupportedLayout",
+    "Verification",
     "WrongType",
     "open_snapshot",
     "open_store",
+    "recovery_plan",
     "register",
+    "verify",
 ]
 
 _OF = {
@@ -99,13 +103,16 @@ _OF = {
         "UnsupportedLayout",
         "WrongType",
     ),
+    "rmqstore.dry_run": ("recovery_plan",),
     "rmqstore.formats.broker_json": ("SubscriptionGroup", "TopicConfig"),
     "rmqstore.formats.stored_message": ("StoredMessage",),
     "rmqstore.ledger_config": ("LedgerConfig",),
+    "rmqstore.log.recovery.plan": ("RecoveryPlan",),
     "rmqstore.message": ("GetResult", "GetStatus", "Message", "PutResult", "PutStatus"),
     "rmqstore.records.batch": ("RecordBatch",),
     "rmqstore.records.dispatcher": ("Dispatcher",),
     "rmqstore.snapshot": ("Snapshot", "StoresIn", "open_snapshot"),
+    "rmqstore.snapshot.verify.verification": ("Verification", "verify"),
     "rmqstore.stats": ("Health",),
     "rmqstore.store": ("Store", "open_store"),
 }

@@ -119,6 +119,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "rmqstore.snapshot.finding": {"rmqstore.directory"},
     "rmqstore.snapshot.verify": {
+        "rmqstore.annotations",
+        "rmqstore.arguments",
         "rmqstore.directory",
         "rmqstore.errors",
         "rmqstore.files",
@@ -128,6 +130,8 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.snapshot.request",
         "rmqstore.snapshot.survey",
         "rmqstore.snapshot.finding",
+        "rmqstore.snapshot.opening",
+        "rmqstore.snapshot.store_paths",
     },
     "rmqstore.snapshot.scan": {
         "rmqstore.directory",
@@ -391,10 +395,13 @@ ROOMS: dict[str, set[str]] = {
         "rmqstore.records",
     },
     "rmqstore.dry_run": {
+        "rmqstore.annotations",
         "rmqstore.config",
+        "rmqstore.directory",
         "rmqstore.dledger",
         "rmqstore.files",
         "rmqstore.log",
+        "rmqstore.log.ledger_paths",
         "rmqstore.log.recovery",
     },
     "rmqstore.engine": {

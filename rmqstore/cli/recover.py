@@ -7,7 +7,7 @@ import click
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import found_store
-from rmqstore.dry_run import dry_plan
+from rmqstore.dry_run import recovery_plan
 from rmqstore.log.ledger_paths import with_found_member
 from rmqstore.store import open_store
 
@@ -38,11 +38,11 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     """
     changes: dict[str, Any] = {"on_middle_damage": "cut" if cut else "refuse", "preallocate": False}
     config = StoreConfig.from_broker_conf(broker_conf, **changes) if broker_conf else StoreConfig(**changes)
-    config = with_found_member(store, config)
-    root = found_store(store, config.named_log_paths(), may_be_ledger=config.dledger is not None)
     if dry_run:
-        plan = dry_plan(root, config)
+        plan = recovery_plan(store, config)
     else:
+        config = with_found_member(store, config)
+        root = found_store(store, config.named_log_paths(), may_be_ledger=config.dledger is not None)
         with open_store(root, config, workers=False) as opened:
             plan = opened.recovery
             further = [warning for warning in opened.warnings if warning not in plan.warnings]

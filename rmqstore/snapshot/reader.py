@@ -77,6 +77,12 @@ class SnapshotReader:
         paths = ", ".join(repr(store.path) for store in self.stores)
         return f"<{type(self).__name__} {paths}, {len(queues)} queues, {count} messages>"
 
+    def overview(self) -> pa.Table:
+        """One row a topic and broker, the largest first: queues, messages, oldestTimestamp and newestTimestamp."""
+        from rmqstore.snapshot.tables import tables
+
+        return tables.by_topic(self.table("queues"))
+
     def queues(self) -> pa.Table:
         """One row a queue: topic, brokerName, queueId int32, minOffset int64, maxOffset int64, queueType."""
         rows = [(store.broker_name, queue) for store in self.stores for queue in store.queues.values()]

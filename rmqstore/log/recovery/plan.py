@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.arguments import EPOCH
 from rmqstore.formats.checkpoint import Checkpoint
@@ -15,6 +15,10 @@ from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen
 from rmqstore.records.batch import EntryHeads
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_STEP = ("step", "detail")
 _NOT_SHOWN = ("seen", "known", "heads")
 
 
@@ -195,6 +199,13 @@ class RecoveryPlan:
         document = {camel_case(name): plain(value) for name, value in values.items() if name not in _NOT_SHOWN}
         deleted = {name_of(of): plain(asdict(noted)) for of, noted in self.deleted_topics}
         return document | {"deletedTopics": deleted, "changesNothing": self.changes_nothing}
+
+    def to_arrow(self) -> "pa.Table":
+        """A row for each line that `lines` has, unfolded: step and detail, both text."""
+        import pyarrow as pa  # noqa: PLC0415  a store is opened without Arrow
+
+        columns = zip(*self._facts(), strict=True)
+        return pa.table({name: pa.array(column, pa.string()) for name, column in zip(_STEP, columns, strict=True)})
 
     def lines(self, called: str | None = None) -> list[str]:
         """The plan for people, no line longer than 80 columns unless a path is.  `called`: their name for the store."""

@@ -121,6 +121,17 @@ def table_schema(name: str, columns: Sequence[str] | str | None = None) -> pa.Sc
     return pa.schema([schema.field(column) for column in named])
 
 
+def by_topic(queues: pa.Table) -> pa.Table:
+    """The table of queues, a row a topic and broker, the largest first: see `SnapshotReader.overview`."""
+    wanted = {"queues": ("queueId", "count"), "messages": ("messages", "sum"),
+              "oldestTimestamp": ("oldestTimestamp", "min"), "newestTimestamp": ("newestTimestamp", "max")}  # fmt: skip
+    found = queues.group_by(["topic", "brokerName"]).aggregate([*wanted.values()])
+    columns = {name: found[name] for name in ("topic", "brokerName")}
+    columns |= {name: found["_".join(source)] for name, source in wanted.items()}
+    order = [("messages", "descending"), ("topic", "ascending"), ("brokerName", "ascending")]
+    return pa.table(columns).sort_by(order)
+
+
 def make_table(
     stores: Sequence[StoreExtent], name: str, columns: Sequence[str] | str | None, access: Access, now_ms: int
 ) -> pa.Table:
