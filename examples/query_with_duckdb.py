@@ -33,5 +33,7 @@ def paid_by_method(store: str) -> list[tuple[str, int, int]]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/query_with_duckdb.py STORE")
     for method, orders, cents in paid_by_method(sys.argv[1]):
         print(f"{method:<10}{orders:>6}{cents / 100:>14,.2f}")  # noqa: T201

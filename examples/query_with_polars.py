@@ -22,4 +22,6 @@ def orders_by_hour(store: str) -> pl.DataFrame:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/query_with_polars.py STORE")
     print(orders_by_hour(sys.argv[1]))  # noqa: T201

@@ -257,6 +257,8 @@ class NoRecord(Corrupt):
 
 
 # What a reason begins with where files are there and the system does not give their bytes.
+# Why no record can be given by its place in the log, as DataLost says it.
+NO_RECORD_BEGINS = "no record begins there"
 DISK_FAILS = "the disk fails: "
 
 
@@ -279,6 +281,8 @@ class DataLost(StoreError):
         advice = "load again for the present offsets, or set failOnDataLoss=false to go on with what is there"
         if self.reason.startswith(DISK_FAILS):
             advice = "the messages may be there: look at that disk, and load again"
+        elif self.reason == NO_RECORD_BEGINS:
+            advice = "the column physicalOffset says where records begin"
         wanted = f"[{self.wanted[0]}, {self.wanted[1]})"
         return f"{self.queue}: offsets {wanted} wanted, {held} ({self.path}: {self.reason}); {advice}"
 

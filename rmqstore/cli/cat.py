@@ -22,6 +22,7 @@ _FORMS = ("as_json", "json_lines", "form", "template")
 _EXAMPLE = """\b
 Examples:
   rmqstore cat /data/rocketmq/store --topic orders --since 2h
+  rmqstore cat /data/rocketmq/store --key o-1017
   rmqstore cat /data/rmq/broker-a --topic 'orders*' -o json-lines --decode json | jq .body
 """
 
@@ -29,8 +30,9 @@ Examples:
 @click.command(epilog=_EXAMPLE, short_help="Print the messages of topics, or of a time.")
 @store_arguments
 @click.option(
-    "--topic", "topics", required=True, multiple=True, callback=topic_names,
-    help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so.",
+    "--topic", "topics", multiple=True, callback=topic_names,
+    help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so. Left out "
+    "with --key, it is all topics.",
 )  # fmt: skip
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
@@ -62,9 +64,12 @@ def cat(
         raise click.UsageError("--since and --from: give one of them")
     if None not in (how["since"], how["until"]) and how["since"] >= how["until"]:
         raise click.UsageError("--since is not before --until: no message is between them")
-    snapshot, topics = _opened(stores, topics)
+    if not topics and not how["key"]:
+        raise click.UsageError("name a topic with --topic, or a key with --key")
+    is_named = bool(topics)
+    snapshot, topics = _opened(stores, topics or ("*",))
     printer = _printer(
-        with_topic=len(topics) > 1,
+        with_topic=not is_named or len(topics) > 1,
         with_broker=len(snapshot.stores) > 1,
         **{name: how.pop(name) for name in _FORMS},
     )

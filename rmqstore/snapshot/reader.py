@@ -16,7 +16,7 @@ from rmqstore import arguments
 from rmqstore.annotations import checked
 from rmqstore.directory import config_files
 from rmqstore.directory.log_place import corrupt_at
-from rmqstore.errors import Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
+from rmqstore.errors import NO_RECORD_BEGINS, Corrupt, DataLost, NoRecord, Rejected, UnknownTopic
 from rmqstore.files.disk import tells_of_failure
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
@@ -351,7 +351,7 @@ class SnapshotReader:
         with store.view(self._access) as view:
             if not store.log_start <= offset < store.log_end or view.file_number(offset) is None:
                 held = (store.log_start, store.log_end)
-                raise DataLost("commitlog", (offset, offset + 1), held, store.path, "no record begins there")
+                raise DataLost("commitlog", (offset, offset + 1), held, store.path, NO_RECORD_BEGINS)
             page, position = view.window(offset, 2**31 - 1)
             located = locate(page, np.array([position], np.int64))
             reasons = judge_place(located, np.array([offset], np.int64))

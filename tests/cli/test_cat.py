@@ -82,6 +82,16 @@ def test_tags_and_key(run: Run, store_of: StoreOf) -> None:
     assert all(keyed["keys"] in (row["keys"] or "").split(" ") for row in rows)
 
 
+def test_a_key_is_found_without_its_topic(run: Run, tmp_path: Path) -> None:
+    with open_store(tmp_path, StoreConfig(preallocate=False), workers=False) as store:
+        for number in range(40):
+            store.put(Message("AB"[number % 2], b"%d" % number, queue_id=0, keys=[f"k{number // 2}"]))
+    rows = lines_of(run("cat", tmp_path, "--key", "k7", "--json-lines"))
+    assert [(row["topic"], row["body"]) for row in rows] == [("A", "14"), ("B", "15")]
+    assert "topic" in run("cat", tmp_path, "--key", "k7").stdout.splitlines()[0]
+    assert lines_of(run("cat", tmp_path, "--key", "k70", "--json-lines")) == []
+
+
 BODIES = [b"short", b"x" * 300, "Größe 日本".encode() * 20, b"two\nlines and blanks  "]
 TAG, KEY = "a-tag-of-more-than-ten-characters", "key-of-more-than-twelve"
 
@@ -191,7 +201,7 @@ def test_a_log_file_that_is_gone_is_told(is_killed: bool, tmp_path: Path, run: R
         (["--topic", "no*"], 1, "`rmqstore inspect` lists the topics"),
         (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
         (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),
-        ([], 2, "Missing option '--topic'"),
+        ([], 2, "name a topic with --topic, or a key with --key"),
         (["--topic", "JmtZGxB", "--limit", "0"], 2, "Invalid value for '--limit'"),
     ],
 )

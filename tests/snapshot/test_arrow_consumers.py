@@ -109,3 +109,15 @@ def test_an_example_runs_as_its_docstring_says(store, name, shown):
     )
     assert shown in run.stdout
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["query_with_duckdb", "query_with_polars"])
+def test_an_example_without_its_argument_says_its_usage(name):
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        env={"PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    assert (run.returncode, run.stderr.strip()) == (1, f"usage: python examples/{name}.py STORE")

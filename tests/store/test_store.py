@@ -198,6 +198,24 @@ def test_columns_are_stored_in_their_order_across_files():
         store.put_columns(pa.table({"topic": ["orders"]}))
 
 
+def test_columns_answer_the_queue_offset_of_their_first_message():
+    store = opened()
+    for number in range(3):
+        answers = {
+            queue_id: store.put_columns(
+                pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"], "queueId": [queue_id, 0]})
+            )
+            for queue_id in (1, 0)
+        }
+        assert {queue_id: answer.queue_offset for queue_id, answer in answers.items()} == {1: number, 0: 3 * number + 1}
+    assert (
+        store.put_columns(
+            pa.table({"topic": pa.array([], pa.string()), "body": pa.array([], pa.binary())})
+        ).queue_offset
+        == -1
+    )
+
+
 def test_columns_that_find_no_room_say_how_many_rows_were_stored():
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     config = replace(ASYNC, preallocate=False)

@@ -5,7 +5,7 @@ Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffs
 
 from rmqstore import arguments
 from rmqstore.arguments import I64_MAX
-from rmqstore.errors import DataLost, Rejected, StoreDamaged
+from rmqstore.errors import NO_RECORD_BEGINS, DataLost, Rejected, StoreDamaged
 from rmqstore.formats import message as layouts
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
@@ -82,7 +82,7 @@ class Fetch:
         physical_offset = arguments.integer("physical_offset", place)
         message = self._look(physical_offset)
         if message is None:
-            raise self._nothing_at(physical_offset, "no record begins there")
+            raise self._nothing_at(physical_offset, NO_RECORD_BEGINS)
         return self._sound(message)
 
     def _message_with_id(self, text: str) -> StoredMessage:

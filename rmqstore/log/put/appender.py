@@ -235,7 +235,7 @@ class Appender:
         self, table: "pa.Table | pa.RecordBatch", amounts: MutableMapping[str, tuple[int, int]] | None
     ) -> PutResult:
         count = size = 0
-        offset, store_ms, status = -1, 0, PutStatus.PUT_OK
+        offset, queue_offset, store_ms, status = -1, -1, 0, PutStatus.PUT_OK
         block: EncodedColumns | None = None
         for block in record_blocks(table, self.form, self._clock.now_ms(), level_count=self._level_count):
             done = 0
@@ -247,7 +247,8 @@ class Appender:
                     break
                 if amounts is not None:
                     add_amounts(amounts, block.amounts(done, placed.last))
-                offset = placed.offset if offset < 0 else offset
+                if offset < 0:
+                    offset, queue_offset = placed.offset, int(block.queue_offsets(0, 1, placed.bases)[0])
                 count, size, store_ms = count + placed.last - done, size + placed.size, placed.store_ms
                 done = placed.last
             if status is not PutStatus.PUT_OK:
@@ -257,7 +258,7 @@ class Appender:
             confirmed = self._confirmation.confirm(end) if self._is_sync else PutStatus.PUT_OK
             confirmed = self._confirmation.replicate(confirmed, end)
             status = confirmed if status is PutStatus.PUT_OK else status
-        return PutResult(status, offset, size, "", store_ms, -1, count, self._columns_reason(status, block))
+        return PutResult(status, offset, size, "", store_ms, queue_offset, count, self._columns_reason(status, block))
 
     def _columns_reason(self, status: PutStatus, block: EncodedColumns | None) -> str:
         """Why a table of which `block` came last was answered so."""

@@ -52,7 +52,7 @@ def test_an_offset_without_a_record_is_corrupt(snapshot: Snapshot, store: SmallS
 
 @pytest.mark.parametrize("offset", [-1, 2**62])
 def test_an_offset_outside_the_log_is_lost(snapshot: Snapshot, offset: int) -> None:
-    with pytest.raises(DataLost, match="no record begins there"):
+    with pytest.raises(DataLost, match=r"no record begins there\); the column physicalOffset says where records begin"):
         snapshot.message_at(offset)
 
 
