@@ -19,7 +19,10 @@ def made(root: Path, *, is_closed: bool = True) -> list[int]:
     """Where the 20 messages of a store stand: 15 of A, in two queues, and 5 of B."""
     store = open_store(root, CONFIG, workers=False)
     placed = [
-        store.put(Message("A" if number % 4 else "B", b"x%d" % number, queue_id=number % 2)) for number in range(20)
+        store.put(
+            Message("A" if number % 4 else "B", b"x%d" % number, queue_id=number % 2, keys=[f"k{number}", "seven"])
+        )
+        for number in range(20)
     ]
     store.flush()
     store.close() if is_closed else store.abandon()
@@ -41,6 +44,7 @@ def test_a_check_is_a_value_with_what_verify_prints(tmp_path: Path) -> None:
     damage = rows.filter(pc.equal(rows["severity"], "damage"))
     assert damage.num_rows == len(found.damage) > 0
     assert damage["position"].to_pylist()[0] == places[7]
+    assert [damage[name][0].as_py() for name in ("topic", "queueId", "queueOffset", "keys")] == ["A", 1, 3, "k7 seven"]
     with pytest.raises(rmqstore.NotAStore):
         rmqstore.verify(tmp_path / "nowhere")
     with pytest.raises(rmqstore.Rejected):

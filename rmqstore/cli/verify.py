@@ -87,14 +87,19 @@ def _findings(store: StoreExtent) -> Iterator[Finding]:
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
-    return {
+    document = {
         "severity": finding.severity, "path": finding.path, "position": finding.position, "reason": finding.reason,
     }  # fmt: skip
+    if finding.message is not None:
+        topic, queue_id, queue_offset, keys = finding.message
+        document["message"] = {"topic": topic, "queueId": queue_id, "queueOffset": queue_offset, "keys": keys}
+    return document
 
 
 def _line(finding: Finding, root: str) -> str:
     """One line when it fits, else the reason below the place."""
     place = f"{finding.severity:6}  {printable(finding.path.removeprefix(root + '/'))} @ {finding.position}: "
-    if cell_len(place) + cell_len(finding.reason) <= width():
-        return place + printable(finding.reason)
-    return f"{place.rstrip()}\n{wrapped(' ' * 8, finding.reason)}"
+    said = finding.reason if finding.message is None else f"{finding.reason} ({finding.message})"
+    if cell_len(place) + cell_len(said) <= width():
+        return place + printable(said)
+    return f"{place.rstrip()}\n{wrapped(' ' * 8, printable(said))}"

@@ -2,13 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rmqstore.directory.log_place import log_place
 
-__all__ = ["DAMAGE", "NOTE", "Finding", "Tally", "log_place"]
+__all__ = ["DAMAGE", "NOTE", "Finding", "NamedMessage", "Tally", "log_place"]
 
 DAMAGE = "damage"
 NOTE = "note"
+
+
+class NamedMessage(NamedTuple):
+    """A message as its record names itself; a damaged one may lie.  `keys` have spaces between; None: it has none."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    keys: str | None
+
+    def __str__(self) -> str:
+        keys = "" if self.keys is None else f", keys {self.keys}"
+        return f"{self.topic}/{self.queue_id}, queue offset {self.queue_offset}{keys}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +30,15 @@ class Finding:
     """Byte `position` of the file (or directory) `path` is not as expected; `severity` is "damage" or "note".
 
     Damage has lost data, or makes RocketMQ answer wrongly.  A note is something that a healthy broker leaves: a
-    tail not dispatched yet, files made in advance, old bytes after an end.
+    tail not dispatched yet, files made in advance, old bytes after an end.  `message` is that of a damaged record whose
+    frame is whole.
     """
 
     path: str
     position: int
     reason: str
     severity: str = DAMAGE
+    message: NamedMessage | None = None
 
 
 @dataclass(slots=True)

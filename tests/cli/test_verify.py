@@ -28,8 +28,9 @@ def test_damage_ends_with_1(case: str, run: Run, store_of: StoreOf) -> None:
 
 def test_damage_is_named_by_file_offset_and_reason(run: Run, store_of: StoreOf) -> None:
     result = run("verify", store_of("basic-midflip"), "--quiet")
-    first, summary = result.stdout.splitlines()
-    assert first == "damage  commitlog/00000000000000131072 @ 26348: the CRC of the body is wrong"
+    first, *named, summary = result.stdout.splitlines()
+    assert first == "damage  commitlog/00000000000000131072 @ 26348:"
+    assert " ".join(" ".join(named).split()) == "the CRC of the body is wrong (JmtZGxB/1, queue offset 19)"
     assert summary == "1 damaged place, 2 notes; 155.1 KiB of commitlog checked"
 
 
@@ -51,6 +52,7 @@ def test_json(run: Run, store_of: StoreOf) -> None:
         "path": str(store / "commitlog" / "00000000000000131072"),
         "position": 26348,
         "reason": "the CRC of the body is wrong",
+        "message": {"topic": "JmtZGxB", "queueId": 1, "queueOffset": 19, "keys": None},
     }
 
 

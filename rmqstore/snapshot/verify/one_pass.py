@@ -11,10 +11,12 @@ import numpy as np
 from rmqstore.directory.layouts import is_since_5_4
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.formats import message
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.records.dispatch_rules import is_dispatched
 from rmqstore.records.soundness import TEXT, Reason
+from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow.bodies import unreadable_bodies
-from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, log_place
+from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, NamedMessage, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.survey.extents import Damage, StoreExtent
 from rmqstore.snapshot.verify.files import LogTimes, checkpoint_findings, config_findings, file_findings
@@ -92,10 +94,21 @@ def _record_findings(store: StoreExtent, reading: StretchFacts, body_bytes_max: 
     said_elsewhere = -1 if store.tail is None else store.tail.offset
     for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
-        yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))])
+        yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))], message=_named(stretch, row))
     for row, reason in unreadable_bodies(stretch, reading.rows.tolist(), body_bytes_max):
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
-        yield Finding(path, position, f"body: {reason}; its CRC is right, so that it came like that")
+        said = f"body: {reason}; its CRC is right, so that it came like that"
+        yield Finding(path, position, said, message=_named(stretch, row))
+
+
+def _named(stretch: Stretch, row: int) -> NamedMessage | None:
+    """The message of a record as it names itself, None where no whole one stands."""
+    located = stretch.located
+    if not located.sound[row]:
+        return None
+    start, size = int(located.starts[row]), int(located.total_size[row])
+    found = StoredMessage(located.page[start : start + size].tobytes(), 0, size, int(stretch.offsets[row]))
+    return NamedMessage(found.topic, found.queue_id, found.queue_offset, found.keys)
 
 
 def _newest(reading: StretchFacts) -> int:

@@ -32,7 +32,12 @@ class Verification:
         return not self.damage
 
     def to_arrow(self) -> pa.Table:
-        """A row a finding: severity ("damage" or "note"), path, position int64 in bytes, reason."""
+        """A row a finding: severity ("damage" or "note"), path, position int64 in bytes, reason; topic, queueId int32,
+        queueOffset int64 and keys of a damaged message, as far as its record names them.
+        """
+        names = ("topic", "queueId", "queueOffset", "keys")
+        types = (pa.string(), pa.int32(), pa.int64(), pa.string())
+        messages = [each.message or (None,) * len(names) for each in self.findings]
         return pa.table(
             {
                 "severity": pa.array([each.severity for each in self.findings], pa.string()),
@@ -40,6 +45,7 @@ class Verification:
                 "position": pa.array([each.position for each in self.findings], pa.int64()),
                 "reason": pa.array([each.reason for each in self.findings], pa.string()),
             }
+            | {name: pa.array([each[n] for each in messages], types[n]) for n, name in enumerate(names)}
         )
 
 
