@@ -70,6 +70,7 @@ from rmqstore.log.recovery.start import (
     file_before,
     hole_start,
     indexed_start,
+    own_start,
     settled_log,
     usual_start,
 )
@@ -197,7 +198,8 @@ class _Planner:
 
     def _scan_from(self, start: Start) -> _Scan:
         """Reads the log from `start`, or from an earlier file where queues or index lack what stands before."""
-        scan = self._scan(covered_start(self._store, self._indexed(start)))
+        first = covered_start(self._store, self._indexed(start))
+        scan = self._scan(first if self._must_refuse else own_start(self._log, first))
         self._choice = self._choose_index(scan.end.offset)
         return scan
 

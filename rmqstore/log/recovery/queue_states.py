@@ -82,6 +82,8 @@ class Contradiction:
     def reason(self) -> str:
         """The contradiction as a sentence."""
         name = f"{self.key[0]}/{self.key[1]}"
+        if self.key[1] < 0:
+            return f"the record says queue id {self.key[1]}, which no queue has"
         if not self.is_lie and not self.says:
             return (
                 f"{name} is at queue offset {self.expected}, and one record says 0: it is damaged, or its topic was "

@@ -73,7 +73,12 @@ class QueueScan:
             self._look()
 
     def _add(self, batch: RecordBatch) -> None:
-        rows = self._fit(batch, queue_rows(self.store, batch)[0])
+        plain, whole = queue_rows(self.store, batch)
+        for row in (each for rows in (plain, whole) for each in rows[batch.queue_ids[rows] < 0][:1].tolist()):
+            key = batch.topics[0][batch.topics[1][row]], int(batch.queue_ids[row])
+            lie = Contradiction(int(batch.offsets[row]), key, int(batch.queue_offsets[row]), 0, is_lie=True)
+            self.contradictions.append(lie)
+        rows = self._fit(batch, plain[batch.queue_ids[plain] >= 0])
         if len(rows):
             topics, topic_numbers = batch.topics
             pairs, places = distinct_queues(topic_numbers[rows], batch.queue_ids[rows])

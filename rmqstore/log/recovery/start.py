@@ -84,6 +84,14 @@ def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
     return log.start, reason
 
 
+def own_start(log: LogSpace, start: Start) -> Start:
+    """`start`, or an earlier file with another one's name or bytes: the log is cut there, not at a later one alone."""
+    for file in log.files:
+        if file.start < start[0] and log.other_place(file) is not None:
+            return file.start, "this file has another one's name or bytes"
+    return start
+
+
 def covered_start(store: StoreView, start: Start) -> Start:
     """`start`, or the beginning of an earlier file as long as queues lack records of the file before."""
     while (file := file_before(store.log, start[0])) is not None and not is_covered(store, file):

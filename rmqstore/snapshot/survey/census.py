@@ -117,7 +117,7 @@ class Census:
         if gap is None and end is None:
             ceiling = max(ceiling, int(low[0]))  # a queue whose older messages are gone begins anywhere
         wrong = taken | ~_in_order(low, high, taken, gap.high if gap else 0, ceiling)
-        if not names.is_directory_name(run.key[0]):
+        if not names.is_directory_name(run.key[0]) or run.key[1] < 0:
             wrong[:] = True
         if end is None or not names.is_light_queue(run.key[0]):  # else entries in front of it may be lost
             self.misplaced += [

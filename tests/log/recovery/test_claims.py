@@ -114,11 +114,48 @@ def test_a_record_that_takes_another_queue_s_number_is_refused_in_a_closed_store
     assert files(tmp_path) == before
 
 
-def shuffled(root: Path, seed: int) -> None:
-    """A closed store of 200 messages, in an order that `seed` chooses."""
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_negative_queue_id_ends_the_log_like_a_broken_record(tmp_path: Path, number: int, is_closed: bool) -> None:
+    """No queue has one.  The last record of a killed store is given up, any other is damage."""
+    places, _ = made(tmp_path, 2, is_closed=is_closed)
+    path = tmp_path / "commitlog" / format_start(0)
+    data = bytearray(path.read_bytes())
+    data[places[number] + FRONT_V4.offset["queue_id"]] |= 0x80
+    path.write_bytes(data)
+    before = files(tmp_path)
+    if is_closed or number < COUNT - 1:
+        for opening in (dry_plan, open_store):
+            with pytest.raises(Corrupt):
+                opening(str(tmp_path), CONFIG)
+        assert files(tmp_path) == before
+        return
+    assert dry_plan(str(tmp_path), CONFIG).log_end == places[number]
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        assert sum(store.bounds("T", queue_id)[1] for queue_id in range(2)) == COUNT - 1
+        assert any("says queue id -2147483647, which no queue has" in warning for warning in store.warnings)
+    assert dry_plan(str(tmp_path), CONFIG).changes_nothing
+    assert not [each for store in open_snapshot(tmp_path).stores for each in verify(store) if each.severity == DAMAGE]
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_reader_names_a_negative_queue_id(tmp_path: Path, number: int, is_closed: bool) -> None:
+    places, _ = made(tmp_path, 2, is_closed=is_closed)
+    path = tmp_path / "commitlog" / format_start(0)
+    data = bytearray(path.read_bytes())
+    data[places[number] + FRONT_V4.offset["queue_id"]] |= 0x80
+    path.write_bytes(data)
+    with pytest.raises(Corrupt):
+        open_snapshot(tmp_path).scan().read_all()
+    assert all(queue_id >= 0 for store in open_snapshot(tmp_path).stores for _, queue_id in store.queues)
+
+
+def shuffled(root: Path, seed: int, count: int = 200) -> None:
+    """A closed store of `count` messages, in an order that `seed` chooses."""
     chance = random.Random(seed)
     with open_store(root, SMALL, workers=False) as store:
-        for number in range(200):
+        for number in range(count):
             body = b"%d" % number + bytes(chance.randrange(60))
             store.put(Message(chance.choice("AB"), body, queue_id=chance.randrange(2)))
 
@@ -340,6 +377,28 @@ def test_no_log_file_goes_that_has_another_ones_bytes(tmp_path: Path, number: in
     with open_store(tmp_path / "store", cut, workers=False) as opened:
         assert opened.bounds("T", 0)[1] < 20
         assert opened.bounds("T", 0)[1] + opened.bounds("T", 1)[1] == 40 - told
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (0, -1), (1, -1), (0, -2)])
+def test_a_cut_of_exchanged_files_is_one_and_tells_all_that_goes(
+    tmp_path: Path, first: int, second: int, is_closed: bool
+) -> None:
+    """Recovery of a closed store begins at the third file from the end, and the earlier file is another one, too."""
+    count = 280
+    shuffled(tmp_path, 3, count)
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    own = sorted((tmp_path / "commitlog").iterdir())
+    assert len(own) == 5
+    one, other = own[first].read_bytes(), own[second].read_bytes()
+    own[first].write_bytes(other)
+    own[second].write_bytes(one)
+    cut = replace(SMALL, on_middle_damage="cut")
+    told = sum(each.count for each in dry_plan(str(tmp_path), cut).lost)
+    open_store(tmp_path, cut, workers=False).close()
+    assert len(places(tmp_path)) == count - told
+    assert dry_plan(str(tmp_path), SMALL).changes_nothing
 
 
 @pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])
