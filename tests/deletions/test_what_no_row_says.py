@@ -136,6 +136,18 @@ def test_what_a_broker_dispatched_again_in_part_begins_there() -> None:
         disk = disk.crash("killed")
 
 
+def test_another_queue_s_file_lowers_no_note() -> None:
+    """Its entries lead to older records, and say nothing of what a broker brought back."""
+    play = Play(f"{FILLED} | delete t | put new 4 t/0,1 | flush")
+    disk, before = play.end("killed"), noted(play.memory)
+    of_t, of_o = (f"{ROOT}/consumequeue/{topic}/0/{format_start(0)}" for topic in ("t", "o"))
+    image = disk.image()
+    disk.put_file(of_t, image[of_o])
+    disk.put_file(of_o, image[of_t])
+    assert held(opened(disk)) == play.wanted("new kept")
+    assert noted(disk) == before
+
+
 def test_a_note_that_cannot_be_read_is_told() -> None:
     play = Play(f"{FILLED} | close")
     play.memory.put_file(NOTE, b'{"deletedTopics":')

@@ -26,7 +26,8 @@ _CANDIDATES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The entry in `slot` of the queue `claimant` points at the record at `offset`, which says that it is of `key`.
+    """The entry in `slot` of the queue `claimant` points at the record at `offset`, which says that it is queue offset
+    `says` of `key`.
 
     `is_proven`: the entry is right, as the exit was clean, or as the records of that queue lack just this one.  After a
     crash an entry alone proves nothing: RocketMQ's recovery cuts queues without erasing what follows the cut.
@@ -34,6 +35,7 @@ class Claim:
 
     offset: int
     key: QueueKey
+    says: int
     claimant: QueueKey
     slot: int
     is_proven: bool
@@ -48,21 +50,29 @@ class Claim:
 
 def claims(scan: QueueScan) -> list[Claim]:
     """All claims that a finished scan shows, rising by the records' offsets."""
-    found = _after_clean_exit(scan) if scan.compare else _after_crash(scan)
+    found = _after_crash(scan)
+    if scan.compare:
+        found = (claim for claim in _after_clean_exit(scan) if not _holds_another_queue(scan, claim))
     return sorted(found, key=lambda claim: claim.offset)
 
 
 class Stray(NamedTuple):
-    """The entry in `slot` of a queue stays, and leads to `offset` of the log, where no record stands that says so."""
+    """The entry in `slot` of a queue stays, and leads to `offset` of the log, where no record stands that says so.
+
+    `found`: the record of another queue that does stand there, if the queue's file is that queue's.
+    """
 
     key: QueueKey
     slot: int
     offset: int
+    found: str = ""
 
     @property
     def reason(self) -> str:
         """The finding as a sentence."""
         name = f"{self.key[0]}/{self.key[1]}"
+        if self.found:
+            return f"queue offset {self.slot} of {name} leads to {self.found}, as if {name} had that queue's file"
         return f"queue offset {self.slot} of {name} leads here, and no record says that it is that one"
 
 
@@ -71,8 +81,12 @@ def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
     record of the queue's: the log has other bytes there than it had.
 
     Looked for where fewer records were met than entries stay; a record of a topic that has another kind of queue by
-    now, or was deleted, says what its entry says.
+    now, or was deleted, says what its entry says.  Before these, entries of a file that is another queue's.
     """
+    for claim in _after_clean_exit(scan) if scan.compare else ():
+        if _holds_another_queue(scan, claim):
+            found = f"queue offset {claim.says} of {claim.key[0]}/{claim.key[1]}"
+            yield Stray(claim.claimant, claim.slot, claim.offset, found)
     for queue in _plain(scan) if scan.compare else ():
         track = scan.tracks.get(queue.key)
         kept = queue.end if track is None else track.kept or 0
@@ -99,18 +113,63 @@ def is_known(store: StoreView, located: Located, offset: int) -> bool:
 
 def _leading_nowhere(scan: QueueScan, queue: QueueView, slots: Iterable[int]) -> Iterator[Stray]:
     for slot in slots:
-        entry = queue.read(slot, slot + 1)
-        if not is_valid(entry).any() or is_pre_blank(entry).any():
+        entry = _entry(queue, slot)
+        if entry is None:
             continue
-        offset = int(entry["physical_offset"][0])
-        record = scan.store.log.record_at(offset)
+        record = scan.store.log.record_at(entry.offset)
         if record is None or not _is_own(record, queue, slot):
-            yield Stray(queue.key, slot, offset)
+            yield Stray(queue.key, slot, entry.offset)
+
+
+class _Entry(NamedTuple):
+    offset: int
+    size: int
+
+
+def _entry(queue: QueueView, slot: int) -> _Entry | None:
+    """The entry in a slot, if it is of a message."""
+    entry = queue.read(slot, slot + 1) if queue.first <= slot < queue.end else queue.read(0, 0)
+    if not is_valid(entry).any() or is_pre_blank(entry).any():
+        return None
+    return _Entry(int(entry["physical_offset"][0]), int(entry["size"][0]))
+
+
+def _holds_another_queue(scan: QueueScan, claim: Claim) -> bool:
+    """Whether not the record of a claim lies, but a queue has a file of another queue, or of another place in it: the
+    entries beside the claim's lead to the records beside its record, or where the record says it is another one is.
+    """
+    told = scan.store.queues.get(claim.key)
+    if told is not None and _denied(scan, told, claim.says):
+        return True
+    queue = scan.store.queues[claim.claimant]
+    beside = [_record_of(scan, queue, claim.slot + step) for step in (-1, 1)]
+    wanted = [_Name(claim.key, claim.says + step) for step in (-1, 1)]
+    return any(record is not None and _name_of(record) == name for record, name in zip(beside, wanted, strict=True))
+
+
+def _denied(scan: QueueScan, queue: QueueView, slot: int) -> bool:
+    record = _record_of(scan, queue, slot)
+    return record is not None and not _is_own(record, queue, slot)
+
+
+def _record_of(scan: QueueScan, queue: QueueView, slot: int) -> RecordBatch | None:
+    """The whole record that the entry in a slot points at."""
+    entry = _entry(queue, slot)
+    return None if entry is None else scan.store.log.record_at(entry.offset)
+
+
+class _Name(NamedTuple):
+    key: QueueKey
+    queue_offset: int
+
+
+def _name_of(record: RecordBatch) -> _Name:
+    """The message that a record says it is."""
+    return _Name((record.topics[0][0], int(record.queue_ids[0])), int(record.queue_offsets[0]))
 
 
 def _is_own(record: RecordBatch, queue: QueueView, slot: int) -> bool:
-    key = record.topics[0][0], int(record.queue_ids[0])
-    return (key == queue.key and int(record.queue_offsets[0]) == slot) or queue.key in light_entries(record)
+    return _name_of(record) == _Name(queue.key, slot) or queue.key in light_entries(record)
 
 
 def _plain(scan: QueueScan) -> Iterator[QueueView]:
@@ -165,15 +224,11 @@ def _claim(
     scan: QueueScan, queue: QueueView, slot: int, *, is_proven: bool, among: Collection[int] | None
 ) -> Iterator[Claim]:
     """The claim that a slot's entry makes, if it points at a whole record, one of `among` if given, that denies it."""
-    if not queue.first <= slot < queue.end:
+    entry = _entry(queue, slot)
+    if entry is None:
         return
-    entry = queue.read(slot, slot + 1)
-    if not is_valid(entry).any() or is_pre_blank(entry).any():
-        return
-    offset = int(entry["physical_offset"][0])
-    record = scan.store.log.record_at(offset) if among is None or offset in among else None
-    if record is None or int(record.sizes[0]) != int(entry["size"][0]):
+    record = scan.store.log.record_at(entry.offset) if among is None or entry.offset in among else None
+    if record is None or int(record.sizes[0]) != entry.size:
         return
     if not _is_own(record, queue, slot):
-        key = record.topics[0][0], int(record.queue_ids[0])
-        yield Claim(offset, key, queue.key, slot, is_proven)
+        yield Claim(entry.offset, *_name_of(record), queue.key, slot, is_proven)

@@ -4,7 +4,8 @@ queues goes."""
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqstore.directory.deleted_queues import held_places, honour
+from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour
+from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopic, DeletedTopics
 from rmqstore.formats.names import QueueKey
@@ -20,8 +21,7 @@ def without_deleted_topics(store: StoreView) -> StoreView:
         (key, view) for key, view in (*store.queues.items(), *store.batch_queues.items())
         if key in store.deleted_topics or key[0] in store.deleted_topics
     ]  # fmt: skip
-    held = [(key, view, places) for key, view in views
-            if (places := held_places(view, view.queue.kind, view.first, view.end)) is not None]  # fmt: skip
+    held = [(key, view, places) for key, view in views if (places := _own_places(store, view)) is not None]
     found = honour(store.deleted_topics, [(key, places) for key, _, places in held])
     for (_, view, _), goes in zip(held, found.leaving, strict=True):
         if goes:
@@ -39,7 +39,7 @@ def with_topics_made_again(store: StoreView, begun: Mapping[QueueKey, int]) -> S
         ends[topic] = min(begin, ends.get(topic, begin))
     for key, view in (*store.queues.items(), *store.batch_queues.items()):
         if view.topic in ends and key not in begun:
-            places = held_places(view, view.queue.kind, view.first, view.end)
+            places = _own_places(store, view)
             ends[view.topic] = min(ends[view.topic], ends[view.topic] if places is None else places.first)
     new = {topic: end for topic, end in ends.items() if end > store.deleted_before.get(topic, store.log.start)}
     if not new:
@@ -59,6 +59,17 @@ def with_queues_begun(store: StoreView, begun: Mapping[QueueKey, int]) -> StoreV
         view.set_aside("its queue begins with a later record")
     topics = {**store.deleted_topics, **{key: DeletedTopic(end) for key, end in new.items()}}
     return replace(store, deleted_topics=topics, deleted_before={**store.deleted_before, **new})
+
+
+def _own_places(store: StoreView, view: QueueView) -> HeldPlaces | None:
+    """Where a queue's first and last message stand; None without a message, and where the first record is another
+    queue's: the queue's files are not its own, and tell nothing of what a broker brought back.
+    """
+    places = held_places(view, view.queue.kind, view.first, view.end)
+    record = None if places is None or view.is_light else store.log.record_at(places.first)
+    if record is not None and (record.topics[0][0], int(record.queue_ids[0])) != view.key:
+        return None
+    return places
 
 
 def noted_after(noted: DeletedTopics, ends: DeletedBefore, log: tuple[int, int]) -> dict[Deleted, DeletedTopic]:

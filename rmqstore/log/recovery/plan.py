@@ -250,6 +250,8 @@ class RecoveryPlan:
             yield "deleted", f"{name_of(of)}: its messages before {noted.log_end} of the commitlog are in no queue"
         if len(self.deleted_topics) > SHOWN_MAX:
             yield "deleted", f"{len(self.deleted_topics) - SHOWN_MAX} more topics (--json lists them)"
+        if self.notes_deleted:
+            yield "deleted", "config/deletedTopics.json is written again"
 
     def _queue_facts(self) -> Iterator[tuple[str, str]]:
         changed = [queue for queue in self.all_queues if queue.is_changed]
@@ -261,7 +263,8 @@ class RecoveryPlan:
             for queue in queues[:SHOWN_MAX]:
                 first = queue.next_offset if queue.loses else queue.keep or queue.min_offset
                 then = "the queue goes" if queue.is_gone else f"it then holds {queue.min_offset} to {queue.next_offset}"
-                yield verb, f"{queue.topic}/{queue.queue_id}: entries {first} to {queue.entry_end}; {then}"
+                entries = f"entries {first} to {queue.entry_end}" if first < queue.entry_end else "all entries"
+                yield verb, f"{queue.topic}/{queue.queue_id}: {entries}; {then}"
             if len(queues) > SHOWN_MAX:
                 yield verb, f"{len(queues) - SHOWN_MAX} more queues (--json lists them)"
         extensions = [extension for extension in self.extensions if extension.is_changed]

@@ -304,7 +304,8 @@ class _Planner:
     def _choose_index(self, log_end: int) -> IndexChoice:
         is_trusted = self._clean or not self._config.index_enabled
         flushed_ms = None if is_trusted else self._checkpoint.index_timestamp_ms
-        return choose(self._index, IndexRules(flushed_ms, log_end, self._indexes_tags))
+        is_of_this_log = self._clean == self._was_clean and not any(self._begun.values())
+        return choose(self._index, IndexRules(flushed_ms, log_end if is_of_this_log else 0, self._indexes_tags))
 
     # --- damage
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.log_coverage import first_entry, is_deleted_topic, oldest_message, queue_rows
+from rmqstore.directory.queue_files import leading_blanks
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats import names
@@ -226,7 +227,7 @@ def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -
     """The records of a queue (what they say, their offsets and sizes) beside its entries.
 
     Explained are records older than the queue, which begins at `oldest` (its topic was deleted and made again), and a
-    queue offset that another, earlier record has, in its place among its neighbours.
+    queue offset that another, earlier record has, in its place among its neighbours, or had before the queue's first.
     """
     says, offsets, sizes = records
     entries = _entries_at(queue, says)
@@ -241,7 +242,10 @@ def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -
     neighbours = [_entries_at(queue, says[rows] + step)["physical_offset"].astype(np.int64) for step in (-1, 1)]
     last = says[rows] + 1 >= queue.end
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))
-    second = ~blank & (places[rows] < offsets[rows]) & rising
+    first_slot = queue.first + leading_blanks(queue, queue.first, queue.end)
+    first_place = _entries_at(queue, np.array([first_slot]))["physical_offset"].astype(np.int64)
+    is_past = (says[rows] > 0) & (says[rows] < first_slot) & (first_place < offsets[rows])
+    second = (~blank & (places[rows] < offsets[rows]) & rising) | is_past
     missing[rows[older | second]] = False
     return _Compared(matched, missing, rows[second & ~older])
 

@@ -151,13 +151,14 @@ def test_a_reader_names_a_negative_queue_id(tmp_path: Path, number: int, is_clos
     assert all(queue_id >= 0 for store in open_snapshot(tmp_path).stores for _, queue_id in store.queues)
 
 
-def shuffled(root: Path, seed: int, count: int = 200) -> None:
+def shuffled(root: Path, seed: int, count: int = 200, topics: str = "AB", *, has_keys: bool = False) -> None:
     """A closed store of `count` messages, in an order that `seed` chooses."""
     chance = random.Random(seed)
     with open_store(root, SMALL, workers=False) as store:
         for number in range(count):
             body = b"%d" % number + bytes(chance.randrange(60))
-            store.put(Message(chance.choice("AB"), body, queue_id=chance.randrange(2)))
+            keys = f"{root.name}-{number}" if has_keys else ""
+            store.put(Message(chance.choice(topics), body, keys=keys, queue_id=chance.randrange(2)))
 
 
 @pytest.mark.parametrize("place", [1, 2, 3])
@@ -189,14 +190,16 @@ def places(root: Path) -> set[int]:
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("topics", "seed"), [*(("AB", seed) for seed in range(4)), ("ABC", 1)])
 def test_what_a_cut_takes_out_of_the_queues_is_told_before(
-    tmp_path: Path, seed: int, place: int, is_closed: bool
+    tmp_path: Path, topics: str, seed: int, place: int, is_closed: bool
 ) -> None:
-    """A log file of another store: its records leave numbers out, or give them twice."""
+    """A log file of another store: its records leave numbers out, or give them twice; a queue's first file may begin
+    with a number that an older record says behind it.
+    """
     own = tmp_path / "own"
-    shuffled(own, seed)
-    shuffled(tmp_path / "other", seed + 1000)
+    shuffled(own, seed, topics=topics)
+    shuffled(tmp_path / "other", seed + 1000, topics=topics)
     if not is_closed:
         (own / "abort").touch()
     name = format_start(place * SMALL.log_file_size)
@@ -209,6 +212,60 @@ def test_what_a_cut_takes_out_of_the_queues_is_told_before(
     after = places(own)
     assert len(before - after) <= told
     assert dry_plan(str(own), SMALL).changes_nothing
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_a_cut_leaves_in_the_queues_is_found_by_its_keys(tmp_path: Path, place: int, is_closed: bool) -> None:
+    """The index of the store says nothing of a log file of another store, although it reaches beyond that."""
+    own = tmp_path / "own"
+    shuffled(own, 0, has_keys=True)
+    shuffled(tmp_path / "other", 1000, has_keys=True)
+    if not is_closed:
+        (own / "abort").touch()
+    name = format_start(place * SMALL.log_file_size)
+    shutil.copy(tmp_path / "other" / "commitlog" / name, own / "commitlog" / name)
+    with pytest.raises(StoreDamaged):
+        open_store(own, SMALL, workers=False)
+    with open_store(own, replace(SMALL, on_middle_damage="cut"), workers=False) as store:
+        for topic, queue_id in store.queues():
+            messages = store.get(topic, queue_id, store.bounds(topic, queue_id)[0], 200).messages
+            assert messages
+            found = [[one.body for one in store.query(topic, each.properties["KEYS"])] for each in messages]
+            assert all(each.body in bodies for each, bodies in zip(messages, found, strict=True))
+
+
+@pytest.mark.parametrize("is_exchanged", [True, False], ids=["exchanged", "copied"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("A/0/0", "B/1/0"), ("A/0/400", "A/0/0"), ("A/0/800", "B/1/800"), ("A/0/400", "B/1/800"), ("B/0/1200", "A/1/800")],
+)
+def test_no_message_goes_where_queue_files_are_another_queue_s(
+    tmp_path: Path, first: str, second: str, is_exchanged: bool
+) -> None:
+    """Refused as a contradiction in a closed store, where the scan does not show that entries are missing; a cut writes
+    the queues again, and leaves the log as it is.
+    """
+    shuffled(tmp_path, 3)
+    before = places(tmp_path)
+    one, other = (
+        tmp_path / "consumequeue" / Path(name).parent / format_start(int(Path(name).name)) for name in (first, second)
+    )
+    content, moved = one.read_bytes(), other.read_bytes()
+    one.write_bytes(moved)
+    if is_exchanged:
+        other.write_bytes(content)
+    unchanged = files(tmp_path)
+    if is_exchanged and first[:3] != second[:3]:
+        with pytest.raises(StoreDamaged, match="writes the queues again from this log"):
+            open_store(tmp_path, SMALL, workers=False)
+        assert files(tmp_path) == unchanged
+    plan = dry_plan(str(tmp_path), replace(SMALL, on_middle_damage="cut"))
+    assert (plan.lost, plan.unqueued) == ((), ())
+    open_store(tmp_path, replace(SMALL, on_middle_damage="cut"), workers=False).close()
+    assert places(tmp_path) == before
+    assert dry_plan(str(tmp_path), SMALL).changes_nothing
+    assert not [each for store in open_snapshot(tmp_path).stores for each in verify(store) if each.severity == DAMAGE]
 
 
 def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
