@@ -86,7 +86,7 @@ def test_the_five_minutes(spark: SparkSession, environment: Mapping[str, str], t
         send(client, 100)
         tutorial = Tutorial(named, data)
         install, check, replicate, inspect = tutorial.shell
-        assert install == "pip install rmqstore"
+        assert install == "pip install dist/rmqstore-*.whl"
         assert typed(check, environment).splitlines()[-1] == "nothing stands in the way"
         assert not data.exists()
         with replicating(replicate, environment):

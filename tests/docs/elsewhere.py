@@ -26,7 +26,7 @@ ELSEWHERE = (
         "docs/tutorial.md", "make demo", "tests/jobs/test_demo.py", "test_a_person_sees_only_the_demo_at_80_columns",
         "half a minute",
     ),
-    Elsewhere("docs/replica.md", "pip install rmqstore", *TUTORIAL, "a running cluster"),
+    Elsewhere("docs/replica.md", "pip install dist/rmqstore-*.whl", *TUTORIAL, "a running cluster"),
     Elsewhere(
         "docs/replica.md", "rmqstore serve /data/rmq/broker-a", "tests/conformance/test_replication_slaves.py",
         "test_a_new_slave_fetches_the_whole_log_from_serve_and_goes_on_with_its_master", "a slave of RocketMQ's",
