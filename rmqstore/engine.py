@@ -13,7 +13,7 @@ from rmqstore.broker.transaction_check import Check
 from rmqstore.clock import Clock
 from rmqstore.config import QUEUES_TOLD_SINCE, StoreConfig
 from rmqstore.directory.store_root import require_room
-from rmqstore.errors import DurabilityLost, NotNow
+from rmqstore.errors import DurabilityLost, NotNow, in_words
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import StorePath, canonical_path
@@ -382,7 +382,7 @@ class Engine:
 
     def _worker_failed(self, name: str, failure: BaseException) -> None:
         """Puts that would not be dispatched or flushed any more must not be acknowledged either."""
-        self.reasons.append(f"the worker {name!r} ended: {failure!r}")
+        self.reasons.append(f"the worker {name!r} ended: {in_words(failure)}")
         self.dispatch.give_up_waiting()
 
 

@@ -31,6 +31,12 @@ def next_step(error: OSError) -> str:
     return _ADVICE.get(error.errno or 0, "try again")
 
 
+def in_words(failure: BaseException) -> str:
+    """A failure for people: the system's or the store's words, and of a mistake in a program its type."""
+    is_worded = isinstance(failure, (OSError, StoreError)) and str(failure)
+    return str(failure) if is_worded else repr(failure)
+
+
 # Where a value of a user goes on for so long without a blank, nobody reads it: its two ends tell which it is.
 WORD_SIZE_MAX = 1000
 # The longest line: many mistakes in one message have room in it.

@@ -3,10 +3,13 @@
 import errno
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import NoRecord, Rejected, UnknownTopic, next_step
+from rmqstore import Message, open_store
+from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, next_step
+from rmqstore.log.derived.queue_table import QueueTable
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,21 @@ def test_the_next_step_is_that_of_the_error(number: int, advice: str) -> None:
 
 def test_an_error_without_a_number_has_a_next_step() -> None:
     assert next_step(OSError("odd")) == "try again"
+
+
+def test_the_end_of_a_worker_is_told_in_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/consumequeue")
+
+    store = open_store(tmp_path, workers=False)
+    monkeypatch.setattr(QueueTable, "flush", full)
+    store.put(Message("T", b"body"))
+    store.step()
+    with pytest.raises(DurabilityLost, match=r"'queues' ended: \[Errno 28\] No space left .*'/data/consumequeue'"):
+        store.close()
+    assert in_words(KeyError("x")) == "KeyError('x')"  # a mistake in a program has a type
 
 
 def test_a_place_without_a_record_survives_pickling() -> None:

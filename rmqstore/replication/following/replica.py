@@ -9,7 +9,7 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.store_root import found_store
 from rmqstore.engine import Attached, Engine
-from rmqstore.errors import DurabilityLost, NotNow, StoreError
+from rmqstore.errors import DurabilityLost, NotNow, StoreError, in_words
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath
 from rmqstore.formats.delay_levels import tables_of
@@ -261,7 +261,7 @@ class Replica:
         self._tables_s = self._clock.monotonic_s()
 
     def _asking_failed(self, name: str, failure: BaseException) -> None:
-        self._engine.reasons.append(f"the worker {name!r} ended: {failure!r}")
+        self._engine.reasons.append(f"the worker {name!r} ended: {in_words(failure)}")
 
     def _failed(self, phase: Doing, error: Exception) -> None:
         traffic = self._state.traffic
