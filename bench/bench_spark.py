@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import rmqstore
 from bench.bench_scan import THREE_COLUMNS
@@ -27,6 +27,9 @@ ROUNDS = 3
 WITH_MAP = (*DEFAULT_COLUMNS, "properties")
 SINGLE = ("property.MSG_REGION", "property.WAIT")
 SINGLE_GOAL = 1.15  # of the time of the default columns
+JSON_COUNT, JSON_ROWS = 400_000, 20_000
+JSON_FIELDS = "id bigint, amount double, status string"
+JSON_GOAL = 2.0  # times the rows a second of from_json
 GOALS = (
     ("three columns", THREE_COLUMNS, 0.8),
     ("default columns", DEFAULT_COLUMNS, 0.65),
@@ -40,7 +43,7 @@ def measure(store: Path, shape: StoreShape, scratch: Path) -> list[Figure]:
     try:
         spark.dataSource.register(ReadyMadeSource)
         figures = [_figure(spark, store, shape, scratch, *goal) for goal in GOALS]
-        return [*figures, _single_properties(spark, store, shape)]
+        return [*figures, _single_properties(spark, store, shape), _json_fields(spark, scratch / "json")]
     finally:
         spark.stop()
 
@@ -112,6 +115,45 @@ def _single_properties(spark: SparkSession, store: Path, shape: StoreShape) -> F
         goal=SINGLE_GOAL,
         at_least=False,
     )
+
+
+def _json_fields(spark: SparkSession, store: Path) -> Figure:
+    """Three fields of JSON bodies as columns, beside from_json on the body."""
+    _write_json(store)
+    read = spark.read.format("rmqstore").option("subscribe", "BenchTopic")
+    ours = read.option("bodyFormat", "json").schema(JSON_FIELDS).load(str(store))
+    bodies = spark.read.format("rmqstore").option("subscribe", "BenchTopic").schema("body string").load(str(store))
+    said = bodies.select(functions.from_json("body", JSON_FIELDS).alias("said")).select("said.*")
+    assert ours.count() == JSON_COUNT
+    assert ours.exceptAll(said).isEmpty()
+    taken, theirs = best_seconds([lambda: to_noop(ours), lambda: to_noop(said)], ROUNDS)
+    return Figure(
+        line="Spark 300 B of JSON, three fields",
+        value=JSON_COUNT / taken / 1e6,
+        unit="M messages/s",
+        against=f"from_json {JSON_COUNT / theirs / 1e6:.2f} M/s",
+        judged=theirs / taken,
+        goal=JSON_GOAL,
+    )
+
+
+def _write_json(store: Path) -> None:
+    with rmqstore.open_store(store) as engine:
+        for first in range(0, JSON_COUNT, JSON_ROWS):
+            bodies = [_json_body(number) for number in range(first, first + JSON_ROWS)]
+            rows = {"topic": ["BenchTopic"] * JSON_ROWS, "queueId": [number % 4 for number in range(JSON_ROWS)]}
+            engine.put_columns(pa.RecordBatch.from_pydict(rows | {"body": pa.array(bodies, pa.binary())}))
+
+
+def _json_body(number: int) -> bytes:
+    """An order of about 300 bytes."""
+    lines = [{"sku": f"a{number % 97 + at}", "count": at, "price": at / 4} for at in range(3)]
+    order = {
+        "id": number,
+        "status": ("paid", "open")[number % 2],
+        "customer": {"name": f"u{number % 1000}", "city": "Oslo"},
+    }
+    return json.dumps(order | {"lines": lines, "amount": number % 1000 / 8, "note": "x" * 60}).encode()
 
 
 def to_noop(frame: DataFrame) -> None:

@@ -45,6 +45,7 @@ class RmqStoreDataSource(DataSource):
 
         Raises Rejected for options that neither a batch read nor a stream takes, NotAStore, UnsupportedLayout.
         """
+        from rmqstore.errors import Rejected
         from rmqstore.snapshot import require_stores
         from spark_source.columns.schema import spark_schema
         from spark_source.options.reads import parse_for_schema
@@ -57,6 +58,10 @@ class RmqStoreDataSource(DataSource):
             return spark_table_schema(table.schema)
         read = parse_for_schema(self.options)
         require_stores(read.stores)
+        if read.is_json:
+            raise Rejected(
+                "bodyFormat=json needs the fields of bodies: .schema('topic string, queueOffset long, amount double')"
+            )
         return spark_schema(read.request.columns)
 
     @errors_in_one_line()
@@ -78,7 +83,7 @@ class RmqStoreDataSource(DataSource):
             return TableReader(table.with_schema(schema))
         read = parse_options(self.options)
         require_stores(read.stores)
-        shape = shape_for(schema, is_strict=read.request.on_corrupt_record == "fail")
+        shape = shape_for(schema, on_corrupt_record=read.request.on_corrupt_record, is_json=read.is_json)
         kind = PushdownReader if pushes_filters(read.pushdown) else BatchReader
         return kind(read.with_columns(shape.columns).with_group_resolved(), shape)
 
@@ -99,7 +104,7 @@ class RmqStoreDataSource(DataSource):
 
         read = parse_stream_options(self.options)
         require_stores(read.rows.stores)
-        shape = shape_for(schema, is_strict=read.rows.request.on_corrupt_record == "fail")
+        shape = shape_for(schema, on_corrupt_record=read.rows.request.on_corrupt_record, is_json=read.rows.is_json)
         return StreamReader(read.with_columns(shape.columns), shape)
 
     @errors_in_one_line()

@@ -73,6 +73,11 @@ def property_of(column: str) -> str | None:
     return name if name and name != column else None
 
 
+def is_column(name: str) -> bool:
+    """Whether messages have a column of that name."""
+    return name in COLUMNS or name in MILLIS or property_of(name) is not None
+
+
 def field_of(column: str) -> pa.Field:
     """The Arrow field of a column.  Raises UnknownColumn for one that no message has."""
     known = COLUMNS.get(column) or MILLIS.get(column)

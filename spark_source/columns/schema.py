@@ -8,7 +8,7 @@ Most reads convert nothing: what converts is imported where it does.
 """
 # ruff: noqa: PLC0415
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from rmqstore.arguments import shown
 from rmqstore.errors import Rejected
-from rmqstore.snapshot.columns import COLUMNS, field_of, property_of
+from rmqstore.snapshot.columns import COLUMNS, field_of, is_column, property_of
 
 Conversion = Callable[[pa.Array], pa.Array]
 
@@ -70,6 +70,8 @@ _ALSO: dict[tuple[pa.DataType, type[DataType]], tuple[pa.DataType, Conversion | 
 }
 
 
+# The name of a column that is a field of bodies may have this in front of it.
+FIELD_PREFIX = "body."
 # Whatever is wrong with a message, its place is told; of a sound one all but `_MAY_BE_NULL` and single properties.
 _NEVER_NULL = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset")
 _MAY_BE_NULL = ("tags", "keys", "bornTimestamp", "storeTimestamp", "tagsCode", "corruptReason")
@@ -82,19 +84,26 @@ class BatchShape:
     """The shape that Spark wants of a batch: `arrow` the exact schema, `conversions` by column where a type differs.
 
     Of the columns in `strict` every text has to be a value of their type; of others it is null where it is none.
-    `sources`: the names of the columns that are read for those of another name.
+    `sources`: the names of the columns that are read for those of another name.  `fields`: by column the field of
+    bodies that are JSON; what is not as declared there is treated as `on_corrupt_record` says.  `checked`: the fields
+    of which each has to be as declared where a row is left out otherwise, whichever columns are read.
     """
 
     arrow: pa.Schema
     conversions: dict[int, Conversion]
     strict: tuple[int, ...] = ()
     sources: dict[int, str] = field(default_factory=dict)
+    fields: dict[int, str] = field(default_factory=dict)
+    on_corrupt_record: str = "fail"
+    checked: pa.Schema | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns to read, in order."""
-        names = tuple(self.sources.get(place, name) for place, name in enumerate(self.arrow.names))
-        return names + tuple(name for name in _PLACE if self.strict and name not in names)
+        """The names of the columns to read, in order, each once."""
+        own = [self.sources.get(place, name) for place, name in enumerate(self.arrow.names) if place not in self.fields]
+        own += ["body"] if self.fields or self.checked is not None else []
+        own += _PLACE if self.strict or (self.fields and self.on_corrupt_record == "fail") else []
+        return tuple(dict.fromkeys(own))
 
     def of(self, names: Sequence[str]) -> "BatchShape":
         """The shape of some of the columns, in another order."""
@@ -102,25 +111,58 @@ class BatchShape:
         conversions = {at: self.conversions[place] for at, place in enumerate(places) if place in self.conversions}
         strict = tuple(at for at, place in enumerate(places) if place in self.strict)
         sources = {at: self.sources[place] for at, place in enumerate(places) if place in self.sources}
-        return BatchShape(pa.schema([self.arrow.field(place) for place in places]), conversions, strict, sources)
+        fields = {at: self.fields[place] for at, place in enumerate(places) if place in self.fields}
+        arrow = pa.schema([self.arrow.field(place) for place in places])
+        return replace(self, arrow=arrow, conversions=conversions, strict=strict, sources=sources, fields=fields)
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch`, whose columns are `self.columns` in rmqstore's types, in this shape; no copy where types agree.
 
-        Raises Rejected for the first value of a strict column that has not its type.
+        Raises Rejected for the first value of a strict column that has not its type, and for such a body.
         """
-        if not self.conversions and batch.schema.equals(self.arrow):
+        if not (self.conversions or self.fields or self.checked) and batch.schema.equals(self.arrow):
             return batch
-        arrays = [
-            self.conversions[place](array) if place in self.conversions else array
-            for place, array in enumerate(batch.columns[: len(self.arrow)])
-        ]
+        found: Mapping[str, pa.Array] = {}
+        if self.fields or self.checked is not None:
+            batch, found = self._with_fields(batch)
+        arrays = []
+        for place, name in enumerate(self.arrow.names):
+            array = found[name] if place in self.fields else batch.column(self.sources.get(place, name))
+            arrays.append(self.conversions[place](array) if place in self.conversions else array)
         for place in self.strict:
             self._require_values(batch, place, arrays[place])
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
+    def _with_fields(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Mapping[str, pa.Array]]:
+        """The batch as it goes on, and the columns that are fields of its bodies."""
+        from spark_source.columns import json_bodies
+
+        wanted = pa.schema([(name, self.arrow.field(place).type) for place, name in self.fields.items()])
+        schema = wanted if self.checked is None else self.checked
+        found = json_bodies.decoded(batch.column("body"), schema)
+        columns = {self.arrow.names[place]: found.columns[name] for place, name in self.fields.items()}
+        if found.reasons.null_count == len(batch):
+            return batch, columns
+        import pyarrow.compute as pc
+
+        if self.on_corrupt_record == "fail":
+            row = pc.index(found.reasons.is_valid(), True).as_py()
+            topic, offset = (batch.column(name)[row].as_py() for name in _PLACE)
+            raise Rejected(
+                f"the message of {topic} at {offset} of the commitlog: {found.reasons[row].as_py()}; declare it "
+                "otherwise, or set onCorruptRecord=null for null there, skip to leave such messages out"
+            )
+        if self.on_corrupt_record == "skip":
+            sound = found.reasons.is_null()
+            return batch.filter(sound), {name: column.filter(sound) for name, column in columns.items()}
+        if "corruptReason" in batch.schema.names:
+            place = batch.schema.get_field_index("corruptReason")
+            reasons = pc.coalesce(batch.column(place), found.reasons)
+            batch = batch.set_column(place, batch.schema.field(place), reasons)
+        return batch, columns
+
     def _require_values(self, batch: pa.RecordBatch, place: int, made: pa.Array) -> None:
-        texts = batch.column(place)
+        texts = batch.column(self.arrow.names[place])
         if made.null_count == texts.null_count:
             return
         import pyarrow.compute as pc
@@ -134,21 +176,30 @@ class BatchShape:
         )
 
 
-def shape_for(schema: StructType | pa.Schema, *, is_strict: bool = True) -> BatchShape:
+def shape_for(schema: StructType | pa.Schema, *, on_corrupt_record: str = "fail", is_json: bool = False) -> BatchShape:
     """The shape of the batches for `schema`, which may be the user's own: a part of the columns, in any order.
 
     An Arrow schema, as Sail gives it, is what its batches must have to the letter: instants in the zone of the session,
     say, which are the same instants.
 
-    `is_strict`: a property that is no value of its column's type is an error, else null.  Raises UnknownColumn for a
-    name that no message has, Rejected for an empty schema or a type that a column cannot take.
+    With `on_corrupt_record` "fail" a property that is no value of its column's type is an error, else null.  `is_json`:
+    a column that no message has is a field of its body, and so is body.NAME.  Raises UnknownColumn for a name that no
+    message has, Rejected for an empty schema or a type that a column cannot take.
     """
     if isinstance(schema, pa.Schema):
-        return _as_given(shape_for(from_arrow_schema(schema), is_strict=is_strict), schema)
+        given = from_arrow_schema(schema)
+        return _as_given(shape_for(given, on_corrupt_record=on_corrupt_record, is_json=is_json), schema)
     if not schema.fields:
         raise Rejected("the schema has no column: name at least one, such as .schema('queueOffset long')")
+    is_strict = on_corrupt_record == "fail"
+    in_bodies = _in_bodies(schema) if is_json else {}
     fields, conversions, mistakes, strict, sources = [], {}, [], [], {}
     for place, wanted in enumerate(schema.fields):
+        if place in in_bodies:
+            kind, mistake = _field_as(wanted)
+            fields.append(pa.field(wanted.name, kind))
+            mistakes += mistake
+            continue
         found = _type_for(field_of(wanted.name).type, wanted.dataType)
         if found is None and property_of(wanted.name) is not None:
             found = _property_as(wanted.dataType)
@@ -166,7 +217,36 @@ def shape_for(schema: StructType | pa.Schema, *, is_strict: bool = True) -> Batc
             conversions[place] = conversion
     if mistakes:
         raise Rejected("; ".join(mistakes))
-    return BatchShape(pa.schema(fields), conversions, tuple(strict), sources)
+    arrow, checked = pa.schema(fields), None
+    if in_bodies and on_corrupt_record == "skip":
+        checked = pa.schema([(name, arrow.field(place).type) for place, name in in_bodies.items()])
+    return BatchShape(arrow, conversions, tuple(strict), sources, in_bodies, on_corrupt_record, checked)
+
+
+def _in_bodies(schema: StructType) -> dict[int, str]:
+    """The columns that are fields of bodies, with these fields' names."""
+    found = {}
+    for place, wanted in enumerate(schema.fields):
+        name = wanted.name.removeprefix(FIELD_PREFIX)
+        if name != wanted.name or not is_column(name):
+            found[place] = name
+    twice = {name for name in found.values() if list(found.values()).count(name) > 1}
+    if twice:
+        raise Rejected(f"the field {min(twice)} of bodies is declared twice: keep one of its columns")
+    return found
+
+
+def _field_as(wanted: StructField) -> tuple[pa.DataType, list[str]]:
+    """The Arrow type of a field of bodies, and what is wrong with its declaration."""
+    from spark_source.columns import json_bodies
+
+    kind = json_bodies.arrow_type(wanted.dataType)
+    if kind is None:
+        shown_type = wanted.dataType.simpleString()
+        return pa.null(), [
+            f"field {wanted.name} of bodies cannot be read as {shown_type}: declare it {json_bodies.WORDS}"
+        ]
+    return kind, [] if wanted.nullable else [f"column {wanted.name} may be null: declare it without NOT NULL"]
 
 
 def _is_time_as_long(wanted: StructField) -> bool:

@@ -45,6 +45,7 @@ PARSERS: dict[str, Parser] = {
     "onCorruptRecord": values.one_of("fail", "skip", "null"),
     "verifyCrc": values.one_of("auto", "true", "false"),
     "decompress": values.flag,
+    "bodyFormat": values.one_of("binary", "json"),
     "maxBodyBytes": values.byte_size(BATCH_BYTES_MAX),
     "scanMode": values.one_of("auto", "queue", "commitlog"),
     "includeUncommitted": values.flag,
@@ -152,6 +153,7 @@ class BatchRead:
     budget: SplitBudget
     pushdown: str = "off"
     include_uncommitted: bool = False
+    is_json: bool = False
 
     def with_columns(self, columns: tuple[str, ...]) -> "BatchRead":
         """The same read of other columns."""
@@ -287,6 +289,8 @@ def _contradictions(given: Mapping[str, Any]) -> list[str]:
                     f"{name} does not go with scanMode=commitlog, which cuts the log by bytes, for all queues: "
                     "use maxBytesPerPartition or minPartitions"
                 )
+    if given.get("bodyFormat") == "json" and given.get("decompress") is False:
+        mistakes.append("bodyFormat=json does not go with decompress=false: leave one of them out")
     start_ms, end_ms = given.get("startingTimestamp"), given.get("endingTimestamp")
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         mistakes.append("startingTimestamp is after endingTimestamp: swap them")
@@ -320,6 +324,7 @@ def _batch_read(given: Mapping[str, Any]) -> BatchRead:
         budget=SplitBudget(**_renamed(given, _BUDGET_FIELDS)),
         pushdown=given.get("pushdown", "off"),
         include_uncommitted=given.get("includeUncommitted", False),
+        is_json=given.get("bodyFormat") == "json",
     )
 
 

@@ -92,6 +92,11 @@ READ: dict[str, OptionText] = {
         " where a crash can have torn it, as RocketMQ's own recovery does; `true` all; `false` none",
     ),
     "decompress": OptionText("true", "`false` brings bodies as they are stored"),
+    "bodyFormat": OptionText(
+        "binary",
+        "`json`: columns of `.schema` that no message has are fields of its body, an object of JSON; `body.topic` is"
+        " the field `topic`. Bodies that are not as declared: `onCorruptRecord`",
+    ),
     "maxBodyBytes": OptionText(
         f"{BODY_BYTES_MAX >> 20}m",
         "what a compressed body may unpack to; a larger one counts as damaged (`onCorruptRecord`), at most `1g`",

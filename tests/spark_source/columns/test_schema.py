@@ -119,7 +119,7 @@ def test_not_null_is_refused_of_what_a_damaged_message_lacks(name, kind):
     schema = StructType([StructField(name, kind, nullable=False)])
     assert not shape_for(schema).arrow.field(name).nullable
     with pytest.raises(Rejected, match=f"column {name} may be null"):
-        shape_for(schema, is_strict=False)
+        shape_for(schema, on_corrupt_record="null")
 
 
 def test_not_null_is_kept_as_declared():
