@@ -88,7 +88,7 @@ class JavaStore:
 
     def expire(self) -> None:
         """Cleans log, queues and index of what is old, which is all but the last log file."""
-        self._call("expire", files=len(list((self.directory / "commitlog").iterdir())))
+        self._call("expire", files=len(list((self.directory / "commitlog").iterdir())), topic="old", queueId=0)
 
     def close(self) -> None:
         """Shuts down."""
