@@ -5,7 +5,7 @@ it, when the queues are written again by what the log says.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,7 +52,8 @@ def claims(scan: QueueScan) -> list[Claim]:
     """All claims that a finished scan shows, rising by the records' offsets."""
     found = _after_crash(scan)
     if scan.compare:
-        found = (claim for claim in _after_clean_exit(scan) if not _holds_another_queue(scan, claim))
+        named = _named(scan)
+        found = (claim for claim in _after_clean_exit(scan) if not _holds_another_queue(scan, claim, named))
     return sorted(found, key=lambda claim: claim.offset)
 
 
@@ -83,8 +84,9 @@ def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
     Looked for where fewer records were met than entries stay; a record of a topic that has another kind of queue by
     now, or was deleted, says what its entry says.  Before these, entries of a file that is another queue's.
     """
+    named = _named(scan) if scan.compare else {}
     for claim in _after_clean_exit(scan) if scan.compare else ():
-        if _holds_another_queue(scan, claim):
+        if _holds_another_queue(scan, claim, named):
             found = f"queue offset {claim.says} of {claim.key[0]}/{claim.key[1]}"
             yield Stray(claim.claimant, claim.slot, claim.offset, found)
     for queue in _plain(scan) if scan.compare else ():
@@ -134,14 +136,20 @@ def _entry(queue: QueueView, slot: int) -> _Entry | None:
     return _Entry(int(entry["physical_offset"][0]), int(entry["size"][0]))
 
 
-def _holds_another_queue(scan: QueueScan, claim: Claim) -> bool:
-    """Whether not the record of a claim lies, but a queue has a file of another queue, or of another place in it: the
-    entries beside the claim's lead to the records beside its record, or where the record says it is another one is.
+def _holds_another_queue(scan: QueueScan, claim: Claim, named: Mapping["_Name", int]) -> bool:
+    """Whether not the record of a claim lies, but a queue has a file of another queue, or of another place in it.  So
+    it is where
+
+    - the queue that the record names has it, or has another queue's record in its place;
+    - another record, of those that are `named`, says that it is the one which the claim's entry should lead to;
+    - the entries beside the claim's lead to the records beside its record.
     """
-    told = scan.store.queues.get(claim.key)
-    if told is not None and _denied(scan, told, claim.says):
+    told, queue = scan.store.queues.get(claim.key), scan.store.queues[claim.claimant]
+    entry = None if told is None else _entry(told, claim.says)
+    if told is not None and entry is not None and (entry.offset == claim.offset or _denied(scan, told, claim.says)):
         return True
-    queue = scan.store.queues[claim.claimant]
+    if named.get(_Name(claim.claimant, claim.slot), claim.offset) != claim.offset:
+        return True
     beside = [_record_of(scan, queue, claim.slot + step) for step in (-1, 1)]
     wanted = [_Name(claim.key, claim.says + step) for step in (-1, 1)]
     return any(record is not None and _name_of(record) == name for record, name in zip(beside, wanted, strict=True))
@@ -182,13 +190,25 @@ def _after_clean_exit(scan: QueueScan) -> Iterator[Claim]:
     """Records that their queues lack: they would be dispatched, and none is claimed in a store that was closed.  Nor
     is one whose number its queue has given to another record.
     """
-    lacking = [track.first_missing for track in scan.tracks.values() if track.first_missing is not None]
-    lacking += scan.seconds if len(scan.seconds) <= SECOND_NUMBERS_MAX else []
+    lacking = _lacking(scan)
     if not 0 < len(lacking) <= _CANDIDATES_MAX:
         return
     for queue in _plain(scan):
         for offset in lacking:
             yield from _claim(scan, queue, queue.slot_at(offset), is_proven=True, among={offset})
+
+
+def _lacking(scan: QueueScan) -> list[int]:
+    """Where records stand that their queues lack: of each queue the first, and few whose numbers other ones have."""
+    lacking = [track.first_missing for track in scan.tracks.values() if track.first_missing is not None]
+    return lacking + (scan.seconds if len(scan.seconds) <= SECOND_NUMBERS_MAX else [])
+
+
+def _named(scan: QueueScan) -> dict["_Name", int]:
+    """The places of the records that their queues lack, by what they say they are."""
+    lacking = _lacking(scan)
+    records = [(scan.store.log.record_at(offset), offset) for offset in lacking if len(lacking) <= _CANDIDATES_MAX]
+    return {_name_of(record): offset for record, offset in records if record is not None}
 
 
 def _after_crash(scan: QueueScan) -> Iterator[Claim]:

@@ -260,12 +260,53 @@ def test_no_message_goes_where_queue_files_are_another_queue_s(
         with pytest.raises(StoreDamaged, match="writes the queues again from this log"):
             open_store(tmp_path, SMALL, workers=False)
         assert files(tmp_path) == unchanged
-    plan = dry_plan(str(tmp_path), replace(SMALL, on_middle_damage="cut"))
+    require_nothing_goes(tmp_path, before)
+
+
+@pytest.mark.parametrize("count", [1, 21])
+def test_no_message_goes_where_a_queue_file_was_moved_to_another_queue(tmp_path: Path, count: int) -> None:
+    """Its last entries stand alone there, and the queue that they are of has none; but it has its own records."""
+    with open_store(tmp_path, SMALL, workers=False) as store:
+        for number in range(count):
+            for topic in "ABC":
+                store.put(Message(topic, b"%d" % number, queue_id=0))
+    before = places(tmp_path)
+    name = format_start((count - 1) // 20 * 400)
+    (tmp_path / "consumequeue" / "A" / "0" / name).replace(tmp_path / "consumequeue" / "B" / "0" / name)
+    with pytest.raises(StoreDamaged, match=r"queue offset .* of B/0 leads to queue offset .* of A/0"):
+        open_store(tmp_path, SMALL, workers=False)
+    require_nothing_goes(tmp_path, before)
+
+
+@pytest.mark.parametrize(("first", "second"), [("A/0/0", "%LMQ%a/0/0"), ("A/0/400", "%LMQ%a/0/400")])
+def test_no_message_goes_where_a_light_queue_s_file_is_exchanged(tmp_path: Path, first: str, second: str) -> None:
+    """A light queue lacks records then that are of other queues, which have them."""
+    config = replace(SMALL, multi_dispatch=True)
+    with open_store(tmp_path, config, workers=False) as store:
+        for number in range(60):
+            light = {"INNER_MULTI_DISPATCH": "%LMQ%a"} if number % 3 else {}
+            store.put(Message("AB"[number % 2], b"%d" % number, properties=light, queue_id=0))
+    before = places(tmp_path)
+    one, other = (
+        tmp_path / "consumequeue" / Path(name).parent / format_start(int(Path(name).name)) for name in (first, second)
+    )
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="writes the queues again from this log"):
+        open_store(tmp_path, config, workers=False)
+    require_nothing_goes(tmp_path, before, config)
+
+
+def require_nothing_goes(root: Path, before: set[int], config: StoreConfig = SMALL) -> None:
+    """With a cut the queues are written again from the log, and all messages are there."""
+    cut = replace(config, on_middle_damage="cut")
+    plan = dry_plan(str(root), cut)
     assert (plan.lost, plan.unqueued) == ((), ())
-    open_store(tmp_path, replace(SMALL, on_middle_damage="cut"), workers=False).close()
-    assert places(tmp_path) == before
-    assert dry_plan(str(tmp_path), SMALL).changes_nothing
-    assert not [each for store in open_snapshot(tmp_path).stores for each in verify(store) if each.severity == DAMAGE]
+    open_store(root, cut, workers=False).close()
+    assert places(root) == before
+    assert dry_plan(str(root), config).changes_nothing
+    assert not [each for store in open_snapshot(root).stores for each in verify(store) if each.severity == DAMAGE]
 
 
 def with_two_directories(root: Path, *, is_closed: bool) -> StoreConfig:
