@@ -262,9 +262,9 @@ class NoRecord(Corrupt):
         )
 
 
-# What a reason begins with where files are there and the system does not give their bytes.
 # Why no record can be given by its place in the log, as DataLost says it.
 NO_RECORD_BEGINS = "no record begins there"
+# What a reason begins with where files are there and the system does not give their bytes.
 DISK_FAILS = "the disk fails: "
 
 

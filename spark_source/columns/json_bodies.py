@@ -86,13 +86,9 @@ def decoded(bodies: pa.Array, fields: pa.Schema) -> Decoded:
         for table, why in _tables(bodies.slice(low, high - low), fields):
             tables.append(table.cast(fields))
             reasons.append(why)
-    whole = pa.concat_tables([fields.empty_table(), *tables]).combine_chunks()
-    columns = {name: _array(whole.column(name)) for name in fields.names}
+    whole = pa.concat_tables([fields.empty_table(), *tables])
+    columns = {name: whole.column(name).combine_chunks() for name in fields.names}
     return Decoded(columns, pa.concat_arrays([pa.array([], pa.string()), *reasons]))
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([column.type, *column.chunks][1:])
 
 
 def _parts(bodies: pa.Array) -> Iterator[tuple[int, int]]:
