@@ -244,7 +244,7 @@ def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -
     rising = (places[rows] > neighbours[0]) & (last | (places[rows] < neighbours[1]))
     first_slot = queue.first + leading_blanks(queue, queue.first, queue.end)
     first_place = _entries_at(queue, np.array([first_slot]))["physical_offset"].astype(np.int64)
-    is_past = (says[rows] > 0) & (says[rows] < first_slot) & (first_place < offsets[rows])
+    is_past = (first_slot < queue.end) & (says[rows] > 0) & (says[rows] < first_slot) & (first_place < offsets[rows])
     second = (~blank & (places[rows] < offsets[rows]) & rising) | is_past
     missing[rows[older | second]] = False
     return _Compared(matched, missing, rows[second & ~older])

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ from rmqstore.errors import StoreDamaged
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import CHECKPOINT_FILE, format_start
+from rmqstore.formats.queue_entry import PRE_BLANK_SIZE
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
 from rmqstore.store import Store
@@ -296,6 +298,21 @@ def test_no_message_goes_where_a_light_queue_s_file_is_exchanged(tmp_path: Path,
     with pytest.raises(StoreDamaged, match="writes the queues again from this log"):
         open_store(tmp_path, config, workers=False)
     require_nothing_goes(tmp_path, before, config)
+
+
+def test_a_queue_file_that_names_no_message_hides_none(tmp_path: Path) -> None:
+    """It has room for all numbers that the log has: none of these was given before the queue's first message."""
+    with open_store(tmp_path, SMALL, workers=False) as store:
+        for number in range(38):
+            store.put(Message("A", b"%d" % number + bytes(200), queue_id=0))
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    queue = tmp_path / "consumequeue" / "A" / "0"
+    (queue / format_start(0)).unlink()
+    (queue / format_start(400)).write_bytes(struct.pack(">qiq", 0, PRE_BLANK_SIZE, 0) * 20)
+    with open_store(tmp_path, SMALL, workers=False) as store:
+        first, behind = store.bounds("A", 0)
+        assert (behind, len(store.get("A", 0, first, 100).messages)) == (38, 38 - first)
+        assert 20 < first < 38
 
 
 def require_nothing_goes(root: Path, before: set[int], config: StoreConfig = SMALL) -> None:
