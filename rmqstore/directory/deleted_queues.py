@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopics, honoured
-from rmqstore.formats.names import QueueKey
+from rmqstore.formats.names import QueueKey, is_light_queue
 
 
 class HeldPlaces(NamedTuple):
@@ -60,28 +61,40 @@ def honour(noted: DeletedTopics, held: Iterable[tuple[QueueKey, HeldPlaces]]) ->
     return Honoured(before, leaving)
 
 
-def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles]) -> dict[Deleted, int]:
+def own_places(places: HeldPlaces | None, log: LogSpace, key: QueueKey) -> HeldPlaces | None:
+    """The places that a queue's entries tell; None where there is none, or the record at one is another queue's: then
+    its files are not its own, and tell nothing of what was deleted or brought back.  Raises DataLost.
+    """
+    if places is None or is_light_queue(key[0]):
+        return places
+    records = [log.record_at(place) for place in set(places)]
+    said = {(record.topics[0][0], int(record.queue_ids[0])) for record in records if record is not None}
+    return places if said <= {key} else None
+
+
+def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles], log: LogSpace) -> dict[Deleted, int]:
     """Before which offset of the log topics and queues have no messages, as a reader of these queues has it."""
     if not noted:
         return {}
     held = []
     for queue in queues:
         key = queue.topic, queue.queue_id
-        if (key in noted or key[0] in noted) and (places := _places(queue)):
+        if (key in noted or key[0] in noted) and (places := _places(queue, log)):
             held.append((key, places))
     return honour(noted, held).before
 
 
-def without_deleted(queue: QueueFiles, ends: DeletedBefore) -> QueueFiles:
+def without_deleted(queue: QueueFiles, ends: DeletedBefore, log: LogSpace) -> QueueFiles:
     """The queue, without files if these are left of a deletion that goes on, or that a crash interrupted."""
     end = max(ends.get(queue.topic, 0), ends.get((queue.topic, queue.queue_id), 0))
     if not end:
         return queue
-    places = _places(queue)
+    places = _places(queue, log)
     if places is None or places.last >= end:
         return queue
     return replace(queue, files=())
 
 
-def _places(queue: QueueFiles) -> HeldPlaces | None:
-    return held_places(queue, queue.kind, queue.first_slot(), queue.unbroken_end())
+def _places(queue: QueueFiles, log: LogSpace) -> HeldPlaces | None:
+    places = held_places(queue, queue.kind, queue.first_slot(), queue.unbroken_end())
+    return own_places(places, log, (queue.topic, queue.queue_id))

@@ -148,6 +148,24 @@ def test_another_queue_s_file_lowers_no_note() -> None:
     assert noted(disk) == before
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("end", ["closed", "killed"])
+@pytest.mark.parametrize("again", ["", " | put new 24 t/0,1"])
+def test_another_queue_s_file_brings_no_row_back(again: str, end: str, mode: str) -> None:
+    """Its entries stand in front of the topic's deleted messages: readers that pass over damage show none of these."""
+    play = Play(f"put kept 30 o/0 | put old 30 t/0,1 | flush | delete t{again} | put x 1 p/0 | flush")
+    disk = play.end(end)
+    of_t, of_o = (f"{ROOT}/consumequeue/{topic}/0/{format_start(0)}" for topic in ("t", "o"))
+    disk.put_file(of_t, disk.image()[of_o])
+    snapshot = open_snapshot(ROOT, disk=disk)
+    with pytest.raises(Corrupt):
+        snapshot.scan(["t"], scan_mode=mode).read_all()
+    for policy, columns in ("skip", ["body"]), ("null", ["body", "corruptReason"]):
+        rows = snapshot.scan(["t"], columns=columns, scan_mode=mode, on_corrupt_record=policy).read_all().to_pylist()
+        sound = [row["body"] for row in rows if not row.get("corruptReason")]
+        assert not [body for body in sound if body.startswith(b"old")]
+
+
 def test_a_note_that_cannot_be_read_is_told() -> None:
     play = Play(f"{FILLED} | close")
     play.memory.put_file(NOTE, b'{"deletedTopics":')

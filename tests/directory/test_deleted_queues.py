@@ -3,6 +3,7 @@
 import pytest
 
 from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour, without_deleted
+from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import SIMPLE, QueueFiles, leading_blanks
 from rmqstore.files.disk import StoredFile
 from rmqstore.formats.deleted_topics import DeletedTopic
@@ -44,5 +45,6 @@ def test_what_came_back_into_a_queue_is_there() -> None:
 @pytest.mark.parametrize(("end", "is_there"), [(0, True), (700, True), (701, False)])
 def test_a_queue_that_ends_before_the_deletion_has_no_files(end: int, is_there: bool) -> None:
     queue = queue_of(0, [500, 600, 700])
-    assert bool(without_deleted(queue, {"T": end}).files) is is_there
-    assert without_deleted(queue, {"U": end}) is queue
+    log = LogSpace(queue.disk, ())
+    assert bool(without_deleted(queue, {"T": end}, log).files) is is_there
+    assert without_deleted(queue, {"U": end}, log) is queue

@@ -4,7 +4,7 @@ queues goes."""
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour
+from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour, own_places
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopic, DeletedTopics
@@ -62,14 +62,8 @@ def with_queues_begun(store: StoreView, begun: Mapping[QueueKey, int]) -> StoreV
 
 
 def _own_places(store: StoreView, view: QueueView) -> HeldPlaces | None:
-    """Where a queue's first and last message stand; None without a message, and where the first record is another
-    queue's: the queue's files are not its own, and tell nothing of what a broker brought back.
-    """
-    places = held_places(view, view.queue.kind, view.first, view.end)
-    record = None if places is None or view.is_light else store.log.record_at(places.first)
-    if record is not None and (record.topics[0][0], int(record.queue_ids[0])) != view.key:
-        return None
-    return places
+    """Where a queue's first and last message stand, if its files are its own."""
+    return own_places(held_places(view, view.queue.kind, view.first, view.end), store.log, view.key)
 
 
 def noted_after(noted: DeletedTopics, ends: DeletedBefore, log: tuple[int, int]) -> dict[Deleted, DeletedTopic]:

@@ -99,7 +99,7 @@ class EntryReader:
         key = span[:3]
         if key not in self._queues:
             queue, deleted = open_queue(self._split.disk, self._split.path, *key), self._view.deleted_before
-            self._queues[key] = without_deleted(queue, deleted) if deleted else queue
+            self._queues[key] = without_deleted(queue, deleted, self._view) if deleted else queue
         return self._queues[key]
 
     def _simple_run(self, span: Span, queue: QueueFiles, low: int, high: int) -> EntryRun:

@@ -46,7 +46,7 @@ class WalkedQueues:
     ) -> None:
         self._levels = levels
         self._count, self._look, self._split = count, count.look, count.split
-        self._deleted_before = view.deleted_before
+        self._view = view
         self._kinds = {span.key: span.kind for span in self._split.spans}
         place, spans = (self._split.disk, self._split.path), self._split.spans
         self._tags_from = {span.key: crc_from for span in spans if holds_tag_hashes(*place, span.key, span.kind)}
@@ -86,7 +86,8 @@ class WalkedQueues:
             self._queues.clear()
         if key not in self._queues:
             queue = open_queue(self._split.disk, self._split.path, *key, self._kinds[key])
-            self._queues[key] = without_deleted(queue, self._deleted_before) if self._deleted_before else queue
+            deleted = self._view.deleted_before
+            self._queues[key] = without_deleted(queue, deleted, self._view) if deleted else queue
         return self._queues[key]
 
     def _is_of_later(self, run: QueueRun, queue: QueueFiles) -> Mask:

@@ -197,12 +197,12 @@ def _look_at(
     that were deleted, `begun` queues that begin again at a place of the log.
     """
     root, is_clean = store.path, not store.is_live
-    deleted: dict[str | QueueKey, int] = {of: end for of, end in deleted_before(noted, listed).items()}  # noqa: C416
-    queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted) for queue in listed}
-    deleted.update(begun.items())
     words = LastWords(is_clean, store.checkpoint, 0 if store.ledger is None else store.ledger.committed_end)
     own_bases = store.own_bases if store.ledger is None else _batch_topics(store, listed)
-    with LogView(store.disk, store.log_files, mapped, store.log_end, deleted, own_bases=own_bases) as view:
+    with LogView(store.disk, store.log_files, mapped, store.log_end, own_bases=own_bases) as view:
+        view.deleted_before = deleted = deleted_before(noted, listed, view)
+        queues = {(queue.topic, queue.queue_id): without_deleted(queue, deleted, view) for queue in listed}
+        deleted.update(begun.items())
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
         view.light_from = entries.light_from(may_lag=not is_clean)
