@@ -1252,11 +1252,9 @@ CALLED_FROM_OUTSIDE = {
     "spark_source.source:RmqStoreDataSource.streamWriter",
     "spark_source.stream.reader:StreamReader.getDefaultReadLimit",
     "spark_source.stream.reader:StreamReader.initialOffset",
-    "spark_source.stream.reader:StreamReader.latestOffset",
     "spark_source.stream.reader:StreamReader.partitions",
     "spark_source.stream.reader:StreamReader.prepareForTriggerAvailableNow",
     "spark_source.tables:TableReader.partitions",
-    "spark_source.worker_errors:RefusedStream.latestOffset",
     "spark_source.options.texts:WRITE",  # the page of options is made of it
     "rmqstore.formats.sys_flag:MULTI_TAGS",  # all bits of the flag stand there
     "rmqstore.formats.sys_flag:PREPARED",

@@ -83,6 +83,11 @@ BATCH_ONLY = {
         "table": "the tables on the side are read by spark.read",
     }.items()
 }
+_OF_STREAMS: dict[str, Parser] = {
+    name: parser
+    for name, parser in (PARSERS | STREAM_PARSERS | {"startingOffsets": values.stream_start}).items()
+    if name.lower() not in BATCH_ONLY
+}
 
 # Names of the same things in Kafka's source, in rocketmq-spark and in RocketMQ's clients.
 _CALLED_HERE = {
@@ -205,8 +210,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamRead:
 
     Raises as `parse_options`.
     """
-    parsers = PARSERS | STREAM_PARSERS | {"startingOffsets": values.stream_start}
-    given = _values(options, {name: parsers[name] for name in parsers if name.lower() not in BATCH_ONLY}, _unknown_here)
+    given = _values(options, _OF_STREAMS, _unknown_here)
     return StreamRead(
         rows=_batch_read({"startingOffsets": "latest"} | given),
         limits=TriggerLimits(**_renamed(given, _LIMIT_FIELDS)),
@@ -254,7 +258,7 @@ def _unknown_here(key: str) -> str:
     if key.lower() in BATCH_ONLY:
         name, instead = BATCH_ONLY[key.lower()]
         return f"{name} is for batch reads and this is a stream: {instead}"
-    return _unknown_name(key, PARSERS | STREAM_PARSERS)
+    return _unknown_name(key, _OF_STREAMS)
 
 
 def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
@@ -262,9 +266,9 @@ def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
     if folded in _CATALOG_PROPERTIES:
         return "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (...)"
     near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, known))
-    return f"unknown option {key!r}: " + (
-        f"did you mean {near}?" if near else "leave it out; docs/options.md lists all options"
-    )
+    # Of a wheel there is no page to look at.
+    advice = f"did you mean {near}?" if near else f"leave it out, the options are {', '.join(known)}"
+    return f"unknown option {key!r}: {advice}"
 
 
 def _contradictions(given: Mapping[str, Any]) -> list[str]:

@@ -134,7 +134,7 @@ def test_one_time_wins_over_times_by_queue():
         (LEAST | {"topic": "orders"}, "unknown option 'topic': did you mean subscribe?"),
         (LEAST | {"includeHeaders": "true"}, "did you mean includeProperties?"),
         (LEAST | {"kafka.bootstrap.servers": "h:1"}, "did you mean path?"),
-        (LEAST | {"zzz": "1"}, "unknown option 'zzz': leave it out"),
+        (LEAST | {"zzz": "1"}, "unknown option 'zzz': leave it out, the options are path, paths, "),
         (
             LEAST | {"maxoffsetspertrigger": "9"},
             "maxOffsetsPerTrigger is for streams and this is a batch read: leave it out",
