@@ -1,11 +1,13 @@
 """Queues of topics that were deleted: what the log and old files still hold of them is in no queue."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.queue_files import QueueFiles, Slots, holds_message, leading_blanks
+from rmqstore.errors import DataLost
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopics, honoured
 from rmqstore.formats.names import QueueKey, is_light_queue
 
@@ -63,13 +65,16 @@ def honour(noted: DeletedTopics, held: Iterable[tuple[QueueKey, HeldPlaces]]) ->
 
 def own_places(places: HeldPlaces | None, log: LogSpace, key: QueueKey) -> HeldPlaces | None:
     """The places that a queue's entries tell; None where there is none, or the record at one is another queue's: then
-    its files are not its own, and tell nothing of what was deleted or brought back.  Raises DataLost.
+    its files are not its own, and tell nothing of what was deleted or brought back.
     """
     if places is None or is_light_queue(key[0]):
         return places
-    records = [log.record_at(place) for place in set(places)]
-    said = {(record.topics[0][0], int(record.queue_ids[0])) for record in records if record is not None}
-    return places if said <= {key} else None
+    for place in set(places):
+        with suppress(OSError, DataLost):  # what cannot be read tells nothing
+            record = log.record_at(place)
+            if record is not None and (record.topics[0][0], int(record.queue_ids[0])) != key:
+                return None
+    return places
 
 
 def deleted_before(noted: DeletedTopics, queues: Iterable[QueueFiles], log: LogSpace) -> dict[Deleted, int]:

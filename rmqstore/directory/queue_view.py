@@ -85,10 +85,14 @@ class QueueView:
         """Sets aside what RocketMQ stumbles over, and finds the end of what is written."""
         files = list(self.queue.files)
         for number, file in enumerate(files):
-            broken = file.size != file_size
-            apart = number > 0 and file.start != files[number - 1].start + file_size
-            if broken or apart:
-                reason = f"{file.size} bytes instead of {file_size}" if broken else "the file before it is missing"
+            reason = ""
+            if file.size != file_size:
+                reason = f"{file.size} bytes instead of {file_size}"
+            elif number and file.start != files[number - 1].start + file_size:
+                reason = "the file before it is missing"
+            elif number and not self._is_full(files[number - 1]):
+                reason = "the file before it is not full"
+            if reason:
                 self.bad_files += [(file, reason)] + [(later, "after such a file") for later in files[number + 1 :]]
                 del files[number:]
                 break
@@ -103,10 +107,29 @@ class QueueView:
             self.queue = replace(self.queue, files=tuple(files))
         self._kept = head if len(files) == 1 and head and not files[0].start % self.layout.size else None
 
+    def _is_full(self, file: StoredFile) -> bool:
+        last = file.end // self.layout.size
+        return bool(is_valid_entry(self.queue.kind, self.queue.read(last - 1, last)).all())
+
     def set_aside(self, reason: str) -> None:
         """Lets none of its files count."""
         self.bad_files += [(file, reason) for file in self.files]
         self.queue, self.end, self._kept = replace(self.queue, files=()), 0, None
+
+    def give_up(self, slot: int, reason: str) -> None:
+        """Lets wrong entries not count: those from `slot` on.  Where a file begins with them, and it is not the last,
+        it goes with those in front: later ones are the queue's own.
+        """
+        if slot >= self.end:
+            return
+        start = slot * self.layout.size
+        goes = [file for file in self.files if file.start >= start]
+        if len(goes) > 1 and goes[0].start == start:
+            goes = [file for file in self.files if file.start <= start]
+        else:
+            self.end, self._kept = slot if goes != list(self.files) else 0, None
+        self.bad_files += [(file, reason) for file in goes]
+        self.queue = replace(self.queue, files=tuple(file for file in self.files if file not in goes))
 
     def read(self, first: int, last: int) -> npt.NDArray[np.void]:
         """Entries of slots [first, last) as far as they are written and in a file; structured, the layout's dtype."""

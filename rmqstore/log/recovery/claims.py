@@ -6,11 +6,13 @@ it, when the queues are written again by what the log says.
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from rmqstore.directory.queue_files import halved
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.formats.message_columns import Located
@@ -60,13 +62,15 @@ def claims(scan: QueueScan) -> list[Claim]:
 class Stray(NamedTuple):
     """The entry in `slot` of a queue stays, and leads to `offset` of the log, where no record stands that says so.
 
-    `found`: the record of another queue that does stand there, if the queue's file is that queue's.
+    `found`: the record of another queue that does stand there, if the queue's file is that queue's; `is_certain`: two
+    entries of that file say so.
     """
 
     key: QueueKey
     slot: int
     offset: int
     found: str = ""
+    is_certain: bool = False
 
     @property
     def reason(self) -> str:
@@ -84,18 +88,67 @@ def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
     Looked for where fewer records were met than entries stay; a record of a topic that has another kind of queue by
     now, or was deleted, says what its entry says.  Before these, entries of a file that is another queue's.
     """
-    named = _named(scan) if scan.compare else {}
-    for claim in _after_clean_exit(scan) if scan.compare else ():
+    yield from _in_other_files(scan)
+    if not scan.compare:
+        return
+    named = _named(scan)
+    for claim in _after_clean_exit(scan):
         if _holds_another_queue(scan, claim, named):
             found = f"queue offset {claim.says} of {claim.key[0]}/{claim.key[1]}"
             yield Stray(claim.claimant, claim.slot, claim.offset, found)
-    for queue in _plain(scan) if scan.compare else ():
+    for queue in _plain(scan):
         track = scan.tracks.get(queue.key)
-        kept = queue.end if track is None else track.kept or 0
-        low, high = queue.slot_at(scan.start), min(queue.slot_at(log_end), kept)
+        low, high = queue.slot_at(scan.start), min(queue.slot_at(log_end), _kept(scan, queue))
         if high - low > (0 if track is None else track.matched):
             slots = np.unique(np.linspace(low, high - 1, min(high - low, _CANDIDATES_MAX)).astype(np.int64))
             yield from itertools.islice(_leading_nowhere(scan, queue, slots.tolist()), 1)
+
+
+def set_aside(store: StoreView, found: Iterable[Stray]) -> None:
+    """Lets entries that are certainly another queue's not count in the store."""
+    for stray in found:
+        if stray.is_certain:
+            store.queues[stray.key].give_up(stray.slot, stray.reason)
+
+
+def _kept(scan: QueueScan, queue: QueueView) -> int:
+    """The slot before which entries stay."""
+    track = scan.tracks.get(queue.key)
+    return queue.end if track is None else track.kept or 0
+
+
+def _in_other_files(scan: QueueScan) -> Iterator[Stray]:
+    """The first entry in each file that is another queue's: of entries that stay, and that no record of the scan was
+    held against; where two in a row lead to whole records that say so, at the beginning or the end of the file.
+
+    Of many files some are looked at, spread over all.
+    """
+    files = [(queue, file) for queue in _plain(scan) for file in queue.files]
+    for number in np.unique(np.linspace(0, len(files) - 1, min(len(files), _CANDIDATES_MAX)).astype(np.int64)).tolist():
+        queue, file = files[number]
+        size = queue.layout.size
+        low, high = file.start // size, min(file.end // size, _kept(scan, queue), queue.slot_at(scan.start))
+        wrong = None
+        with suppress(OSError):  # what cannot be read tells nothing, and nothing but this asks for it
+            wrong = _first_denied(scan, queue, low, high) if high - low > 1 else None
+        if wrong is not None:
+            record = _record_of(scan, queue, wrong)
+            assert record is not None
+            (topic, queue_id), says = _name_of(record)
+            found = f"queue offset {says} of {topic}/{queue_id}"
+            yield Stray(queue.key, wrong, int(record.offsets[0]), found, is_certain=True)
+
+
+def _first_denied(scan: QueueScan, queue: QueueView, low: int, high: int) -> int | None:
+    """The first of the slots [low, high) that leads to another queue's record, where the first two do or the last two;
+    by halving.  RocketMQ's recovery leaves entries after the end that it finds, and these are wrong once the log goes
+    on there.
+    """
+    if _denied(scan, queue, low) and _denied(scan, queue, low + 1):
+        return low
+    if _denied(scan, queue, high - 2) and _denied(scan, queue, high - 1):
+        return halved(low, high - 2, lambda slot: not _denied(scan, queue, slot))
+    return None
 
 
 def is_known(store: StoreView, located: Located, offset: int) -> bool:

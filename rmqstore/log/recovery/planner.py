@@ -23,7 +23,7 @@ from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM, QueueKey
 from rmqstore.log.ledger_paths import entry_paths, with_ledger_paths
 from rmqstore.log.recovery.batch_tracks import BatchScan, BatchTrack, planned_batch_queues
-from rmqstore.log.recovery.claims import Claim, claims, is_known, strays
+from rmqstore.log.recovery.claims import Claim, claims, is_known, set_aside, strays
 from rmqstore.log.recovery.deleted import noted_after, with_queues_begun, with_topics_made_again, without_deleted_topics
 from rmqstore.log.recovery.extensions import planned_extensions
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen, SeenRecords, keeper, told_places
@@ -171,7 +171,8 @@ class _Planner:
         scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
-        elif next(strays(scan.queues, scan.end.offset), None) is not None:
+        elif found := list(strays(scan.queues, scan.end.offset)):
+            set_aside(self._store, found)
             self._clean, self._store = False, replace(self._store, abort_present=True)
             scan = self._scan_from((self._log.start, _NOT_OF_THIS_LOG))
             scan.end = self._judged(scan)

@@ -132,9 +132,10 @@ class QueueTrack:
     `rewriting`: what comes is to be written, whatever entries there are.  `made_again_at`: records of it were met in
     front of this place, where the first message stands that its files have: its topic was deleted and made again.
 
-    `matched` counts the records that entries which stay point at; `repeats`: some say numbers that older ones have.
-    `again` is the other number that is expected while numbers come a second time; `held` the record in doubt, and
-    `doubted_in` the state that it was met in.
+    `matched` counts the records that entries which stay point at, and `newest` has queue offset and place of the last
+    such; `repeats`: some say numbers that older ones have.
+    `again` is the other number that is expected while numbers come a second time, `left` the first run of such;
+    `held` the record in doubt, and `doubted_in` the state that it was met in.
     """
 
     key: QueueKey
@@ -145,18 +146,30 @@ class QueueTrack:
     first_missing: int | None = None
     message_count: int = 0
     matched: int = 0
+    newest: tuple[int, int] | None = None
     has_hole: bool = False
     rewriting: bool = False
     repeats: bool = False
     made_again_at: int | None = None
     state: State = State.EMPTY
     again: int | None = None
+    left: Run | None = None
     held: Run | None = None
     doubted_in: State = State.FOLLOWING
 
     def __post_init__(self) -> None:
         if self.next is not None:
             self.state = State.FOLLOWING
+
+    @property
+    def left_out(self) -> Run | None:
+        """The first run, where entries stay and no record is theirs or goes on from them: all have lower numbers."""
+        return self.left if self.kept is not None and self.first_missing is None and not self.matched else None
+
+    def match(self, count: int, queue_offset: int, place: int) -> None:
+        """Entries that stay point at `count` records, the last of which says that queue offset, and stands there."""
+        self.matched += count
+        self.newest = queue_offset, place
 
     def cut(self, kept: int | None) -> None:
         """Only the entries below `kept` stay, None: none do; what follows is to be written again."""
@@ -194,6 +207,13 @@ class QueueTrack:
             return [self._doubt(), *self._believe(facts)]
         return [self._lie()]
 
+    def doubt_entries(self, left: Run, facts: ScanFacts) -> list[Contradiction]:
+        """`left_out` contradicts the entries that stay, and these lead to nothing.  Older records tell, if any."""
+        self.has_hole |= not facts.begins_with_log
+        if self.has_hole:
+            return []
+        return [Contradiction(left.offset, self.key, left.says, self.kept or 0, is_lie=False)]
+
     def _meaning(self, run: Run, facts: ScanFacts, *, is_backed: bool = False) -> Says:
         """The meaning of a run in the present state; `is_backed`: it is known to be more than a single record."""
         if self.state is State.EMPTY:
@@ -220,6 +240,7 @@ class QueueTrack:
             self.first_missing = run.offset if self.first_missing is None else self.first_missing
         elif step is Step.LEAVE:
             self.again, self.repeats = run.end, True
+            self.left = self.left or run
         elif step is Step.DISOWN:
             found.append(Contradiction(self.first_missing or 0, self.key, expected - 1, run.says - 1, is_lie=True))
         elif step is Step.JUMP and not self.message_count and not facts.begins_with_log:

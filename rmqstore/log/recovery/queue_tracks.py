@@ -100,8 +100,34 @@ class QueueScan:
         """Takes in what is left; then `tracks` and `contradictions` are whole."""
         self._look()
         for track in self.tracks.values():
+            self._cut_strange(track)
             self.contradictions += track.finish(self._facts)
+            if (left := track.left_out) and not self._is_backed(track):
+                self.contradictions += track.doubt_entries(left, self._facts)
         self.contradictions.sort(key=lambda found: found.offset)
+
+    def _cut_strange(self, track: QueueTrack) -> None:
+        """Entries after that of the last record go, where they lead to older records: a file of theirs is not the
+        queue's, or stands at another place in it.
+        """
+        if track.rewriting or track.newest is None:
+            return
+        queue, (slot, place) = self.store.queues[track.key], track.newest
+        if slot + 1 < queue.end:
+            entries = _entries_at(queue, np.array([slot + 1, queue.end - 1]))
+            if (entries["physical_offset"] < place).any():
+                track.cut(slot + 1)
+
+    def _is_backed(self, track: QueueTrack) -> bool:
+        """Whether the last entry that stays of a queue leads to its own record."""
+        assert track.kept is not None
+        last = track.kept - 1
+        place = int(_entries_at(self.store.queues[track.key], np.array([last]))["physical_offset"][0])
+        record = self.store.log.record_at(place)
+        if record is None:
+            return False
+        said = record.topics[0][0], int(record.queue_ids[0]), int(record.queue_offsets[0])
+        return said == (*track.key, last) or track.key in light_entries(record)
 
     def _fit(self, batch: RecordBatch, rows: Rows) -> Rows:
         """The rows whose topics can have queues; the others' are noted."""
@@ -134,9 +160,9 @@ class QueueScan:
         for key, low, high, is_held in zip(keys, bounds, bounds[1:], held, strict=False):
             track = self.tracks.get(key)
             if track is None:
-                track = self.tracks[key] = self._track(key)
+                track = self.tracks[key] = self._track(key, (int(says[low]), int(offsets[low]), int(sizes[low])))
             if is_held and not track.rewriting:
-                track.matched += high - low
+                track.match(high - low, int(says[high - 1]), int(offsets[high - 1]))
                 continue
             rows = slice(low, high)
             first = low + self._held_until(track, says[rows], offsets[rows], sizes[rows])
@@ -165,11 +191,12 @@ class QueueScan:
         answers: list[bool] = np.logical_and.reduceat(held, firsts).tolist()
         return answers
 
-    def _track(self, key: QueueKey) -> QueueTrack:
+    def _track(self, key: QueueKey, record: tuple[int, int, int]) -> QueueTrack:
+        """`record` is the first that is met of it: its queue offset, its place, its size."""
         queue = self.store.queues.get(key)
         if queue is None or queue.end <= queue.first:
             return QueueTrack(key, None, None, rewriting=True)
-        kept = queue.end if self.compare else queue.slot_at(self.start)
+        kept = queue.end if self.compare else _kept_before(queue, self.start, record)
         known = kept if kept > queue.first else None
         return QueueTrack(key, known, known, rewriting=not self.compare)
 
@@ -182,16 +209,23 @@ class QueueScan:
         oldest = oldest_message(self.store.log, queue, int(older.max())) if len(older) else -1
         if offsets[0] < oldest:
             track.made_again_at = track.begin = oldest
-        found = _compared(queue, (says, offsets, sizes), oldest)
+        found = _compared(queue, (says, offsets, sizes), oldest, self.store.log.start)
         if len(self.seconds) <= SECOND_NUMBERS_MAX:
             self.seconds += offsets[found.seconds[: SECOND_NUMBERS_MAX + 1]].tolist()
         missing = np.flatnonzero(found.missing)
-        track.matched += int(found.matched[: missing[0] if len(missing) else None].sum())
+        if len(found.seconds):
+            row = int(found.seconds[0])
+            track.left = track.left or Run(int(offsets[row]), int(says[row]), 1)
+        matched = np.flatnonzero(found.matched[: missing[0] if len(missing) else None])
+        if len(matched):
+            track.match(len(matched), int(says[matched[-1]]), int(offsets[matched[-1]]))
         if not len(missing):
             return len(says)
         first = int(missing[0])
         kept = min(int(says[first]), queue.end)
-        track.cut(kept if kept > queue.first else None)
+        before = _entries_at(queue, np.array([kept - 1]))["physical_offset"][0]
+        is_wrong = before >= offsets[first]  # its entries are those of other places in it
+        track.cut(kept if kept > queue.first and not is_wrong else None)
         return first
 
     def _begins_with(self, key: QueueKey, run: Run) -> bool:
@@ -203,6 +237,21 @@ class QueueScan:
         """Whether records that come before the first one met of a queue may stand where the scan did not look."""
         is_first = track.state is State.EMPTY and run.says > 0
         return is_first and not self.begins_with_log and not is_deleted_topic(self.store, track.key[0])
+
+
+def _kept_before(queue: QueueView, start: int, record: tuple[int, int, int]) -> int:
+    """The slot up to which the entries of a queue stay, where the log is written into it again from `start` on; and
+    `record` is the first one.  It tells what is wrong with entries of later numbers in front of it: its own entry
+    points at it, and a file that is another one's comes after that; or they only fill room.
+    """
+    kept = queue.slot_at(start)
+    says, offset, size = record
+    if kept <= says:
+        return kept
+    entry = _entries_at(queue, np.array([says]))
+    if int(entry["physical_offset"][0]) == offset and int(entry["size"][0]) == size:
+        return says
+    return kept if leading_blanks(queue, queue.first, kept) < kept - queue.first else queue.first
 
 
 def _runs(says: Ints) -> Iterator[tuple[int, int]]:
@@ -223,8 +272,8 @@ class _Compared(NamedTuple):
     seconds: npt.NDArray[np.intp]
 
 
-def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -> _Compared:
-    """The records of a queue (what they say, their offsets and sizes) beside its entries.
+def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int, log_start: int) -> _Compared:
+    """The records of a queue (what they say, their offsets and sizes) beside its entries, in a log from `log_start` on.
 
     Explained are records older than the queue, which begins at `oldest` (its topic was deleted and made again), and a
     queue offset that another, earlier record has, in its place among its neighbours, or had before the queue's first.
@@ -246,8 +295,26 @@ def _compared(queue: QueueView, records: tuple[Ints, Ints, Ints], oldest: int) -
     first_place = _entries_at(queue, np.array([first_slot]))["physical_offset"].astype(np.int64)
     is_past = (first_slot < queue.end) & (says[rows] > 0) & (says[rows] < first_slot) & (first_place < offsets[rows])
     second = (~blank & (places[rows] < offsets[rows]) & rising) | is_past
+    second &= ~older
+    expired = second & (np.where(is_past, first_place, places[rows]) < log_start)
+    second[_fitting(queue, (says[rows], offsets[rows]), second, expired)] = False
     missing[rows[older | second]] = False
-    return _Compared(matched, missing, rows[second & ~older])
+    return _Compared(matched, missing, rows[second])
+
+
+def _fitting(queue: QueueView, records: tuple[Ints, Ints], second: Mask, expired: Mask) -> Mask:
+    """Which records (what they say, and their offsets), of those that are a `second` one by an entry which leads in
+    front of the log, the `expired`, are the right ones all the same: they go on, number by number, to a record that has
+    no entry, or whose entry leads to a later place, or to the queue's end.
+    """
+    says, offsets = records
+    goes_on = np.append((np.diff(says) == 1) & (np.diff(offsets) > 0), False)
+    following = _entries_at(queue, says + 1)["physical_offset"].astype(np.int64)
+    fits = np.where(goes_on, ~np.append(second[1:], False), (following > offsets) | (says + 1 >= queue.end))
+    ends = np.flatnonzero(~(goes_on & np.append(expired[1:], False)))  # the last of a run tells for all of it
+    last = ends[np.searchsorted(ends, np.arange(len(says)))]
+    found: Mask = expired & fits[last]
+    return found
 
 
 def _entries_at(queue: QueueView, slots: Ints) -> npt.NDArray[np.void]:

@@ -1,0 +1,238 @@
+"""Queue files that hands have moved: of another queue, of another place, twice, without a message, in a log that lost
+its oldest files.  Every message of the log stays, in its place.
+"""
+
+import errno
+import os
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore import Message, StoreConfig, open_store
+from rmqstore.directory.log_space import LogSpace
+from rmqstore.dry_run import dry_plan
+from rmqstore.errors import StoreDamaged
+from rmqstore.formats.message import FRONT_V4
+from rmqstore.formats.names import format_start
+from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
+from rmqstore.store import Store
+
+pytestmark = pytest.mark.stores
+
+CONFIG = StoreConfig(
+    log_file_size=8192, queue_file_size=400, index_slot_count=7, index_item_count=50, preallocate=False
+)
+CUT = replace(CONFIG, on_middle_damage="cut")
+SLOTS = CONFIG.queue_file_size // QUEUE_ENTRY.size
+BLANKS = QUEUE_ENTRY.struct.pack(0, PRE_BLANK_SIZE, 0) * SLOTS
+# Topic, queue id, queue offset.
+Place = tuple[str, int, int]
+
+
+def filled(root: Path, rng: random.Random, count: int, topics: str = "AABC") -> dict[int, Place]:
+    """A closed store of two queues a topic; the places of its messages by their offsets in the log."""
+    with open_store(root, CONFIG, workers=False) as store:
+        placed: dict[int, Place] = {}
+        for number in range(count):
+            topic, queue_id = rng.choice(topics), rng.randrange(2)
+            body = b"%d " % number + bytes(rng.choice([10, 200]))
+            result = store.put(Message(topic, body, queue_id=queue_id))
+            placed[result.physical_offset] = topic, queue_id, result.queue_offset
+    return placed
+
+
+def expire(root: Path, count: int) -> int:
+    """Removes the oldest `count` log files and the queue files that lead to nothing else; where the log begins now."""
+    logs = sorted((root / "commitlog").iterdir())
+    for path in logs[:count]:
+        path.unlink()
+    start = int(logs[count].name)
+    for queue in queues(root):
+        for path in sorted(queue.iterdir())[:-1]:
+            if QUEUE_ENTRY.struct.unpack(path.read_bytes()[-QUEUE_ENTRY.size :])[0] < start:
+                path.unlink()
+    return start
+
+
+def queues(root: Path) -> list[Path]:
+    return sorted((root / "consumequeue").glob("*/*"))
+
+
+def held(store: Store) -> dict[int, Place]:
+    """The messages that consumers get, by their offsets in the log."""
+    found: dict[int, Place] = {}
+    for topic, queue_id in store.queues():
+        at, end = store.bounds(topic, queue_id)
+        while at < end and (messages := store.get(topic, queue_id, at, 32).messages):
+            found.update({each.physical_offset: (topic, queue_id, each.queue_offset) for each in messages})
+            at = messages[-1].queue_offset + 1
+    return found
+
+
+def require_all(root: Path, wanted: dict[int, Place], next_offsets: dict[tuple[str, int], int]) -> None:
+    """Opening brings all messages, or refuses and changes nothing: then a cut brings them, and says that none goes.  An
+    opening after that has nothing to do, and gives no number twice.
+    """
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    try:
+        with open_store(root, CONFIG, workers=False) as store:
+            found = held(store)
+    except StoreDamaged:
+        with pytest.raises(StoreDamaged):
+            dry_plan(str(root), CONFIG)
+        after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+        assert after == {path: data for path, data in before.items() if path.name != "lock"}
+        plan = dry_plan(str(root), CUT)
+        assert (plan.lost, plan.unqueued) == ((), ())
+        with open_store(root, CUT, workers=False) as store:
+            found = held(store)
+    assert found == wanted
+    assert dry_plan(str(root), CONFIG).changes_nothing
+    with open_store(root, CONFIG, workers=False) as store:
+        given = {key: store.put(Message(key[0], b"new", queue_id=key[1])).queue_offset for key in next_offsets}
+    assert given == next_offsets
+
+
+def copied(queue: Path, first: int, last: int) -> None:
+    (queue / format_start(last)).write_bytes((queue / format_start(first)).read_bytes())
+
+
+def blank(queue: Path, first: int, last: int) -> None:
+    (queue / format_start(last)).write_bytes(BLANKS)
+
+
+def alone(change: Callable[[Path, int, int], None]) -> Callable[[Path, int, int], None]:
+    """The change, after which the queue has no other file."""
+
+    def changed(queue: Path, first: int, last: int) -> None:
+        change(queue, first, last)
+        for path in queue.iterdir():
+            if path.name != format_start(last):
+                path.unlink()
+
+    return changed
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("gone", [1, 2])
+@pytest.mark.parametrize("last", [400, 800, 1200, 1600])
+@pytest.mark.parametrize(
+    "change", [copied, alone(copied), blank, alone(blank)], ids=["copied", "1", "blank", "1 blank"]
+)
+def test_a_file_of_numbers_that_the_log_does_not_say(
+    tmp_path: Path, change: Callable[[Path, int, int], None], last: int, gone: int, is_closed: bool
+) -> None:
+    """The log has numbers 40 to 69 of the queue, or 50 to 69; the file says nothing of these."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        placed = {
+            store.put(Message("A", b"%d" % number + bytes(200), queue_id=0)).physical_offset: number
+            for number in range(70)
+        }
+    first = tmp_path / "consumequeue" / "A" / "0" / format_start(0)
+    oldest = first.read_bytes()
+    start = expire(tmp_path, gone)
+    first.write_bytes(oldest)
+    change(first.parent, 0, last)
+    first.unlink(missing_ok=True)
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    wanted = {offset: ("A", 0, number) for offset, number in placed.items() if offset >= start}
+    require_all(tmp_path, wanted, {("A", 0): 70})
+
+
+def change_one(rng: random.Random, root: Path) -> None:
+    """Does something to two queue files, which may be the same."""
+    one, other = rng.choices([path for queue in queues(root) for path in sorted(queue.iterdir())], k=2)
+    content, moved, last = one.read_bytes(), other.read_bytes(), max(one.parent.iterdir())
+    match rng.choice(["copy", "exchange", "move", "behind", "stale", "half", "blank", "shift"]):
+        case "copy":
+            one.write_bytes(moved)
+        case "exchange":
+            one.write_bytes(moved)
+            other.write_bytes(content)
+        case "move":
+            one.replace(other.parent / one.name)
+        case "behind":
+            (one.parent / format_start(int(last.name) + CONFIG.queue_file_size)).write_bytes(moved)
+        case "stale":  # as RocketMQ's recovery leaves them after the end that it finds
+            own = last.read_bytes()
+            size = own.find(bytes(QUEUE_ENTRY.size))
+            size = len(own) if size < 0 else -(-size // QUEUE_ENTRY.size) * QUEUE_ENTRY.size
+            last.write_bytes(own[:size] + moved[: len(own) - size])
+        case "half":
+            if one != last:
+                one.write_bytes(content[: len(content) // 2].ljust(len(content), b"\0"))
+        case "blank":
+            one.write_bytes(BLANKS)
+        case "shift":
+            one.write_bytes(content[QUEUE_ENTRY.size :] + content[: QUEUE_ENTRY.size])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_message_goes_whatever_is_done_to_queue_files(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    placed = filled(tmp_path, rng, rng.choice([120, 250]))
+    start = expire(tmp_path, rng.randrange(3))
+    if rng.random() < 0.5:
+        (tmp_path / "abort").touch()
+    for _ in range(rng.choice([1, 1, 2])):
+        change_one(rng, tmp_path)
+    next_offsets: dict[tuple[str, int], int] = {}
+    for topic, queue_id, number in placed.values():
+        next_offsets[topic, queue_id] = max(next_offsets.get((topic, queue_id), 0), number + 1)
+    require_all(tmp_path, {offset: place for offset, place in placed.items() if offset >= start}, next_offsets)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize(("since", "back"), [(60, 2), (60, 6), (60, 10), (60, 16), (54, 16)])
+def test_numbers_that_came_twice_stay_with_the_first_records(
+    tmp_path: Path, since: int, back: int, is_closed: bool
+) -> None:
+    """The last records say numbers again, of which the first records have expired in part, or all."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        bodies = [b"%d" % number + bytes(200) for number in range(70)]
+        placed = [store.put(Message("A", body, queue_id=0)).physical_offset for body in bodies]
+    for number, offset in list(enumerate(placed))[since:]:
+        path = tmp_path / "commitlog" / format_start(offset // CONFIG.log_file_size * CONFIG.log_file_size)
+        data = bytearray(path.read_bytes())
+        at = offset % CONFIG.log_file_size + FRONT_V4.offset["queue_offset"]
+        data[at : at + 8] = struct.pack(">q", number - back)
+        path.write_bytes(data)
+    for path in (tmp_path / "consumequeue" / "A" / "0").iterdir():
+        path.unlink()
+    (tmp_path / "abort").touch()
+    open_store(tmp_path, CONFIG, workers=False).close()
+    start = expire(tmp_path, 2)
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    says = [number - back * (number >= since) for number in range(70)]
+    first = dict(zip(reversed(says), reversed(placed), strict=True))
+    if placed[since] == start:
+        first = dict(zip(says, placed, strict=True))
+    wanted = {offset: ("A", 0, number) for number, offset in first.items() if offset >= start}
+    require_all(tmp_path, wanted, {("A", 0): max(says) + 1})
+
+
+def test_a_log_file_that_cannot_be_read_does_not_matter_in_front_of_the_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for its beginning: old files may stand on a bad disk."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        for number in range(200):
+            store.put(Message("A", b"%d" % number + bytes(200), queue_id=0))
+    read, asked = LogSpace.read, []
+
+    def bad(log: LogSpace, offset: int, size: int) -> bytes:
+        if 100 < offset < 3 * CONFIG.log_file_size and offset % CONFIG.log_file_size > 100:
+            asked.append(offset)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(offset))
+        return read(log, offset, size)
+
+    monkeypatch.setattr(LogSpace, "read", bad)
+    assert dry_plan(str(tmp_path), CONFIG).scan_start > 3 * CONFIG.log_file_size
+    assert asked
+    open_store(tmp_path, CONFIG, workers=False).close()
