@@ -24,6 +24,8 @@ from rmqstore.records.light_queues import light_entries
 
 # A store that has more records without entries has lost queues, and these tell nothing.
 _CANDIDATES_MAX = 1024
+# Queue files that are looked at though nothing of them was met: two records each, wherever these stand.
+_FILES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +125,12 @@ def _in_other_files(scan: QueueScan) -> Iterator[Stray]:
 
     Of many files some are looked at, spread over all.
     """
-    files = [(queue, file) for queue in _plain(scan) for file in queue.files]
-    for number in np.unique(np.linspace(0, len(files) - 1, min(len(files), _CANDIDATES_MAX)).astype(np.int64)).tolist():
-        queue, file = files[number]
-        size = queue.layout.size
-        low, high = file.start // size, min(file.end // size, _kept(scan, queue), queue.slot_at(scan.start))
+    parts = [part for queue in _plain(scan) for part in _unread_parts(scan, queue)]
+    for number in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _FILES_MAX)).astype(np.int64)).tolist():
+        queue, low, high = parts[number]
         wrong = None
         with suppress(OSError):  # what cannot be read tells nothing, and nothing but this asks for it
-            wrong = _first_denied(scan, queue, low, high) if high - low > 1 else None
+            wrong = _first_denied(scan, queue, low, high)
         if wrong is not None:
             record = _record_of(scan, queue, wrong)
             assert record is not None
@@ -139,11 +139,38 @@ def _in_other_files(scan: QueueScan) -> Iterator[Stray]:
             yield Stray(queue.key, wrong, int(record.offsets[0]), found, is_certain=True)
 
 
+class _Part(NamedTuple):
+    """Slots [low, high) of a queue, in one of its files."""
+
+    queue: QueueView
+    low: int
+    high: int
+
+
+def _unread_parts(scan: QueueScan, queue: QueueView) -> Iterator[_Part]:
+    """Of each file of a queue the slots that stay and that no record of the scan was held against: two or more."""
+    end, size = min(_kept(scan, queue), queue.slot_at(scan.start)), queue.layout.size
+    for file in queue.files:
+        low, high = file.start // size, min(file.end // size, end)
+        if high - low > 1:
+            yield _Part(queue, low, high)
+
+
+def _may_be_denied(scan: QueueScan, queue: QueueView, slot: int) -> bool:
+    """Whether `_denied` may say so, by a look that costs little."""
+    entry = _entry(queue, slot)
+    record = None if entry is None else scan.store.log.whole_record(entry.offset, entry.size)
+    own = queue.topic.encode(), queue.queue_id, slot
+    return record is not None and (record.topic, record.queue_id, record.queue_offset) != own
+
+
 def _first_denied(scan: QueueScan, queue: QueueView, low: int, high: int) -> int | None:
     """The first of the slots [low, high) that leads to another queue's record, where the first two do or the last two;
     by halving.  RocketMQ's recovery leaves entries after the end that it finds, and these are wrong once the log goes
     on there.
     """
+    if not any(_may_be_denied(scan, queue, slot) for slot in (low, high - 1)):
+        return None
     if _denied(scan, queue, low) and _denied(scan, queue, low + 1):
         return low
     if _denied(scan, queue, high - 2) and _denied(scan, queue, high - 1):

@@ -236,3 +236,21 @@ def test_a_log_file_that_cannot_be_read_does_not_matter_in_front_of_the_scan(
     assert dry_plan(str(tmp_path), CONFIG).scan_start > 3 * CONFIG.log_file_size
     assert asked
     open_store(tmp_path, CONFIG, workers=False).close()
+
+
+def test_of_many_queues_few_records_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a store of many queues costs no look at each of them."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        for number in range(1200):
+            store.put(Message("A", b"x", queue_id=number // 2))
+        for _ in range(100):
+            store.put(Message("B", bytes(300), queue_id=0))
+    read, places = LogSpace.read, set[int]()
+
+    def counted(log: LogSpace, offset: int, size: int) -> bytes:
+        places.add(offset)
+        return read(log, offset, size)
+
+    monkeypatch.setattr(LogSpace, "read", counted)
+    plan = dry_plan(str(tmp_path), CONFIG)
+    assert len([place for place in places if place < plan.scan_start and place % CONFIG.log_file_size]) <= 512
