@@ -99,7 +99,7 @@ def _key() -> Column:
 def main(argv: Sequence[str]) -> int:
     """Runs the job with the arguments of a command line; returns the exit status."""
     parser = job_command.parser_of("dead_letters", "dead letters, each with the message that it was and its retries")
-    parser.add_argument("--group", help="of this consumer group alone")
+    parser.add_argument("--group", type=job_command.given, help="of this consumer group alone")
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
         group = re.escape(asked.group) if asked.group else ".*"

@@ -25,11 +25,12 @@ BODY_SHOWN = 200
 
 
 def transform(messages: DataFrame, body_shown: int = BODY_SHOWN) -> DataFrame:
-    """From the messages of a key, with COLUMNS, to its steps in the order of storing: `step` (1, 2 …), `stored` (a
-    time), `afterMs` (since the first), `stage` (message, retry, dead letter, delayed, transaction, other system
-    topic), `topic` (of a retry or a delayed message the one that it is of), `group` (whose retry or dead letter; null
-    for others), `attempt` (reconsumeTimes), `tags`, `brokerName`, `queueId`, `queueOffset`, `body` (its beginning, as
-    UTF-8 text).
+    """From the messages of a key, with COLUMNS, to its steps in the order of storing.
+
+    `step` (1, 2 …), `sent` (a time, by the sender's clock), `stored` (a time), `afterMs` (stored since the first),
+    `stage` (message, retry, dead letter, delayed, transaction, other system topic), `topic` (of a retry or a delayed
+    message the one that it is of), `group` (whose retry or dead letter; null for others), `attempt` (reconsumeTimes),
+    `tags`, `brokerName`, `queueId`, `queueOffset`, `body` (its beginning, as UTF-8 text).
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -39,7 +40,8 @@ def transform(messages: DataFrame, body_shown: int = BODY_SHOWN) -> DataFrame:
     after = (f.unix_micros("storeTimestamp") - f.unix_micros(first)) / 1000
     body = f.substring(f.col("body").cast("string"), 1, body_shown)
     return _with_origin(messages).select(
-        f.row_number().over(order).alias("step"), f.col("storeTimestamp").alias("stored"),
+        f.row_number().over(order).alias("step"), f.col("bornTimestamp").alias("sent"),
+        f.col("storeTimestamp").alias("stored"),
         after.cast("bigint").alias("afterMs"), "stage", f.coalesce("sentTo", "topic").alias("topic"), "group",
         f.col("reconsumeTimes").alias("attempt"), "tags", "brokerName", "queueId", "queueOffset", body.alias("body"),
     ).orderBy("step")  # fmt: skip

@@ -1,15 +1,14 @@
 """Text for a terminal of 80 columns: headings, paragraphs, code, and the rows of a small DataFrame as a table."""
 
 import textwrap
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 
+from spark_source.job_table import GAP, laid_out
+
 WIDTH = 80
 INDENT = "  "
-GAP = "  "
-CUT = "..."
 
 
 def heading(text: str) -> str:
@@ -40,23 +39,6 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def shown_width(text: str) -> int:
-    """Columns that a terminal takes for `text`: two for a wide character, none for one that sits on another."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
-
-
-def cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns (3 or more), with ... at the end where something is left out."""
-    if shown_width(text) <= width:
-        return text
-    while shown_width(text) > width - len(CUT):
-        text = text[:-1]
-    return text.rstrip() + CUT
-
-
 def cell(value: object) -> str:
     """A value as a reader wants it: thousands apart, nothing where there is nothing, one line."""
     if value is None:
@@ -75,21 +57,5 @@ def table(frame: DataFrame) -> str:
     rows = [tuple(row) for row in frame.collect()]
     to_right = [all(isinstance(value, int | float) for value in column) for column in zip(*rows, strict=True)]
     texts = [[cell(value) for value in row] for row in rows]
-    return lay_out([frame.columns, *texts], to_right or [False] * len(frame.columns))
-
-
-def lay_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
-    """Rows of text, the first one the names, in columns as wide as what they hold; `to_right` aligns each."""
-    widths = [max(shown_width(text) for text in column) for column in zip(*rows, strict=True)]
-    room = WIDTH - len(INDENT) - sum(width + len(GAP) for width in widths[:-1])
-    widths[-1] = min(widths[-1], max(room, len(CUT)))
-    lines = []
-    for row in rows:
-        cells = []
-        for text, width, right in zip(row, widths, to_right, strict=True):
-            shown = cut(text, width)
-            padding = " " * (width - shown_width(shown))
-            cells.append(padding + shown if right else shown + padding)
-        lines.append((INDENT + GAP.join(cells)).rstrip())
-    rule = INDENT + GAP.join("-" * width for width in widths)
-    return "\n".join([lines[0], rule, *lines[1:]])
+    laid = laid_out([frame.columns, *texts], to_right or [False] * len(frame.columns), WIDTH - len(INDENT))
+    return textwrap.indent(laid, INDENT)

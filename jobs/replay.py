@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.errors import StoreError
 from rmqstore.formats.names import is_topic_name
 from rmqstore.formats.properties import DELIVERED
 from rmqstore.sink import last_batch
@@ -85,7 +86,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tags", type=job_command.given, help="only messages with one of these: 'paid || shipped'")
     parser.add_argument("--keys", type=job_command.given, help="only messages with one of these")
     parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="a topic; may come again")
-    parser.add_argument("--shift-ms", type=int, default=0, help="add so much to the time of sending; %(default)s")
+    parser.add_argument(
+        "--shift-ms", type=int, default=0, help="add so much to the time of sending (default: %(default)s)"
+    )
     parser.add_argument(
         "--writer-id", help="a replay of a name is put once, however often it runs; else its arguments are its name"
     )
@@ -93,21 +96,28 @@ def main(argv: Sequence[str]) -> int:
     renamed = dict(pair.partition("=")[::2] for pair in asked.rename)
     if wrong := mistake(asked, renamed):
         parser.error(wrong)
+    _require_new(parser, asked)
     with job_command.session(parser) as spark:
-        _replay(spark, parser, asked, renamed)
+        _replay(spark, asked, renamed)
     return 0
 
 
-def _replay(
-    spark: SparkSession, parser: argparse.ArgumentParser, asked: argparse.Namespace, renamed: Mapping[str, str]
-) -> None:
+def _require_new(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """Ends the program where the replay is there already, or its writer's name is none."""
+    writer = writer_of(asked)
+    try:
+        is_there = last_batch(asked.to, writer) is not None
+    except (StoreError, OSError) as wrong:
+        parser.exit(1, f"{parser.prog}: {wrong}\n")
+    if is_there:
+        told = f"nothing was added: writer {writer} has put its replay into {asked.to}"
+        parser.exit(1, f"{parser.prog}: {told}; with another --writer-id it comes again\n")
+
+
+def _replay(spark: SparkSession, asked: argparse.Namespace, renamed: Mapping[str, str]) -> None:
     from pyspark.sql import Observation  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    writer = writer_of(asked)
-    if last_batch(asked.to, writer) is not None:
-        told = f"nothing was added: writer {writer} has put its replay into {asked.to}"
-        parser.exit(1, f"{parser.prog}: {told}; with another --writer-id it comes again\n")
     options = job_command.chosen(asked) | {
         name: getattr(asked, name) for name in ("tags", "keys") if getattr(asked, name)
     }
@@ -115,7 +125,7 @@ def _replay(
     rows = transform(messages, renamed, asked.shift_ms)
     seen = Observation()
     counted = rows.observe(seen, f.count(f.lit(1)).alias("messages"))
-    counted.write.format("rmqstore").options(writerId=writer, batchId="0").mode("append").save(asked.to)
+    counted.write.format("rmqstore").options(writerId=writer_of(asked), batchId="0").mode("append").save(asked.to)
     print(f"{seen.get['messages']} messages were added to {asked.to}")
 
 

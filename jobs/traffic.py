@@ -45,17 +45,16 @@ def main(argv: Sequence[str]) -> int:
     """Runs the job with the arguments of a command line; returns the exit status."""
     parser = job_command.parser_of("traffic", "messages, bytes and sizes by topic, tag, sender and minute")
     job_command.add_topics(parser)
-    parser.add_argument("--by", default=",".join(BY), help="what is counted apart, of %(default)s")
-    parser.add_argument("--minutes", type=int, default=1, help="of one span; %(default)s")
+    parser.add_argument(
+        "--by", type=job_command.some_of(BY), default=",".join(BY), help="what is counted apart (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes", type=job_command.whole(1), default=1, metavar="N", help="of one span (default: %(default)s)"
+    )
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
-        by = tuple(name.strip() for name in asked.by.split(","))
-        if unknown := set(by) - set(BY):
-            parser.error(f"--by {', '.join(sorted(unknown))}: of {', '.join(BY)}")
-        if asked.minutes < 1:
-            parser.error(f"--minutes {asked.minutes}: at least 1")
         read = spark.read.format("rmqstore").options(columns=",".join(COLUMNS), **job_command.chosen(asked))
-        return transform(read.load(asked.store), by, asked.minutes)
+        return transform(read.load(asked.store), asked.by, asked.minutes)
 
     return job_command.run(parser, argv, rows)
 

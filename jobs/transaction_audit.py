@@ -72,22 +72,22 @@ def main(argv: Sequence[str]) -> int:
     """Runs the job with the arguments of a command line; returns the exit status."""
     parser = job_command.parser_of("transaction_audit", "transactions with their half messages and what became of them")
     parser.add_argument(
-        "--late-minutes", type=int, default=LATE_MINUTES, help="a pending one is late then; %(default)s"
-    )
-    parser.add_argument("--only", help=f"of these verdicts alone, with commas between them: {', '.join(VERDICTS)}")
+        "--late-minutes", type=job_command.whole(0), default=LATE_MINUTES, metavar="N",
+        help="a pending one is late then (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", type=job_command.some_of(VERDICTS), default=VERDICTS, metavar="VERDICTS",
+        help=f"of these verdicts alone, with commas between them: {', '.join(VERDICTS)}",
+    )  # fmt: skip
 
     def rows(spark: SparkSession, asked: Namespace) -> DataFrame:
-        only = [name.strip() for name in (asked.only or ",".join(VERDICTS)).split(",")]
-        if unknown := set(only) - set(VERDICTS):
-            parser.error(f"--only {', '.join(sorted(unknown))}: of {', '.join(VERDICTS)}")
-
         def read(**options: str) -> DataFrame:
             return spark.read.format("rmqstore").options(**options).load(asked.store)
 
         halves = read(subscribePattern=HALF_TOPICS, includeSystemTopics="true", columns=",".join(HALF_COLUMNS))
         finals = read(subscribePattern=".*", columns=",".join(FINAL_COLUMNS))
         found = transform(read(table="transactions"), halves, finals, asked.late_minutes)
-        return found.where(found["verdict"].isin(only))
+        return found.where(found["verdict"].isin(*asked.only))
 
     return job_command.run(parser, argv, rows)
 

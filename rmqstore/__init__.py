@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqstore.records.dispatcher import Dispatcher
     from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
     from rmqstore.stats import Health
-    from rmqstore.store import Store, open_store
+    from rmqstore.store import Store, open_store, opened_store
 
 __version__ = "0.1.0"
 
@@ -77,6 +77,7 @@ __all__ = [
     "WrongType",
     "open_snapshot",
     "open_store",
+    "opened_store",
     "recovery_plan",
     "register",
     "verify",
@@ -114,7 +115,7 @@ _OF = {
     "rmqstore.snapshot": ("Snapshot", "StoresIn", "open_snapshot"),
     "rmqstore.snapshot.verify.verification": ("Verification", "verify"),
     "rmqstore.stats": ("Health",),
-    "rmqstore.store": ("Store", "open_store"),
+    "rmqstore.store": ("Store", "open_store", "opened_store"),
 }
 # Imported when they are first asked for: each of Spark's Python workers imports this package and only reads, and the
 # command line has to be able to end quietly before NumPy and Arrow are there.

@@ -74,6 +74,17 @@ def milliseconds(field: str, value: Any) -> int:
     return number
 
 
+def moment(field: str, value: str | datetime) -> int:
+    """A point in time in ms since 1970: ISO 8601 text with a zone, ms as text, or a datetime that has a zone.
+
+    Raises Rejected for a time without a zone, and for what must be seconds.
+    """
+    try:
+        return instant(value) if isinstance(value, str) else _whole_ms(value)
+    except Rejected as mistake:
+        raise Rejected(f"{field}={shown(value)}: {mistake}") from None
+
+
 def require_ms(wanted: Any) -> None:
     """Raises Rejected where a time in ms must be in seconds: a number, or numbers in mappings and lists.
 
@@ -99,20 +110,31 @@ def instant(text: str) -> int:
         at_ms = int(text)
         require_ms(at_ms)
     else:
-        at_ms = -((EPOCH - _zoned(text)) // timedelta(milliseconds=1))
-    if not 0 <= at_ms <= I64_MAX:
-        raise Rejected("write a time of 1970 or later")
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise Rejected("write ms since 1970 or ISO-8601, such as 2026-05-01T08:00:00+08:00") from None
+        at_ms = _whole_ms(at)
+    if at_ms > I64_MAX:
+        raise Rejected("write a time that 64 bits hold in ms")
     return at_ms
 
 
-def _zoned(text: str) -> datetime:
+def time_text(at_ms: int) -> str:
+    """A time in ms as people write it; the number itself where no calendar reaches."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Rejected("write ms since 1970 or ISO-8601, such as 2026-05-01T08:00:00+08:00") from None
-    if moment.tzinfo is None:
-        raise Rejected(f"a time without a zone; write {moment.isoformat()}Z for UTC, or an offset such as +08:00")
-    return moment
+        return (EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError:
+        return f"{at_ms} ms"
+
+
+def _whole_ms(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise Rejected(f"a time without a zone; write {at.isoformat()}Z for UTC, or an offset such as +08:00")
+    at_ms = -((EPOCH - at) // timedelta(milliseconds=1))
+    if at_ms < 0:
+        raise Rejected("write a time of 1970 or later")
+    return at_ms
 
 
 def any_text(field: str, value: Any, wanted: str = "text") -> str:

@@ -3,15 +3,16 @@
 A consumer lives in its caller's thread and has none of its own:
 
     with store.consumer("billing", "orders", tags="paid || sent") as consumer:
-        while messages := consumer.poll():
-            for message in messages:
-                if not charge(message):
-                    consumer.send_back(message)
+        for message in consumer:
+            if not charge(message):
+                consumer.send_back(message)
             consumer.commit()
 """
 
+import math
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self, get_args
 
@@ -30,6 +31,8 @@ STARTS: tuple[str, ...] = get_args(Start)
 # How many polls that bring messages go by before new queues are looked for; one that brings none always looks.
 _POLLS_PER_LOOK = 64
 _MOVES_KEPT = 100
+# A wait looks again after so long at the latest, and so sees that the store was closed.
+_WAIT_SLICE_S = 0.25
 # Answers that say where to go on instead of where one is: PULL_OFFSET_MOVED of Java's client, and what cannot be read.
 _MOVED = (
     GetStatus.OFFSET_TOO_SMALL,
@@ -52,6 +55,17 @@ class Source(Protocol):
 
     def queues(self) -> Sequence[QueueKey]:
         """Topic and queue id of every queue."""
+
+
+class ReadableEnd(Protocol):
+    """The end of what can be read of a store, to wait for more."""
+
+    @property
+    def position(self) -> int:
+        """Where it is now: an offset of the log, which rises."""
+
+    def wait_beyond(self, offset: int, timeout_s: float) -> None:
+        """Returns when it has risen above `offset`, or after the time, or sooner.  Raises StoreClosed."""
 
 
 class CommittedOffsets(Protocol):
@@ -134,7 +148,9 @@ class Consumer:
         group: str,
         subscriptions: Mapping[str, str],
         consume_from: Start = "earliest",
+        readable_end: ReadableEnd | None = None,
     ) -> None:
+        """Without `readable_end` no poll waits."""
         arguments.word("consume_from", consume_from, STARTS)
         group = arguments.text("group", group)
         subscriptions = arguments.text_table("subscriptions", subscriptions)
@@ -147,7 +163,7 @@ class Consumer:
         self.group = group
         self.retry_topic = names.RETRY_PREFIX + group
         self.moves: deque[OffsetMove] = deque(maxlen=_MOVES_KEPT)  # the newest last
-        self._source, self._offsets, self._retries = source, offsets, retries
+        self._source, self._offsets, self._retries, self._readable_end = source, offsets, retries, readable_end
         # The consumer that sent it back wants it again, whatever its tags (Java: SubscriptionData.SUB_ALL).
         self._tags = {**subscriptions, self.retry_topic: "*"}
         self._positions: dict[QueueKey, int] = {}  # the queue whose turn it is comes first
@@ -168,21 +184,42 @@ class Consumer:
         if kind is None:
             self.commit()
 
-    def poll(self, max_count: int = 32) -> list[StoredMessage]:
-        """The next messages, at most `max_count`, in the order of each queue; empty only when there are none.
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """`messages()`: without an end."""
+        return self.messages()
+
+    def messages(self, wait_s: float | None = None) -> Iterator[StoredMessage]:
+        """The next messages one by one, as they come; ends when none came for `wait_s` seconds (None: never; 0: with
+        what is there now).  A message that was handed out is polled: `commit` declares it done, and none after it.
+
+        Raises as `poll`.  In a store without threads it ends with what is there.
+        """
+        return self._messages(None if wait_s is None else arguments.seconds("wait_s", wait_s))
+
+    def poll(self, max_count: int = 32, wait_s: float | None = 0.0) -> list[StoredMessage]:
+        """The next messages, at most `max_count`, in the order of each queue; empty only when there are none, and none
+        came within `wait_s` seconds (None: waits without an end).  A store without threads does not wait.
 
         Queues take turns.  Messages without one of the tags are passed over, however many.  A damaged message is
         delivered and says so (`corrupt_reason`).  A poll that raises passes over nothing: the next one starts where it
-        did.  Raises Rejected for a `max_count` below 1, StoreClosed.
+        did.  Raises Rejected for a `max_count` below 1, StoreClosed, also where the store is closed while it waits.
         """
         max_count = arguments.integer("max_count", max_count, 1)
-        self._forget_deleted()
-        before = dict(self._positions)
-        try:
-            return self._poll(max_count)
-        except BaseException:
-            self._positions = before
-            raise
+        until_s = math.inf if wait_s is None else time.monotonic() + arguments.seconds("wait_s", wait_s)
+        while True:
+            end = 0 if self._readable_end is None else self._readable_end.position
+            self._forget_deleted()
+            before = dict(self._positions)
+            try:
+                if found := self._poll(max_count):
+                    return found
+            except BaseException:
+                self._positions = before
+                raise
+            left_s = until_s - time.monotonic()
+            if self._readable_end is None or left_s <= 0:
+                return []
+            self._readable_end.wait_beyond(end, min(left_s, _WAIT_SLICE_S))
 
     def commit(self) -> None:
         """Declares all that was polled as done, durably: the next consumer of the group goes on after it.
@@ -242,6 +279,20 @@ class Consumer:
         self._look()
         ends = {key: self._source.bounds(*key)[1] for key in self._positions}
         return {key: max(ends[key] - position, 0) for key, position in self._positions.items()}
+
+    def _messages(self, wait_s: float | None) -> Iterator[StoredMessage]:
+        while True:
+            before = dict(self._positions)
+            try:
+                found = self.poll(1, wait_s)
+                if not found:
+                    return
+                yield found[0]
+            except GeneratorExit:  # the loop was left: its message was handed out
+                raise
+            except BaseException:  # it may not have been: it comes again
+                self._positions = before
+                raise
 
     def _poll(self, max_count: int) -> list[StoredMessage]:
         if self._polls_to_look <= 0:

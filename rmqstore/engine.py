@@ -50,7 +50,8 @@ class Attached(NamedTuple):
     """The things that a caller adds to a store: `hooks` are asked before a message's topic and delay are looked at,
     `dispatchers` are told of every record, `check` is asked after transactions that stay open too long.
     `follows` names the store whose log this one gets: then nothing is put to it but that, and nothing comes of itself.
-    `prepare` is called with the store's root and its lock held, before the store is looked at.
+    `prepare` is called with the store's root and its lock held, before the store is looked at.  `owner` lives as long
+    as the engine's threads.
     """
 
     hooks: Sequence[PutHook] = ()
@@ -58,6 +59,7 @@ class Attached(NamedTuple):
     check: Check | None = None
     follows: str = ""
     prepare: Callable[[FileSystem, str], object] | None = None
+    owner: object = None
 
 
 NOTHING_ATTACHED = Attached()
@@ -76,7 +78,7 @@ class Engine:
     ) -> None:  # fmt: skip
         self.path = canonical_path(path)
         self.config, self.clock = config, clock
-        self.has_threads = threads
+        self.has_threads, self._owner = threads, attached.owner
         self.master: Master | None = None
         self.reasons: list[str] = []
         self.workers: dict[str, Worker] = {}

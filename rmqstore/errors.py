@@ -91,14 +91,20 @@ class StoreError(Exception):
     """The root of the tree: anything that rmqstore raises on purpose.
 
     Read as one line of at most LINE_SIZE_MAX characters that any terminal can bear, whatever a user or a file brought
-    into it; the fields of an error have it whole.
+    into it; the fields of an error have it whole.  Options are named as Python's arguments; `say` gives it other words.
     """
 
+    _said: str | None = None
+
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), self.args
+        return type(self), self.args, self.__dict__
 
     def __str__(self) -> str:
-        return in_one_line(self._line())
+        return in_one_line(self._line() if self._said is None else self._said)
+
+    def say(self, line: str) -> None:
+        """Has the error read as `line` from now on: the same in the words of those who see it."""
+        self._said = line
 
     def _line(self) -> str:
         """One line: the event, and the next step."""
@@ -173,7 +179,7 @@ class UnknownTopic(Rejected):
     def _line(self) -> str:
         hint = f"did you mean {', '.join(self.near)}?" if self.near else "`rmqstore inspect` lists the topics"
         if any(character in self.topic for character in "*?["):
-            hint = "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some"
+            hint = "a topic is named whole; pattern= takes a regular expression, .* for all, orders.* for some"
         return f"no topic {self.topic!r} in {self.path}: {hint}"
 
 
@@ -231,7 +237,7 @@ class Corrupt(StoreError):
     def _line(self) -> str:
         return (
             f"{self.path} @ {self.offset}: {self.reason}; "
-            "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all"
+            "on_corrupt_record='skip' leaves such records out, `rmqstore verify` lists them all"
         )
 
 
@@ -284,9 +290,9 @@ class DataLost(StoreError):
 
     def _line(self) -> str:
         held = f"it holds [{self.available[0]}, {self.available[1]})" if self.available else "it holds none of them"
-        advice = "load again for the present offsets, or set failOnDataLoss=false to go on with what is there"
+        advice = "open it again for the present offsets, or set fail_on_data_loss=False to go on with what is there"
         if self.reason.startswith(DISK_FAILS):
-            advice = "the messages may be there: look at that disk, and load again"
+            advice = "the messages may be there: look at that disk, and try again"
         elif self.reason == NO_RECORD_BEGINS:
             advice = "the column physicalOffset says where records begin"
         wanted = f"[{self.wanted[0]}, {self.wanted[1]})"

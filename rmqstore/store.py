@@ -1,7 +1,9 @@
 """An embedded store that writes RocketMQ's files: what programs ask of it.  Its parts are `engine`'s."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
+from weakref import WeakValueDictionary
 
 from rmqstore.annotations import checked
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
@@ -15,7 +17,7 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer, Start
 from rmqstore.engine import Attached, Engine
-from rmqstore.errors import NotNow, Rejected
+from rmqstore.errors import NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats.message_fields import messages_of
@@ -29,7 +31,25 @@ from rmqstore.log.put.reentrance import is_inside_call_of
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.retention.plan import RetentionPlan
 from rmqstore.message import GetResult, Message, PutResult
+from rmqstore.safe_text import notebook_html
 from rmqstore.stats import Health, StoreStatistics
+
+# The stores of this process, by their ids; those that are closed as well, while somebody has them.
+_stores: WeakValueDictionary[int, "Store"] = WeakValueDictionary()
+
+
+class _DispatchedEnd(NamedTuple):
+    """The end of what can be read, for consumers that wait; raises StoreClosed."""
+
+    engine: Engine
+
+    @property
+    def position(self) -> int:
+        return self.engine.dispatch.position
+
+    def wait_beyond(self, offset: int, timeout_s: float) -> None:
+        self.engine.ownership.require_open()
+        self.engine.dispatch.wait_beyond(offset, timeout_s)
 
 
 class Store:
@@ -46,7 +66,8 @@ class Store:
         check: Check | None = None,
     ) -> None:  # fmt: skip
         self.path, self.config = canonical_path(path), config
-        attached = Attached(tuple(hooks), tuple(dispatchers), check)
+        _stores[id(self)] = self
+        attached = Attached(tuple(hooks), tuple(dispatchers), check, owner=self)
         self._engine = Engine(self.path, config, clock, fs, attached, workers)  # last: an interrupt leaves none open
 
     def __enter__(self) -> Self:
@@ -59,6 +80,23 @@ class Store:
         engine = getattr(self, "_engine", None)  # None while it is opened
         kind = type(self).__name__
         return f"<{kind}>" if engine is None else engine.condition.line(kind, self.config.flush)
+
+    def _repr_html_(self) -> str | None:
+        """The topics with most messages, as a notebook shows them; None once it is closed: it shows the line."""
+        if not self._is_open:
+            return None
+        queues, messages = Counter[str](), Counter[str]()
+        for topic, queue_id in self.queues():
+            first, end = self.bounds(topic, queue_id)
+            queues[topic] += 1
+            messages[topic] += end - first
+        rows = [(topic, queues[topic], count) for topic, count in messages.most_common()]
+        return notebook_html(repr(self), ("topic", "queues", "messages"), rows, len(rows))
+
+    @property
+    def _is_open(self) -> bool:
+        engine = getattr(self, "_engine", None)
+        return engine is not None and engine.ownership.refusal is None
 
     @property
     def recovery(self) -> RecoveryPlan:
@@ -199,7 +237,8 @@ class Store:
     def consumer(self, group: str, topic: str, tags: str = "*", consume_from: Start = "earliest") -> Consumer:
         """A consumer of a topic's messages with one of the tags, for a group that consumes nothing else meanwhile."""
         self._require_open()
-        return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from)
+        readable_end = _DispatchedEnd(self._engine) if self._engine.has_threads else None
+        return Consumer(self, self.offsets, self.retries, group, {topic: tags}, consume_from, readable_end)
 
     @checked
     def delete_topic(self, topic: str) -> bool:
@@ -312,3 +351,20 @@ def open_store(
     return Store(
         path, config or StoreConfig(), clock, filesystem or RealFileSystem(), hooks, dispatchers, workers, check
     )
+
+
+@checked
+def opened_store(path: StorePath) -> Store:
+    """The store that this process has open at `path`: for a notebook whose variable was lost.
+
+    It is the very object that `open_store` gave; a store without threads is found only while something refers to it.
+    Raises StoreClosed where this process has none open there.
+    """
+    wanted = canonical_path(path)
+    for found in _stores.valuerefs():
+        store = found()
+        if store is not None and store._is_open:
+            real_path = store._engine.fs.real_path
+            if real_path(store.path) == real_path(wanted):
+                return store
+    raise StoreClosed(f"this process has no store open at {wanted}: rmqstore.open_store opens it")

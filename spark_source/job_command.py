@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import rmqstore
+from rmqstore.arguments import instant
 from rmqstore.directory.store_root import lies_about_a_store
 from rmqstore.files.reading import LOCAL, canonical_path
+from spark_source import job_table
 
 if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "csv")
-_ROWS, _WIDTH = 40, 60
+_ROWS = 40
+# RFC 4180: a header, and a quote in a value is doubled; a value may have several lines.
+_CSV = {"header": "true", "escape": '"', "multiLine": "true"}
 _INTERRUPTED = 130  # as shells say it
 
 
@@ -28,9 +34,11 @@ def parser_of(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"{name}.py", description=description)
     parser.add_argument("--store", required=True, help="the store's directory, as the executors see it")
     parser.add_argument("--output", help="the directory to write, a path or URL; without it the rows are shown")
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files; %(default)s")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the output directory")
-    parser.add_argument("--rows", type=int, default=_ROWS, metavar="N", help="show so many at the most; %(default)s")
+    parser.add_argument(
+        "--rows", type=whole(0), default=_ROWS, metavar="N", help="show so many at the most (default: %(default)s)"
+    )
     return parser
 
 
@@ -40,9 +48,9 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
         "--topic", type=given, help="a topic, or several with commas between them; without it all but system topics"
     )
     parser.add_argument(
-        "--since", type=given, help="stored at this time or later: ISO 8601 with a zone, or milliseconds"
+        "--since", type=moment, help="stored at this time or later: ISO 8601 with a zone, or milliseconds"
     )
-    parser.add_argument("--until", type=given, help="stored before this time")
+    parser.add_argument("--until", type=moment, help="stored before this time")
 
 
 def given(text: str) -> str:
@@ -52,11 +60,36 @@ def given(text: str) -> str:
     return text
 
 
-def count(text: str) -> int:
-    """A whole number, 0 or more."""
-    if not text.isascii() or not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number, 0 or more, is wanted")
-    return int(text)
+def moment(text: str) -> str:
+    """A time as Spark's options take it: milliseconds, or ISO 8601 with a zone."""
+    try:
+        instant(given(text))
+    except rmqstore.Rejected as mistake:
+        raise argparse.ArgumentTypeError(f"{text!r}: {mistake}") from None
+    return text
+
+
+def some_of(words: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """A parser of some of `words`, with commas between them."""
+
+    def named(text: str) -> tuple[str, ...]:
+        found = tuple(name.strip() for name in text.split(","))
+        if unknown := sorted(set(found) - set(words)):
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: of {', '.join(words)}")
+        return found
+
+    return named
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A parser of a whole number, `least` or more."""
+
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: a whole number, {least} or more, is wanted")
+        return int(text)
+
+    return number
 
 
 def one_key(text: str) -> str:
@@ -98,8 +131,7 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
 
     spark = SparkSession.builder.appName(f"rmqstore {parser.prog.removesuffix('.py')}").getOrCreate()
     try:
-        # A cluster that got the package with --py-files does not find its data source by itself.
-        rmqstore.register(spark)
+        _register(spark)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         yield spark
     except PySparkException as error:
@@ -108,6 +140,19 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
         parser.exit(_INTERRUPTED, f"{parser.prog}: interrupted\n")
     finally:
         spark.stop()
+
+
+def _register(spark: SparkSession) -> None:
+    """Makes the data source known: a cluster that got the package with --py-files does not find it by itself.
+
+    Where it was found already, Spark warns that it is replaced.  Nobody can do anything about that, so it is not shown.
+    """
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    if context is not None:
+        context.setLogLevel("ERROR")
+    rmqstore.register(spark)
+    if context is not None:
+        context.setLogLevel(spark.conf.get("spark.log.level", "WARN"))
 
 
 def _reason(error: Exception) -> str:
@@ -134,8 +179,12 @@ def require_apart(parser: argparse.ArgumentParser, store: str, **places: str | N
 
 def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:
     if not asked.output:
-        frame.show(asked.rows, truncate=_WIDTH)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(job_table.shown(frame, asked.rows, width))
         return
-    frame.write.mode("overwrite" if asked.overwrite else "errorifexists").format(asked.format).save(asked.output)
-    written = spark.read.schema(frame.schema).format(asked.format).load(asked.output).count()
+    options = {} if asked.format != "csv" else _CSV
+    frame = frame if asked.format != "csv" else job_table.flattened(frame)
+    mode = "overwrite" if asked.overwrite else "errorifexists"
+    frame.write.mode(mode).options(**options).format(asked.format).save(asked.output)
+    written = spark.read.schema(frame.schema).options(**options).format(asked.format).load(asked.output).count()
     print(f"{written} rows are in {asked.output}")

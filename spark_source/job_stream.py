@@ -27,9 +27,15 @@ def add_transport(parser: argparse.ArgumentParser) -> None:
     """The arguments that all jobs have which carry topics elsewhere."""
     parser.add_argument("--store", required=True, help="the broker's store directory, as the executors see it")
     parser.add_argument("--topic", required=True, help="a topic, or several with commas between them")
-    parser.add_argument("--partition-by", choices=TIME_COLUMNS, default=TIME_COLUMNS[0], help="whose day; %(default)s")
     parser.add_argument(
-        "--target-mib", type=mebibytes, default=TARGET_MIB, metavar="N", help="files of about so many MiB; %(default)s"
+        "--partition-by", choices=TIME_COLUMNS, default=TIME_COLUMNS[0], help="whose day (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--target-mib",
+        type=mebibytes,
+        default=TARGET_MIB,
+        metavar="N",
+        help="files of about so many MiB (default: %(default)s)",
     )
 
 

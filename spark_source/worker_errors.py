@@ -13,27 +13,56 @@ from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
+# Advice that errors give to Python programs, and the same in Spark's options.
+_OPTIONS_SAID = (
+    ("on_corrupt_record='skip'", "onCorruptRecord=skip"),
+    (
+        "open it again for the present offsets, or set fail_on_data_loss=False",
+        "load again for the present offsets, or set failOnDataLoss=false",
+    ),
+    ("; pattern= takes a regular expression", "; subscribePattern takes a regular expression"),
+    (
+        "it goes on after it with fail_on_data_loss=False, or begins again without `after`",
+        "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation",
+    ),
+    ("missing_time='latest'", "startingOffsetsByTimestampStrategy=latest"),
+    ("max_records does not go with", "maxRecordsPerPartition does not go with"),
+    ("merge=False does not go with", "mergePartitions=false does not go with"),
+    ("go with scan_mode='commitlog'", "go with scanMode=commitlog"),
+    ("use max_bytes or min_partitions", "use maxBytesPerPartition or minPartitions"),
+    ("the offsets to go on from are of", "the checkpoint holds offsets of"),
+    ("the same store, name it, as ", "the same store, name it with the option stores, "),
+    ("or begin again without `after`", "or start the query with another checkpointLocation"),
+    (" to go on from is not of this source", " in the checkpoint is not of this source"),
+    ("give back the offsets of a batch as they came", "start the query with a checkpointLocation of its own"),
+    ("look at that disk, and try again", "look at that disk, and load again"),
+)
+
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """For functions that Spark calls, as a decorator or in `with`: a StoreError that leaves them is the worker's last
-    word.
+    """For functions that Spark calls, as a decorator or in `with`: a StoreError that leaves them names Spark's options,
+    and is the worker's last word.
 
-    Changes nothing in a process that is not a worker of Spark.  A worker that met an error tells it and ends: what is
-    set here is set for that one error.
+    A worker that met an error tells it and ends: what is set here is set for that one error.
     """
     try:
         yield
     except Exception as error:
-        if _is_store_error(error) and _is_worker():
-            sys.tracebacklimit = 0
-            raise error from None
+        errors = sys.modules.get("rmqstore.errors")
+        if errors is not None and isinstance(error, errors.StoreError):
+            error.say(said_to_spark(str(error)))
+            if _is_worker():
+                sys.tracebacklimit = 0
+                raise error from None
         raise
 
 
-def _is_store_error(error: Exception) -> bool:
-    errors = sys.modules.get("rmqstore.errors")
-    return errors is not None and isinstance(error, errors.StoreError)
+def said_to_spark(line: str) -> str:
+    """A line that the package says to Python programs, with Spark's options."""
+    for said, meant in _OPTIONS_SAID:
+        line = line.replace(said, meant)
+    return line
 
 
 def _is_worker() -> bool:

@@ -3,7 +3,7 @@
 import pickle
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
-from rmqstore.store import open_store
+from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import FOLDERS, read_json, unpack
 
@@ -162,6 +162,90 @@ def test_a_queue_keeps_its_order_across_polls(shop: Shop):
     consumer = shop.consumer()
     polled = [consumer.poll(9) for _ in range(9)]
     assert [body for messages in polled for body in bodies(messages)] == numbers(0, 70)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Store]:
+    """A store with threads, which messages reach while a consumer waits."""
+    with open_store(tmp_path / "running", StoreConfig(log_file_size=1 << 20, preallocate=False)) as store:
+        store.put(Message("orders", b"first")).raise_for_status()
+        store.flush()
+        yield store
+
+
+def test_messages_come_one_by_one_and_only_those_that_were_handed_out_are_committed(shop: Shop):
+    shop.put(b"a", b"b", b"c")
+    consumer = shop.consumer()
+    for message in consumer.messages(wait_s=0):
+        consumer.commit()
+        if message.body == b"b":
+            break
+    assert bodies(list(shop.consumer())) == [b"c"]  # a store without threads does not wait
+    assert bodies(shop.consumer().poll(wait_s=None)) == [b"c"]
+    with pytest.raises(Rejected, match="wait_s=-1"):
+        consumer.poll(wait_s=-1)
+    with pytest.raises(Rejected, match="wait_s='1'"):
+        consumer.poll(wait_s="1")
+
+
+def test_a_poll_waits_for_what_comes(running: Store):
+    consumer = running.consumer("billing", "orders", tags="paid")
+    waiting, found = threading.Event(), list[list[StoredMessage]]()
+
+    def wait() -> None:
+        waiting.set()
+        found.append(consumer.poll(wait_s=None))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    for number in range(50):  # of another tag: they wake the consumer, and end nothing
+        running.put(Message("orders", b"%d" % number, tags="open")).raise_for_status()
+    assert found == []
+    running.put(Message("orders", b"wanted", tags="paid")).raise_for_status()
+    thread.join()
+    assert [bodies(messages) for messages in found] == [[b"wanted"]]
+    assert consumer.poll(wait_s=0.001) == []
+
+
+def test_a_loop_goes_on_with_what_comes_until_the_store_is_closed(running: Store):
+    seen, ends = list[bytes | None](), list[Exception]()
+    consumer, told = running.consumer("billing", "orders"), threading.Semaphore(0)
+
+    def consume() -> None:
+        try:
+            for message in consumer:
+                seen.append(message.body)
+                told.release()
+        except StoreClosed as end:
+            ends.append(end)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    for number in range(20):
+        told.acquire()
+        running.put(Message("orders", b"%d" % number)).raise_for_status()
+    told.acquire()
+    running.close()
+    thread.join()
+    assert seen == [b"first", *(b"%d" % number for number in range(20))]
+    assert len(ends) == 1
+
+
+def test_a_wait_in_a_store_without_a_queue_ends_with_the_store(tmp_path: Path):
+    store = open_store(tmp_path / "running", StoreConfig(log_file_size=1 << 20, preallocate=False))
+    consumer, ends = store.consumer("billing", "orders"), list[str]()
+
+    def wait() -> None:
+        with pytest.raises(StoreClosed) as closed:
+            consumer.poll(wait_s=None)
+        ends.append(str(closed.value))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    store.close()
+    thread.join()
+    assert len(ends) == 1
 
 
 def test_new_queues_are_found_at_once_by_an_idle_consumer_and_soon_by_a_busy_one(shop: Shop):

@@ -16,6 +16,7 @@ WORDS = {
     (Snapshot.scan, "on_corrupt_record"): ("fail", "skip", "null"),
     (Snapshot.scan, "verify_crc"): ("auto", "always", "never"),
     (Snapshot.select, "missing_time"): ("error", "latest"),
+    (Snapshot.scan, "missing_time"): ("error", "latest"),
     (Snapshot.offset_at, "boundary"): ("lower", "upper", "nearest"),
     (Snapshot.table, "name"): ("queues", "topics", "groups", "files", "transactions", "delayed", "entries"),
     (Store.offset_at, "boundary"): ("lower", "upper"),

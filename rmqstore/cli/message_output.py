@@ -26,12 +26,12 @@ COLUMNS = (
     "physicalOffset", "bornHost", "reconsumeTimes", "flag", "properties", "body", "corruptReason",
 )  # fmt: skip
 _TABLE_COLUMNS = (
-    "topic", "brokerName", "queueId", "queueOffset", "tags", "keys", "storeTimestamp", "physicalOffset", "body",
-    "corruptReason",
+    "topic", "brokerName", "queueId", "queueOffset", "tags", "keys", "bornTimestamp", "storeTimestamp",
+    "physicalOffset", "body", "corruptReason",
 )  # fmt: skip
 _TIMES = ("bornTimestamp", "storeTimestamp", "deliverAt")
-# Room for a column beside those of messages: a time, or a word.
-_MORE_SIZE = 19
+# Room for a time, or for a column beside those of messages.
+_TIME_SIZE = 19
 # A table that has topics, or a column beside those of messages, needs so many columns of a terminal.
 _ROOM_MIN = 110
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\", r"\0": "\0"}
@@ -176,12 +176,14 @@ class Printer:
             shape = _NARROW_WITH_MORE if self._more else _NARROW
         if not self._with_topic:
             shape = shape._replace(topic=0)
+        if line_size is None or line_size - shape.topic - _TIME_SIZE * bool(self._more) >= _ROOM_MIN:
+            shape = shape._replace(sent=_TIME_SIZE)
         if not self._is_begun:
             head = shape.head()
-            yield f"{self._more:{_MORE_SIZE}}  {head}" if self._more else head
+            yield f"{self._more:{_TIME_SIZE}}  {head}" if self._more else head
         for row in _rows_in_ms(batch):
             line = _table_line(row, line_size, shape, with_broker=self._with_broker)
-            yield fitted(f"{padded(_said(row[self._more]), _MORE_SIZE)}  {line}", line_size) if self._more else line
+            yield fitted(f"{padded(_said(row[self._more]), _TIME_SIZE)}  {line}", line_size) if self._more else line
 
 
 def is_terminal() -> bool:
@@ -203,21 +205,22 @@ class _Shape(NamedTuple):
     """The columns of a terminal that parts of a table's lines take; 0: the part is not there."""
 
     topic: int
-    time: int
+    sent: int
+    stored: int
     tags: int
     keys: int
 
     def head(self) -> str:
         """The first line."""
         topic = f"{'topic':{self.topic}} " if self.topic else ""
-        named = (("stored (UTC)", self.time), ("tags", self.tags), ("keys", self.keys))
+        named = (("sent (UTC)", self.sent), ("stored (UTC)", self.stored), ("tags", self.tags), ("keys", self.keys))
         rest = "".join(f"{name:{size}}  " for name, size in named if size)
         return f"{topic}{'queue':>5} {'offset':>9}  {rest}body"
 
 
-_WIDE = _Shape(topic=20, time=19, tags=10, keys=12)
-_NARROW = _Shape(topic=14, time=19, tags=0, keys=8)
-_NARROW_WITH_MORE = _Shape(topic=14, time=0, tags=0, keys=8)
+_WIDE = _Shape(topic=20, sent=0, stored=_TIME_SIZE, tags=10, keys=12)
+_NARROW = _Shape(topic=14, sent=0, stored=_TIME_SIZE, tags=0, keys=8)
+_NARROW_WITH_MORE = _Shape(topic=14, sent=0, stored=0, tags=0, keys=8)
 
 
 def _table_line(row: Row, line_size: int | None, shape: _Shape, *, with_broker: bool = False) -> str:
@@ -229,7 +232,8 @@ def _table_line(row: Row, line_size: int | None, shape: _Shape, *, with_broker: 
     if row["corruptReason"]:
         reason = f"damaged: {row['corruptReason']}"
         return place + printable(reason) if line_size is None else wrapped(place, reason)
-    texts = ((utc(row["storeTimestamp"]), shape.time), (row["tags"], shape.tags), (row["keys"], shape.keys))
+    times = ((utc(row["bornTimestamp"]), shape.sent), (utc(row["storeTimestamp"]), shape.stored))
+    texts = (*times, (row["tags"], shape.tags), (row["keys"], shape.keys))
     cells = "".join(f"{_cell(text or '', size, line_size)}  " for text, size in texts if size)
     body = body_text(row["body"], " ", None if line_size is None else line_size + 1)
     line = fitted(f"{place}{cells}{body}", line_size)

@@ -38,35 +38,32 @@ _DEBUG = "rmqstore.debug"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # Of these, those that JSON leaves as they are.
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-# Advice that errors give for Spark, and the same for the command line.
+# Advice that errors give to programs, and the same for the command line.
 _OPTIONS_SAID = (
     (
-        "onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all",
+        "on_corrupt_record='skip' leaves such records out, `rmqstore verify` lists them all",
         "`rmqstore verify` lists all damage",
     ),
-    ("load again for the present offsets, or set failOnDataLoss=false to go on with what is there", "run it again"),
     (
-        "a topic is named whole; subscribePattern takes a regular expression, .* for all, orders.* for some",
-        "a topic is named whole, or with * for any text and ? for a character; `rmqstore inspect` lists them",
-    ),
-    (
-        "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation",
+        "open it again for the present offsets, or set fail_on_data_loss=False to go on with what is there",
         "run it again",
     ),
     (
-        "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result",
-        "choose an earlier time",
+        "a topic is named whole; pattern= takes a regular expression, .* for all, orders.* for some",
+        "a topic is named whole, or with * for any text and ? for a character; `rmqstore inspect` lists them",
     ),
+    ("it goes on after it with fail_on_data_loss=False, or begins again without `after`", "run it again"),
+    ("choose an earlier time, or missing_time='latest' for an empty result", "choose an earlier time"),
     (
         "; RocketMQ's own are meant with include_system_topics",
         "; RocketMQ's own are meant with --include-system-topics",
     ),
-    ("; a new checkpointLocation reads all", "; `rmqstore cat` shows all"),
-    ("the checkpoint holds offsets of", "read so far was"),
-    ("name it with the option stores,", "name it as NAME=PATH,"),
-    ("or start the query with another checkpointLocation", "or begin again"),
-    ("start the query with a checkpointLocation of its own", "begin again"),
-    ("look at that disk, and load again", "look at that disk, and run it again"),
+    ("; a read from the beginning (a new checkpointLocation) has all", "; `rmqstore cat` shows all"),
+    ("the offsets to go on from are of", "read so far was"),
+    ("the same store, name it, as ", "the same store, name it as NAME=PATH, "),
+    ("or begin again without `after`", "or begin again"),
+    ("give back the offsets of a batch as they came", "begin again"),
+    ("look at that disk, and try again", "look at that disk, and run it again"),
     ("or read with rmqstore.open_snapshot", "or only read it, as `rmqstore cat` does"),
     (', or name all stores one by one (stores={"broker-a": "/data/a"})', ", or name all stores one by one"),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),

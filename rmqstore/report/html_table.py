@@ -4,8 +4,8 @@ import html
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from rmqstore.report.safe_text import SENTENCE_MAX, SHOWN_MAX, text_html
 from rmqstore.report.words import byte_size, span_of, utc
+from rmqstore.safe_text import SENTENCE_MAX, SHOWN_MAX, text_html
 
 # Text; a word or two; a sentence; a number of things; bytes; ms since the epoch; a length of time in ms; a number with
 # a bar of its share.

@@ -8,9 +8,9 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from rmqstore.report.figures import Figures, StoreFigures
-from rmqstore.report.safe_text import script_json, text_html, visible
 from rmqstore.report.sections import sections_of
 from rmqstore.report.words import byte_size, counted, utc
+from rmqstore.safe_text import script_json, text_html, visible
 
 _ASSETS = files("rmqstore.report") / "assets"
 _LIBRARY, _LIBRARY_STYLE, _LIBRARY_LICENSE = "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"

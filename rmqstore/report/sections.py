@@ -7,8 +7,8 @@ from rmqstore.clock import local_time
 from rmqstore.report.expiry import GROWTH_DAYS, FileOutlook
 from rmqstore.report.figures import Figures, Part, StoreFigures
 from rmqstore.report.html_table import Column, table_html
-from rmqstore.report.safe_text import SENTENCE_MAX, text_html
 from rmqstore.report.words import access_words, byte_size, counted, span_of, utc
+from rmqstore.safe_text import SENTENCE_MAX, text_html
 
 
 class Section(NamedTuple):

@@ -31,6 +31,7 @@ from rmqstore.snapshot.plan.selection import (
     Wanted,
     WantedTime,
     in_bounds,
+    resolved_start,
     selected_queues,
 )
 from rmqstore.snapshot.plan.splitting import plan_splits
@@ -160,22 +161,24 @@ class SnapshotReader:
     ) -> tuple[QueueRange, ...]:
         """The ranges of queue offsets that a user means; half-open, one a queue, in order of store, topic and queue id.
 
-        `start` and `end` take the shapes of selection.Bounds; `start_time` and `end_time` (ms) win over them where
-        they name a queue: from the first message stored at or after the one, up to before the first stored at or after
-        the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
+        `start` and `end` take the shapes of selection.Bounds, `start` also "group:NAME".  `start_time` and `end_time`
+        win where they name a queue: from the first message stored at or after the one, up to before the first stored at
+        or after the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
         Raises UnknownTopic, Rejected, also for times that must be seconds, DataLost.
         """
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
+        start = resolved_start(start, self.stores, chosen)
         starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
         start_times = Bounds(start_time, "start time", places, are_times=True)
         end_times = Bounds(end_time, "end time", places, are_times=True)
         ranges = []
         for (store, queue), place in zip(chosen, places, strict=True):
-            low = _resolve(store, queue, starts.of(place), start_times.of(place), EARLIEST)
+            since_ms = start_times.of(place)
+            low = _resolve(store, queue, starts.of(place), since_ms, EARLIEST)
             high = _resolve(store, queue, ends.of(place), end_times.of(place), LATEST)
-            if low == queue.max_offset and start_times.of(place) is not None and missing_time == "error":
-                _require_later(queue, start_times.of(place))
+            if low == queue.max_offset and since_ms is not None and missing_time == "error":
+                _require_later(queue, since_ms)
             ranges.append(in_bounds(store, queue, low, high, fail_on_data_loss))
         return tuple(ranges)
 
@@ -210,6 +213,7 @@ class SnapshotReader:
         on_corrupt_record: OnCorruptRecord = "fail",
         fail_on_data_loss: bool = True,
         verify_crc: VerifyCrc = "auto",
+        missing_time: MissingTime = "error",
         decompress: bool = True,
         body_bytes_max: int = BODY_BYTES_MAX,
         batch_rows: int = BATCH_ROWS,
@@ -231,6 +235,7 @@ class SnapshotReader:
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,
+            missing_time=missing_time,
         )  # fmt: skip
         from rmqstore.snapshot.scan.split_reader import read_split
 
@@ -391,9 +396,10 @@ def _resolve(store: StoreExtent, queue: QueueExtent, offset: int | None, time_ms
     return {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(offset, offset)
 
 
-def _require_later(queue: QueueExtent, time_ms: int | None) -> None:
+def _require_later(queue: QueueExtent, time_ms: int) -> None:
     if queue.max_offset > queue.min_offset:
+        name, time = f"{queue.files.topic}/{queue.files.queue_id}", arguments.time_text(time_ms)
         raise Rejected(
-            f"{queue.files.topic}/{queue.files.queue_id}: its newest message was stored before {time_ms} ms; "
-            "choose an earlier time, or startingOffsetsByTimestampStrategy=latest for an empty result"
+            f"{name}: its newest message was stored before {time}; "
+            "choose an earlier time, or missing_time='latest' for an empty result"
         )

@@ -28,6 +28,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# The words of a start where a consumer group stands: `group:billing`.
+GROUP_PREFIX = "group:"
 # Broker name, topic, queue id.
 Place = tuple[str, str, int]
 # Strings of which one is enough: a text, `a || b`, any collection of strings, or None for any.
@@ -127,7 +129,7 @@ class SplitBudget:
 
     def __post_init__(self) -> None:
         if self.min_partitions < 0 or self.max_records < 0 or self.max_bytes < 1:
-            raise Rejected("minPartitions and maxRecordsPerPartition: 0 or more; maxBytesPerPartition: at least 1")
+            raise Rejected("min_partitions and max_records: 0 or more; max_bytes: at least 1")
 
 
 @dataclass(frozen=True, slots=True)

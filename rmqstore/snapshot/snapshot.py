@@ -5,11 +5,13 @@ from typing import Any
 
 from rmqstore import arguments
 from rmqstore.annotations import checked
+from rmqstore.errors import StoreError
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
+from rmqstore.safe_text import arrow_html
 from rmqstore.snapshot.columns import resolve_columns
 from rmqstore.snapshot.opening import open_stores
-from rmqstore.snapshot.plan.selection import Wanted, WantedTime
+from rmqstore.snapshot.plan.selection import Wanted, WantedTime, topic_names
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import (
     BATCH_BYTES,
@@ -57,6 +59,13 @@ class Snapshot(SnapshotReader):
         super().__init__(stores, access)
         self._paths = paths
         self._later: LaterLooks | None = None
+
+    def _repr_html_(self) -> str | None:
+        """The largest topics, as a notebook shows them; None where files went since: it shows the line alone."""
+        try:
+            return arrow_html(repr(self), self.overview())
+        except (StoreError, OSError):
+            return None
 
     @property
     def _disk(self) -> ReadableDisk:
@@ -117,7 +126,7 @@ class Snapshot(SnapshotReader):
             access=self._access,
         )  # fmt: skip
         arguments.require_ms([start_time])
-        chosen = None if topics is None else tuple(topics)
+        chosen = None if topics is None else topic_names(topics)
         selection = StreamSelection(chosen, pattern, assign, include_system_topics)
         beginning = Beginning(start=start, start_time=start_time, after=after)
         patience = Patience(wait_s=wait_s, poll_s=poll_s)

@@ -9,7 +9,7 @@ from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.snapshot import StoresIn
 from rmqstore.snapshot.columns import COLUMNS, DEFAULT_COLUMNS, near_names, resolve_columns
-from rmqstore.snapshot.request import ScanRequest, SplitBudget, VerifyCrc
+from rmqstore.snapshot.request import GROUP_PREFIX, ScanRequest, SplitBudget, VerifyCrc
 from rmqstore.snapshot.stream.limits import TriggerLimits
 from spark_source.options import values
 from spark_source.options.table import Parser, in_one_line, parsed_options
@@ -43,7 +43,7 @@ PARSERS: dict[str, Parser] = {
     "includeProperties": values.flag,
     "failOnDataLoss": values.flag,
     "onCorruptRecord": values.one_of("fail", "skip", "null"),
-    "verifyCrc": values.one_of("auto", "true", "false"),
+    "verifyCrc": values.one_of("auto", "true", "false", "always", "never"),
     "decompress": values.flag,
     "bodyFormat": values.one_of("binary", "json"),
     "maxBodyBytes": values.byte_size(BATCH_BYTES_MAX),
@@ -108,7 +108,9 @@ _CALLED_HERE = {
 _CATALOG_PROPERTIES = ("owner", "provider")
 
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
-_CRC_WORDS: dict[str, VerifyCrc] = {"auto": "auto", "true": "always", "false": "never"}
+_CRC_WORDS: dict[str, VerifyCrc] = {
+    "auto": "auto", "true": "always", "always": "always", "false": "never", "never": "never",
+}  # fmt: skip
 
 _SELECT_ARGUMENTS = {
     "subscribe": "topics",
@@ -170,13 +172,15 @@ class BatchRead:
         Raises as `open_snapshot` and `group_start` do.
         """
         start = self.selection.get("start")
-        if not isinstance(start, str) or not start.startswith(values.GROUP_PREFIX):
+        if not isinstance(start, str) or not start.startswith(GROUP_PREFIX):
             return self
-        group = start.removeprefix(values.GROUP_PREFIX)
         from rmqstore.snapshot import open_snapshot  # noqa: PLC0415  for this kind of start alone
-        from rmqstore.snapshot.group_start import group_start  # noqa: PLC0415  the same
+        from rmqstore.snapshot.plan.selection import group_start, selected_queues  # noqa: PLC0415  the same
 
-        offsets = group_start(open_snapshot(self.stores, access=self.request.access), group, self.selection)
+        stores = open_snapshot(self.stores, access=self.request.access).stores
+        topics, pattern, assign = (self.selection.get(name) for name in ("topics", "pattern", "assign"))
+        chosen = selected_queues(stores, topics, pattern, assign, self.selection.get("include_system_topics", False))
+        offsets = group_start(stores, chosen, start.removeprefix(GROUP_PREFIX))
         return replace(self, selection=self.selection | {"start": offsets})
 
 

@@ -89,7 +89,8 @@ READ: dict[str, OptionText] = {
     "verifyCrc": OptionText(
         "auto",
         "body checksums, CRC properties, and tags against the consume queue: `auto` checks the newest part of the log,"
-        " where a crash can have torn it, as RocketMQ's own recovery does; `true` all; `false` none",
+        " where a crash can have torn it, as RocketMQ's own recovery does; `true` (or `always`) all; `false` (or"
+        " `never`) none",
     ),
     "decompress": OptionText("true", "`false` brings bodies as they are stored"),
     "bodyFormat": OptionText(

@@ -11,6 +11,7 @@ from rmqstore.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
 from rmqstore.snapshot import StoresIn
+from rmqstore.snapshot.request import GROUP_PREFIX
 from rmqstore.snapshot.stream.offsets import topics_in
 
 # A full map of 2,000 queues takes 60 KB; the bounds keep a wrong file's content out of the parser.
@@ -28,7 +29,6 @@ _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _SIZE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OFFSET_NUMBER = {"earliest": -2, "latest": -1}
-GROUP_PREFIX = "group:"
 STORE_OPTIONS = ("path", "paths", "stores")
 _DURATION = re.compile(r"(\d{1,15})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

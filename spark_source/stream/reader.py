@@ -102,7 +102,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 there = tuple(topic for topic in selection.topics or () if topic not in gone)
                 selection = replace(selection, topics=there)
                 rows = replace(rows, selection=rows.selection | {"topics": there})
-            rows = rows.with_group_resolved()
             wanted = {name: rows.selection[name] for name in _STARTED if name in rows.selection}
             self._initial = selection.start(look, **wanted)
         return self._initial

@@ -121,7 +121,9 @@ def test_warnings_are_lines_without_frames(run: Run, monkeypatch: pytest.MonkeyP
     open_store(tmp_path / "store", StoreConfig(preallocate=False), workers=False).close()
 
     def warned(*_: object, **__: object) -> None:
-        logging.getLogger("rmqstore.follow").warning("cut\x1b[2J; a new checkpointLocation reads all")
+        logging.getLogger("rmqstore.follow").warning(
+            "cut\x1b[2J; a read from the beginning (a new checkpointLocation) has all"
+        )
 
     monkeypatch.setattr(sys.modules["rmqstore.cli.verify"], "print_json", warned)
     shown = run("verify", tmp_path / "store", "--json")

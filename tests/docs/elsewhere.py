@@ -55,6 +55,7 @@ ELSEWHERE = (
 
 # Drawings, and files of other programs: nothing that a reader types.
 SHOWN = (
+    ("README.md", "a broker's disk", "a drawing"),
     ("README.md", "3. Who is behind?", "tests/jobs/test_demo.py holds the rows"),
     ("docs/replica.md", "broker    state", "tests/cli/test_replica_progress.py holds the table"),
     ("docs/replica.md", "[rmqstore-ha]", "a file of stunnel's"),

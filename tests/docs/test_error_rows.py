@@ -257,6 +257,7 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "… while it was looked at, time and again": changing,
     "FILE @ POSITION: REASON": damaged,
     "stop the other writer": in_use,
+    "this process already writes to the store": in_use,
     "opened by process": forked,
     "holds another export": lambda places: exporting(places, exporting(places, "out").name, tags="login"),
     "holds something else": lambda places: exporting(places, (places.empty / "out" / "x").mkdir(parents=True) or "out"),

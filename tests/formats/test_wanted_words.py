@@ -94,7 +94,7 @@ def test_a_pattern_in_place_of_a_topic_is_told_where_it_goes(tmp_path: Path, top
     store = SmallStore(1024)
     store.add("orders", 0)
     store.write(tmp_path)
-    with pytest.raises(UnknownTopic, match=re.escape("subscribePattern takes a regular expression, .* for all")):
+    with pytest.raises(UnknownTopic, match=re.escape("pattern= takes a regular expression, .* for all")):
         open_snapshot(tmp_path).scan([topic])
 
 

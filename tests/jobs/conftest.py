@@ -39,6 +39,12 @@ def spark(session: SparkSession) -> Iterator[SparkSession]:
     session.conf.unset("spark.sql.session.timeZone")
 
 
+@pytest.fixture
+def same_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs take the session of the tests, and leave it."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the example store; shared, so that no test may write to it."""

@@ -253,12 +253,6 @@ def test_a_replay_keeps_rows_and_order_and_comes_once(spark, store, tmp_path):
     assert [one - day for one in ours["bornTimestamp"].to_pylist()] == theirs["bornTimestamp"].to_pylist()
 
 
-@pytest.fixture
-def same_session(spark, monkeypatch) -> None:
-    """Jobs take the session of the tests, and leave it."""
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-
-
 def bodies(store: Path, topic: str) -> list[bytes]:
     return sorted(rmqstore.open_snapshot(store).scan([topic], columns=["body"]).read_all()["body"].to_pylist())
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk, ReadableFile, join
 from rmqstore.snapshot import ScanRequest, Snapshot, SplitBudget, open_selected, open_snapshot, read_split
-from rmqstore.snapshot.group_start import group_start
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
@@ -187,7 +186,7 @@ QUESTIONS: dict[str, Callable[[Snapshot], object]] = {
     ],
     "by place": lambda snapshot: snapshot.message_at(snapshot.stores[0].log_start).body,
     "from a time": lambda snapshot: scanned(snapshot, start_time=FIRST_MS + 7000, end_time=FIRST_MS + 21000),
-    "group": lambda snapshot: group_start(snapshot, "billing", {"topics": ["T0"]}),
+    "group": lambda snapshot: scanned(snapshot, topics=["T0"], start="group:billing"),
 } | {f"table {name}": lambda snapshot, name=name: table_of(snapshot, name) for name in SCHEMAS}
 
 

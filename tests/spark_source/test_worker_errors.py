@@ -1,16 +1,86 @@
 """Errors on their way out of a worker of Spark; what Spark makes of them is in test_failures and test_stream_query."""
 
 import inspect
+import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import Rejected
+from rmqstore import Snapshot, open_snapshot
+from rmqstore.errors import Corrupt, DataLost, OtherLog, Rejected, StoreError, UnknownTopic
+from rmqstore.snapshot.request import ScanRequest, SplitBudget
+from rmqstore.snapshot.stream.batches import ADVICE, refuse_other_brokers
+from rmqstore.snapshot.stream.offsets import offsets_in
+from spark_source.options.texts import READ
 from spark_source.source import RmqStoreDataSource
 from spark_source.worker_errors import RefusedStream, errors_in_one_line
+from tests.snapshot.small_store import FIRST_MS, small_store
 
 pytestmark = pytest.mark.stores
+
+
+def _raised(error: StoreError) -> Callable[[Snapshot], None]:
+    def ask(_: Snapshot) -> None:
+        raise error
+
+    return ask
+
+
+def _cut(budget: SplitBudget) -> Callable[[Snapshot], object]:
+    request = ScanRequest(scan_mode="commitlog")
+    return lambda snapshot: snapshot.plan(snapshot.select(["T"]), request, budget)
+
+
+_LOST = ("T/0", (0, 1), None, "/s", "older messages were deleted")
+
+
+@pytest.mark.parametrize(
+    ("ask", "in_python", "in_spark"),
+    [
+        (_raised(Corrupt("/s/f", 3, "torn")), "on_corrupt_record='skip' leaves", "onCorruptRecord=skip leaves"),
+        (_raised(DataLost(*_LOST)), "set fail_on_data_loss=False", "load again for the present offsets, or set fail"),
+        (_raised(DataLost(*_LOST[:4], "the disk fails: EIO")), "and try again", "look at that disk, and load again"),
+        (_raised(UnknownTopic("T*", "/s")), "pattern= takes", "; subscribePattern takes"),
+        (_raised(OtherLog(*_LOST[:4], f"gone; {ADVICE}")), "`after`", "from the start with another checkpointLocation"),
+        (lambda snapshot: snapshot.select(["T"], start_time=2 * FIRST_MS), "missing_time='latest'",
+         "or startingOffsetsByTimestampStrategy=latest for"),
+        (_cut(SplitBudget(max_records=10)), "max_records does",
+         "maxRecordsPerPartition does not go with scanMode=commitlog: the"),
+        (_cut(SplitBudget(max_records=10)), "max_bytes or", "together; use maxBytesPerPartition or minPartitions"),
+        (_cut(SplitBudget(merge=False)), "merge=False does", "mergePartitions=false does not go with scanMode="),
+        (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "name it, as {",
+         "message read once more; if it is the same store, name it with the option stores, {"),
+        (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "the offsets to go on from",
+         "the checkpoint holds offsets of b, and what is read now is of default: no queue would be known"),
+        (lambda snapshot: refuse_other_brokers(snapshot.stores, {("b", "T", 0): 3}), "without `after`",
+         "or start the query with another checkpointLocation"),
+        (lambda _: offsets_in({"T": 5}), "to go on from is not of this source",
+         "the offset of 'T' in the checkpoint is not of this source"),
+        (lambda _: offsets_in({"T": 5}), "give back the offsets of a batch",
+         "start the query with a checkpointLocation of its own"),
+    ],
+)  # fmt: skip
+def test_an_error_names_python_s_arguments_and_to_spark_its_options(
+    ask: Callable[[Snapshot], object], in_python: str, in_spark: str, tmp_path: Path
+) -> None:
+    snapshot = open_snapshot(small_store(20).write(tmp_path))
+    options = re.compile(rf"\b({'|'.join(name for name in READ if not name.islower())}|checkpointLocation)\b")
+    with pytest.raises(StoreError) as caught:
+        ask(snapshot)
+    assert in_python in str(caught.value)
+    assert not options.search(str(caught.value))
+    with pytest.raises(type(caught.value)) as told, errors_in_one_line():
+        raise caught.value
+    assert in_spark in str(told.value)
+    assert in_python not in str(told.value)
+    assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)
+    with pytest.raises(type(caught.value)) as again, errors_in_one_line():
+        raise told.value
+    assert str(again.value).count(in_spark) == 1
 
 
 @pytest.mark.parametrize("error", [Rejected("no"), ValueError("ours")])

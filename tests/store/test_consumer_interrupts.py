@@ -5,6 +5,7 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
@@ -66,3 +67,22 @@ def test_a_poll_that_is_interrupted_passes_over_no_message() -> None:
         store.close()
 
     assert sweep(check, is_real=True) > 30
+
+
+def test_a_loop_that_is_interrupted_passes_over_no_message() -> None:
+    def check(interrupt: Interrupt) -> None:
+        store = opened()
+        put(store, FRESH)
+        consumer, handed_out = store.consumer("billing", "orders"), list[StoredMessage]()
+
+        def loop() -> None:
+            for message in consumer.messages(wait_s=0):
+                handed_out.append(message)
+
+        interrupt.call(loop)
+        found, rest = [message.body for message in handed_out], everything(consumer)
+        assert sorted({*map(str, found), *map(str, rest)}) == sorted(map(str, FRESH))
+        assert len(found) + len(rest) <= len(FRESH) + 1  # the last one may come again
+        store.close()
+
+    assert sweep(check, step=2, is_real=True) > 30

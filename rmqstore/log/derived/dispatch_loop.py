@@ -119,6 +119,16 @@ class DispatchLoop:
         finally:
             self._waiting.remove(bell)
 
+    def wait_beyond(self, offset: int, timeout_s: float) -> None:
+        """Waits until what follows `offset` is dispatched, at most for `timeout_s` seconds of the system's clock."""
+        bell = Bell()
+        self._waiting.append(bell)
+        try:
+            if self.position <= offset and not self._is_over:
+                bell.wait(timeout_s)
+        finally:
+            self._waiting.remove(bell)
+
     def give_up_waiting(self) -> None:
         """Says that no step comes any more: every `wait_until`, present or later, returns at once."""
         self._is_over = True

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.arguments import EPOCH
+from rmqstore.arguments import time_text
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelTables
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, name_of
@@ -14,6 +13,7 @@ from rmqstore.log.derived.known_queues import NOTHING_KNOWN, KnownQueues
 from rmqstore.log.plan_text import SHOWN_MAX, camel_case, folded, plain
 from rmqstore.log.recovery.first_read import NOTHING_SEEN, Seen
 from rmqstore.records.batch import EntryHeads
+from rmqstore.safe_text import SENTENCE_MAX, text_html
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,6 +212,10 @@ class RecoveryPlan:
         first, *others = self._facts()
         return [line for fact in ((first[0], called or first[1]), *others) for line in folded(*fact)]
 
+    def _repr_html_(self) -> str:
+        lines = [text_html(line, SENTENCE_MAX) for line in self.lines()]
+        return "<pre>" + "\n".join(lines) + "</pre>"
+
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "store", self.root
         yield "last exit", "clean" if self.is_clean_exit else "not clean: the file abort is there"
@@ -238,7 +242,7 @@ class RecoveryPlan:
         yield from self._deleted_facts()
         if self.writes_checkpoint:
             newest_ms = self.checkpoint_after.physic_timestamp_ms
-            until = f", with times up to {_moment(newest_ms)}" if newest_ms else ""
+            until = f", with times up to {time_text(newest_ms)}" if newest_ms else ""
             yield "checkpoint", f"written again{until}"
         for warning in self.warnings:
             yield "note", warning.replace(f"{self.root}/", "")
@@ -284,14 +288,6 @@ class RecoveryPlan:
 def _lost_facts(lost: tuple[LostMessages, ...], fate: str) -> Iterator[tuple[str, str]]:
     yield "lose", f"{sum(each.count for each in lost)} {fate}"
     for each in lost[:SHOWN_MAX]:
-        yield "lose", f"{each.topic}: {each.count}, stored {_moment(each.first_ms)} to {_moment(each.last_ms)}"
+        yield "lose", f"{each.topic}: {each.count}, stored {time_text(each.first_ms)} to {time_text(each.last_ms)}"
     if len(lost) > SHOWN_MAX:
         yield "lose", f"those of {len(lost) - SHOWN_MAX} more topics (--json lists them)"
-
-
-def _moment(ms: int) -> str:
-    """A time in ms as people write it; the number itself where no calendar reaches."""
-    try:
-        return (EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except OverflowError:
-        return f"{ms} ms"

@@ -3,22 +3,24 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
-from rmqstore.arguments import milliseconds, shown
+from rmqstore.arguments import milliseconds, moment, shown
 from rmqstore.directory import config_files
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot.columns import near_names
-from rmqstore.snapshot.request import Place, QueueRange
+from rmqstore.snapshot.request import GROUP_PREFIX, Place, QueueRange
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 EARLIEST, LATEST = -2, -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
-OffsetWord = Literal["earliest", "latest"]
-Wanted = OffsetWord | int | Mapping[str, Any]
-WantedTime = int | Mapping[str, Any]
+# Of a text: earliest, latest, or a start `group:<name>`.
+Wanted = str | int | Mapping[str, Any]
+# A number is in ms; a text is ISO 8601 with a zone, and a datetime has one.
+WantedTime = int | str | datetime | Mapping[str, Any]
 
 
 def selected_queues(
@@ -32,11 +34,16 @@ def selected_queues(
     if sum(choice is not None for choice in (topics, pattern, assign)) > 1:
         raise Rejected("topics, pattern and assign: give one of them")
     if topics is not None:
-        return _by_topics(stores, [name.strip() for name in topics.split(",")] if isinstance(topics, str) else topics)
+        return _by_topics(stores, topic_names(topics))
     if assign is not None:
         return _by_assignment(stores, assign)
     matches = _pattern_test(pattern, include_system_topics)
     return [(store, queue) for store in stores for queue in store.queues.values() if matches(queue.files.topic)]
+
+
+def topic_names(topics: Sequence[str]) -> tuple[str, ...]:
+    """Names of topics, also of one text with commas between them."""
+    return tuple(name.strip() for name in topics.split(",")) if isinstance(topics, str) else tuple(topics)
 
 
 def _pattern_test(pattern: str | None, include_system_topics: bool) -> Callable[[str], bool]:
@@ -114,6 +121,49 @@ def _integer(value: object, what: str) -> int:
     return number
 
 
+def group_named(start: object) -> str | None:
+    """The consumer group of a start `group:<name>`; None for another start.  Raises Rejected where no name follows."""
+    if not isinstance(start, str) or not start.strip().lower().startswith(GROUP_PREFIX):
+        return None
+    name = start.strip()[len(GROUP_PREFIX) :].strip()
+    if not name:
+        raise Rejected("write the consumer group after group:, such as group:billing")
+    return name
+
+
+def resolved_start(
+    start: Wanted | None, stores: Sequence[StoreExtent], chosen: Iterable[tuple[StoreExtent, QueueExtent]]
+) -> Wanted | None:
+    """A start without a group: `group:<name>` as the offsets of `group_start`.  Raises Rejected."""
+    group = group_named(start)
+    return start if group is None else group_start(stores, chosen, group)
+
+
+def group_start(
+    stores: Sequence[StoreExtent], chosen: Iterable[tuple[StoreExtent, QueueExtent]], group: str
+) -> dict[str, Any]:
+    """Offset JSON {topic: {broker: {queue: offset}}} of `chosen` queues of `stores`: the next offset that `group`
+    consumes, by the tables in config/; the earliest where it has none yet.
+
+    Raises Rejected for a group that has committed nothing in any of these queues.
+    """
+    tables = {store.broker_name: config_files.consumer_offsets(store.disk, store.path) for store in stores}
+    start: dict[str, Any] = {}
+    known = 0
+    for store, queue in chosen:
+        topic, queue_id = queue.key
+        offset = tables[store.broker_name].get((group, topic), {}).get(queue_id)
+        known += offset is not None
+        by_broker = start.setdefault(topic, {}).setdefault(store.broker_name, {})
+        by_broker[str(queue_id)] = "earliest" if offset is None or offset < 0 else offset
+    if not known:
+        groups = {name for table in tables.values() for name, _ in table}
+        near = near_names(group, groups)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(groups)[:10]) or 'none'}"
+        raise Rejected(f"group {group!r} has committed no offset of these topics: {hint}")
+    return start
+
+
 class Bounds:
     """Offsets or times (ms) wished for by topic, broker and queue: the offset JSON, a word, or one number for all.
 
@@ -122,7 +172,7 @@ class Bounds:
     """
 
     def __init__(
-        self, wanted: Wanted | str | None, what: str, places: Sequence[Place], *, are_times: bool = False
+        self, wanted: Wanted | WantedTime | None, what: str, places: Sequence[Place], *, are_times: bool = False
     ) -> None:
         self._what, self._are_times = what, are_times
         self._all = None if wanted is None or isinstance(wanted, Mapping) else self._value(wanted)
@@ -170,7 +220,9 @@ class Bounds:
             return _WORDS[value.strip().lower()]
         if not self._are_times:
             return _integer(value, self._what)
-        if hasattr(value, "timestamp") or isinstance(value, float):
+        if isinstance(value, datetime | str):
+            return moment(self._what, value)
+        if isinstance(value, float):
             milliseconds(self._what, value)  # says what is wanted
         return _integer(value, self._what)  # any time: ISO texts of options reach back to 1970
 

@@ -73,13 +73,15 @@ def _splits_together(store: StoreExtent, spans: Sequence["_Weighted"], budget: S
 def _require_bytes_alone(store: StoreExtent, budget: SplitBudget) -> None:
     """Raises Rejected for limits by messages and by queues: the log is cut by bytes, for all queues at once."""
     if budget.max_records or not budget.merge:
-        asked = "maxRecordsPerPartition" if budget.max_records else "mergePartitions=false"
+        asked = "max_records" if budget.max_records else "merge=False"
         why = (
-            "scanMode=commitlog" if store.queue_layout == "file" else f"the {store.queue_layout} queues of {store.path}"
+            "scan_mode='commitlog'"
+            if store.queue_layout == "file"
+            else f"the {store.queue_layout} queues of {store.path}"
         )
         raise Rejected(
             f"{asked} does not go with {why}: the commitlog is cut by bytes, for all queues together; "
-            "use maxBytesPerPartition or minPartitions"
+            "use max_bytes or min_partitions"
         )
 
 

@@ -17,7 +17,7 @@ Queues = Mapping[Place, tuple[StoreExtent, QueueExtent]]
 
 _GONE = "the queue is gone: its topic was deleted, or its store made again or taken away"
 _BEGUN_AGAIN = "the queue began again at 0: its topic was deleted and made again"
-ADVICE = "the stream goes on after it with failOnDataLoss=false, or from the start with another checkpointLocation"
+ADVICE = "it goes on after it with fail_on_data_loss=False, or begins again without `after`"
 
 
 class Refusals(NamedTuple):
@@ -116,17 +116,17 @@ def refuse_other_brokers(stores: Sequence[StoreExtent], known: Offsets) -> None:
     """Raises Rejected where the stores are of none of the brokers that the stream knows queues of.
 
     A store that lost its name is most likely the one that had it: a stream that went on would miss every queue, or read
-    all of them once more, and neither is a loss that `failOnDataLoss` speaks of.
+    all of them once more, and neither is a loss that `fail_on_data_loss` speaks of.
     """
     before, now = {place[0] for place in known}, {store.broker_name: store.path for store in stores}
     if not before or before & now.keys():
         return
-    advice = "or start the query with another checkpointLocation"
+    advice = "or begin again without `after`"
     if len(before) == len(now) == 1:
         named = json.dumps({next(iter(before)): next(iter(now.values()))})
-        advice = f"if it is the same store, name it with the option stores, {named}, {advice}"
+        advice = f"if it is the same store, name it, as {named}, {advice}"
     raise Rejected(
-        f"the checkpoint holds offsets of {', '.join(sorted(before))}, and what is read now is of "
+        f"the offsets to go on from are of {', '.join(sorted(before))}, and what is read now is of "
         f"{', '.join(sorted(now))}: no queue would be known, and every message read once more; {advice}"
     )
 

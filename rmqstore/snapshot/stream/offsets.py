@@ -99,6 +99,6 @@ def _table(value: object, name: str) -> Mapping[str, Any]:
 
 def _wrong(name: str) -> Rejected:
     return Rejected(
-        f"the offset of {name!r} in the checkpoint is not of this source: "
-        'it should read {"topic": {"broker": {"0": 12}}}; start the query with a checkpointLocation of its own'
+        f"the offset of {name!r} to go on from is not of this source: "
+        'it should read {"topic": {"broker": {"0": 12}}}; give back the offsets of a batch as they came'
     )

@@ -127,7 +127,8 @@ def tell_other_logs(log: Logger, others: Mapping[Place, str], standing: Offsets)
         broker, topic, queue_id = place
         log.warning(
             "%s of %s is another log than was read up to offset %d of queue %d (%s); its messages before the offsets "
-            "where the stream stands are passed over, and not counted; a new checkpointLocation reads all",
+            "where the stream stands are passed over, and not counted; a read from the beginning "
+            "(a new checkpointLocation) has all",
             topic, broker, standing[place], queue_id, reason,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.errors import Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot.columns import near_names
-from rmqstore.snapshot.plan.selection import Bounds, Wanted, known_topics, selected_queues
+from rmqstore.snapshot.plan.selection import Bounds, Wanted, WantedTime, group_named, known_topics, selected_queues
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.stream.offsets import Offsets
@@ -26,7 +26,7 @@ class StreamSelection:
     include_system_topics: bool = False
 
     def start(
-        self, snapshot: SnapshotReader, start: Wanted, start_time: Mapping[str, Any] | int | None = None, **how: Any
+        self, snapshot: SnapshotReader, start: Wanted, start_time: WantedTime | None = None, **how: Any
     ) -> Offsets:
         """Where a new stream starts in each queue there is: at the latest where offset JSON does not name it.
 
@@ -39,6 +39,8 @@ class StreamSelection:
         )  # fmt: skip
         starts = {(span.broker, span.topic, span.queue_id): span.start for span in ranges}
         ends = {(span.broker, span.topic, span.queue_id): span.end for span in ranges}
+        if group_named(start) is not None:
+            return starts
         offsets = Bounds(start, "start", list(starts))
         times = Bounds(start_time, "start time", list(starts), are_times=True)
         named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}

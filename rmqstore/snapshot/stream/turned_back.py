@@ -88,8 +88,9 @@ class TurnedBack:
         for place in self.since_ms.keys() - known.since_ms.keys():
             log.warning(
                 "%s ends at offset %d, before %d where the stream stands: the store was cut or made again; the stream "
-                "goes on with what is stored there from now on, or from %d where that comes; a new checkpointLocation "
-                "reads all", _name(place), _end(queues, place), before[place], before[place],
+                "goes on with what is stored there from now on, or from %d where that comes; a read from the "
+                "beginning (a new checkpointLocation) has all",
+                _name(place), _end(queues, place), before[place], before[place],
             )  # fmt: skip
         for place in self.behind.keys() - known.behind.keys():
             log.warning("the clock was set back: %s goes on from offset %d", _name(place), self.behind[place])

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from rmqstore import arguments
 from rmqstore.annotations import checked
+from rmqstore.safe_text import arrow_html
 from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.request import BODY_BYTES_MAX, Access
@@ -30,6 +31,11 @@ class Verification:
     def is_sound(self) -> bool:
         """Whether nothing is damaged; notes are what a healthy broker leaves."""
         return not self.damage
+
+    def _repr_html_(self) -> str:
+        damaged = f"{len(self.damage):,} damaged" if self.damage else "no damage"
+        notes = len(self.findings) - len(self.damage)
+        return arrow_html(f"{', '.join(self.paths)}: {damaged}, {notes:,} notes", self.to_arrow())
 
     def to_arrow(self) -> pa.Table:
         """A row a finding: severity ("damage" or "note"), path, position int64 in bytes, reason; topic, queueId int32,

@@ -100,7 +100,7 @@ def test_fail_names_file_and_place(tmp_path: Path, damage: str, mode: str) -> No
         rows(rmqstore.open_snapshot(root), verify_crc="always", scan_mode=mode)
     error = caught.value
     assert (error.path, error.offset) == (f"{root}/commitlog/{0:020d}", store.offsets[VICTIM])
-    assert str(error).endswith("onCorruptRecord=skip leaves such records out, `rmqstore verify` lists them all")
+    assert str(error).endswith("on_corrupt_record='skip' leaves such records out, `rmqstore verify` lists them all")
 
 
 @pytest.mark.parametrize(("verify_crc", "flags"), [("always", 1), ("auto", 1), ("never", 0)])

@@ -1,6 +1,7 @@
 """From what a user names to ranges of queue offsets, and what is said when it cannot be."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,82 @@ def test_select_says_what_is_wrong(snapshot: Snapshot, how: dict[str, Any], erro
         snapshot.select(**how)
     assert type(caught.value) is error
     assert words in str(caught.value).splitlines()[-1]
+
+
+AT_MS = FIRST_MS + 11_000
+AT = datetime.fromtimestamp(AT_MS / 1000, UTC)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        AT_MS,
+        str(AT_MS),
+        AT.isoformat(),
+        AT,
+        AT.astimezone(timezone(timedelta(hours=8))),
+        AT - timedelta(microseconds=1),  # a part of a millisecond rounds up
+        {"orders": AT.isoformat()},
+        {"orders": {"0": AT, "1": f"{AT:%Y-%m-%dT%H:%M:%S.%fZ}"}},
+    ],
+)
+def test_a_time_is_a_number_a_text_or_a_datetime(snapshot: Snapshot, time: Any) -> None:
+    assert ranges(snapshot, ["orders"], end_time=time) == [("orders", 0, 9, 10), ("orders", 1, 0, 1)]
+    until = AT + timedelta(days=1)
+    found = snapshot.scan(["orders"], start_time=time, end_time=until, missing_time="latest", columns="queueId")
+    assert found.read_all()["queueId"].to_pylist() == [1]
+    with pytest.raises(Rejected, match="before 2023-11-14T22:13:31Z; choose an earlier time, or missing_time='latest'"):
+        snapshot.scan(["orders"], start_time=time, end_time=until)
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        (AT.replace(tzinfo=None), "without a zone"),
+        ("2026-11-25T09:00:00", "without a zone; write 2026-11-25T09:00:00Z"),
+        ("yesterday", "ISO-8601"),
+        (str(AT_MS // 1000), "looks like seconds"),
+        (float(AT_MS), "wanted is milliseconds"),
+        (datetime(1969, 1, 1, tzinfo=UTC), "1970 or later"),
+        (AT.date(), "is not an integer"),
+        ({"orders": "soon"}, "ISO-8601"),
+    ],
+)
+def test_a_time_that_cannot_be_one_is_named(snapshot: Snapshot, time: Any, words: str) -> None:
+    for name in ("start_time", "end_time"):
+        with pytest.raises(Rejected) as caught:
+            snapshot.scan(["orders"], **{name: time})
+        assert words in str(caught.value)
+    with pytest.raises(Rejected):
+        snapshot.follow(["orders"], start_time=time)
+
+
+def committed(root: Path) -> Snapshot:
+    """The store of `filled` in which the group billing stands at 9 and 1 of orders."""
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:9,1:1}}}')
+    return rmqstore.open_snapshot({"a": root})
+
+
+def test_a_read_begins_where_a_group_stands(tmp_path: Path) -> None:
+    snapshot = committed(filled(tmp_path, "one"))
+    for start in ("group:billing", " Group: billing "):
+        assert ranges(snapshot, "orders", start=start) == [("orders", 0, 9, 10), ("orders", 1, 1, 2)]
+    assert ranges(snapshot, "orders, refunds", start="group:billing")[-1] == ("refunds", 0, 0, 1)
+    assert snapshot.scan("orders", start="group:billing").read_all().num_rows == 2
+    following = snapshot.follow("orders, refunds", start="group:billing", wait_s=0)
+    assert sum(batch.rows.num_rows for batch in following) == 3
+
+
+def test_a_group_that_is_not_there_is_named(tmp_path: Path) -> None:
+    snapshot = committed(filled(tmp_path, "one"))
+    for ask in (snapshot.scan, snapshot.select, snapshot.follow):
+        with pytest.raises(Rejected, match="did you mean billing"):
+            ask(["orders"], start="group:biling")
+        with pytest.raises(Rejected, match="after group:"):
+            ask(["orders"], start="group: ")
+        with pytest.raises(UnknownTopic):
+            ask(["ordres"], start="group:billing")
 
 
 def test_several_stores_are_told_apart_by_their_brokers(tmp_path: Path) -> None:

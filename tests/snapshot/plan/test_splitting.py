@@ -191,14 +191,14 @@ def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        (SplitBudget(max_records=10), "maxRecordsPerPartition does not go with"),
-        (SplitBudget(merge=False), "mergePartitions=false does not go with"),
+        (SplitBudget(max_records=10), "max_records does not go with"),
+        (SplitBudget(merge=False), "merge=False does not go with"),
     ],
 )
 def test_a_read_along_the_log_refuses_what_it_cannot_keep(budget: SplitBudget, words: str, tmp_path: Path) -> None:
     root = small_store(40).write(tmp_path)
     snapshot = rmqstore.open_snapshot(root)
-    with pytest.raises(Rejected, match=f"{words} scanMode=commitlog: .* use maxBytesPerPartition or minPartitions"):
+    with pytest.raises(Rejected, match=f"{words} scan_mode='commitlog': .* use max_bytes or min_partitions"):
         snapshot.plan(snapshot.select(["T"]), ScanRequest(scan_mode="commitlog"), budget)
     shutil.rmtree(root / "consumequeue")
     (root / "consumequeue").mkdir()

@@ -68,7 +68,7 @@ def test_a_key_that_is_neither_note_nor_topic_is_told():
      {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": 2**63}}}],
 )  # fmt: skip
 def test_what_is_no_offset_is_refused_in_words(shaped):
-    with pytest.raises(Rejected, match="the offset of 't' in the checkpoint is not of this source"):
+    with pytest.raises(Rejected, match="the offset of 't' to go on from is not of this source"):
         offsets_in(shaped)
     with pytest.raises(Rejected):
         begins_of({}, {"$from": shaped}, is_first=False)

@@ -194,7 +194,7 @@ def test_what_keeps_a_store_shut_does_not_speak_of_options_of_a_read(tmp_path: P
         os.truncate(path, 0)
     with pytest.raises(Corrupt) as told:
         open_store(tmp_path, FILES, workers=False)
-    assert "onCorruptRecord" not in str(told.value)
+    assert "on_corrupt_record" not in str(told.value)
     assert "`rmqstore verify` lists all damage" in str(told.value)
 
 

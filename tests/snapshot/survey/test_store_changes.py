@@ -75,7 +75,7 @@ def test_a_log_file_that_changed_after_planning_is_named(
     if mode != "commitlog":
         assert re.search(r"T/[01]\b.*offset", words)
     assert "commitlog" in words
-    assert "onCorruptRecord" in words or "failOnDataLoss" in words
+    assert "on_corrupt_record" in words or "fail_on_data_loss" in words
 
 
 @ACCESS
@@ -139,7 +139,7 @@ def test_messages_that_went_with_their_queue_file_are_named(tmp_path: Path, harm
     error = caught.value
     assert error.queue.startswith("T/")
     assert error.wanted[0] == 0
-    assert "load again for the present offsets, or set failOnDataLoss=false" in str(error)
+    assert "open it again for the present offsets, or set fail_on_data_loss=False" in str(error)
     assert bodies(lenient.read_all()) == expected(store, 0, FILE_SIZE)
 
 

@@ -113,7 +113,7 @@ def test_text_means_a_value(parse, text, value):
         (instant, "yesterday", "or ISO-8601"),
         (instant, "-5", "or ISO-8601"),
         (instant, "1969-12-31T23:59:59Z", "1970 or later"),
-        (instant, "9999999999999999999", "1970 or later"),
+        (instant, "9999999999999999999", "64 bits hold"),
         (instant, "1795000000", "milliseconds, and 1795000000 looks like seconds: write 1795000000000"),
         (instant, "99999999999", "looks like seconds"),
         (values.instants, '{"t": {"0": 1795000000}}', "looks like seconds: write 1795000000000"),

@@ -7,11 +7,17 @@ change the direction of what stands around it, or look like another name by char
 import html
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Characters of a name, and of a sentence, that are shown, escapes counted as they are written out.
 SHOWN_MAX, SENTENCE_MAX = 160, 2000
+# Rows of a table in a notebook's cell.
+_CELL_ROWS = 10
 # What JSON leaves as it is and a parser of HTML, or an older one of JavaScript, takes for something else.
 _IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IN_SCRIPT_FOUND = re.compile("[<>&\u2028\u2029]")
@@ -67,6 +73,30 @@ def text_html(text: str, shown_max: int = SHOWN_MAX) -> str:
         for piece in pieces(text, shown_max)
     )
     return f"<bdi>{''.join(parts)}</bdi>"
+
+
+def arrow_html(caption: str, table: "pa.Table") -> str:
+    """An Arrow table as `notebook_html` shows it; columns hold texts, whole numbers or instants."""
+    rows = [[*row.values()] for row in table.slice(0, _CELL_ROWS).to_pylist()]
+    return notebook_html(caption, table.column_names, rows, table.num_rows)
+
+
+def notebook_html(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], count: int) -> str:
+    """A cell of a notebook: a line, a table of the first rows, and how many of `count` rows are left out."""
+    head = "".join(f"<th>{text_html(each)}</th>" for each in heads)
+    shown = rows[:_CELL_ROWS]
+    lines = [f"<tr>{''.join(f'<td>{_cell_html(value)}</td>' for value in row)}</tr>" for row in shown]
+    more = f"<p>{count - len(shown):,} more rows</p>" if count > len(shown) else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>" if lines else ""
+    return f"<div><p>{text_html(caption, SENTENCE_MAX)}</p>{table}{more}</div>"
+
+
+def _cell_html(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{value:,}" if isinstance(value, int) else text_html(str(value), SENTENCE_MAX)
 
 
 def script_json(document: Any) -> str:

@@ -1,0 +1,124 @@
+"""The rows of a job as text: a table where the terminal has room for it, else a block for each row."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmqstore.safe_text import pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GAP = "  "
+CUT = "..."
+# The last column of a table gives way to the width, and keeps so many columns.
+_LAST_MIN = 16
+_WHOLE = 2**31
+_IN_ONE_LINE = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def shown(frame: DataFrame, rows_max: int, width: int | None) -> str:
+    """The first rows of `frame` for a terminal of `width` columns; None is a pipe: names and rows whole, with tabs."""
+    from pyspark.sql.types import NumericType  # noqa: PLC0415
+
+    flat = flattened(frame, times=True)
+    found = flat.limit(rows_max + 1).collect()
+    rows = [flat.columns, *([cell(value) for value in row] for row in found[:rows_max])]
+    if width is None:
+        return "\n".join("\t".join(row) for row in rows)
+    if not found:
+        return "no rows"
+    to_right = [isinstance(field.dataType, NumericType) for field in flat.schema.fields]
+    text = laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width)
+    more = f"\n\nonly the first {rows_max} rows: --rows shows more" if len(found) > rows_max else ""
+    return text + more
+
+
+def flattened(frame: DataFrame, *, times: bool = False) -> DataFrame:
+    """The columns of `frame`, those that hold several values as JSON, bytes as text, and with `times` times as text."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, TimestampType  # noqa: PLC0415
+
+    columns = []
+    for field in frame.schema.fields:
+        column = f.col(f"`{field.name}`")
+        if isinstance(field.dataType, ArrayType | MapType | StructType):
+            column = f.to_json(column)
+        elif isinstance(field.dataType, BinaryType):
+            column = column.cast("string")
+        elif times and isinstance(field.dataType, TimestampType):
+            column = f.date_format(column, "yyyy-MM-dd HH:mm:ss.SSS")
+        columns.append(column.alias(field.name))
+    return frame.select(columns)
+
+
+def cell(value: object) -> str:
+    """A value in one line, in which all can be seen: control characters are escaped, nothing stands for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "".join(piece.text for piece in pieces(str(value).translate(_IN_ONE_LINE), _WHOLE))
+
+
+def shown_width(text: str) -> int:
+    """Columns that a terminal takes for `text`: two for a wide character, none for one that sits on another."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns (3 or more), with ... at the end where something is left out."""
+    if len(text) > width:
+        text = text[: width + 1]  # no character but one that sits on another takes less than a column
+    if shown_width(text) <= width:
+        return text
+    while shown_width(text) > width - len(CUT):
+        text = text[:-1]
+    return text.rstrip() + CUT
+
+
+def laid_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool], width: int) -> str:
+    """Rows of text, the first one the names, in columns as wide as what they hold; `to_right` aligns each.  The last
+    column gives way to the width.
+    """
+    widths = _widths(rows)
+    room = width - sum(size + len(GAP) for size in widths[:-1])
+    widths[-1] = min(widths[-1], max(room, len(CUT)))
+    lines = []
+    for row in rows:
+        cells = []
+        for text, size, right in zip(row, widths, to_right, strict=True):
+            fitting = cut(text, size)
+            padding = " " * (size - shown_width(fitting))
+            cells.append(padding + fitting if right else fitting + padding)
+        lines.append(GAP.join(cells).rstrip())
+    rule = GAP.join("-" * size for size in widths)
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(shown_width(text) for text in column) for column in zip(*rows, strict=True)]
+
+
+def _fits(rows: Sequence[Sequence[str]], width: int) -> bool:
+    *others, last = _widths(rows)
+    return sum(size + len(GAP) for size in others) + min(last, _LAST_MIN) <= width
+
+
+def _blocks(rows: Sequence[Sequence[str]], width: int) -> str:
+    """A block for each row: a line for each value that is there, cut at the width."""
+    names, *found = rows
+    left = max(map(shown_width, names))
+    room = max(width - left - len(GAP), len(CUT))
+    blocks = []
+    for row in found:
+        pairs = [(name, text) for name, text in zip(names, row, strict=True) if text]
+        blocks.append("\n".join(f"{name:<{left}}{GAP}{cut(text, room)}" for name, text in pairs))
+    return "\n\n".join(blocks)
