@@ -282,7 +282,7 @@ class Consumer:
 
     def _messages(self, wait_s: float | None) -> Iterator[StoredMessage]:
         while True:
-            before = dict(self._positions)
+            before, removals = dict(self._positions), dict(self._removals)
             try:
                 found = self.poll(1, wait_s)
                 if not found:
@@ -290,8 +290,8 @@ class Consumer:
                 yield found[0]
             except GeneratorExit:  # the loop was left: its message was handed out
                 raise
-            except BaseException:  # it may not have been: it comes again
-                self._positions = before
+            except BaseException:  # it may not have been: it comes again, but for queues of topics deleted meanwhile
+                self._positions = {key: at for key, at in before.items() if self._removals[key[0]] == removals[key[0]]}
                 raise
 
     def _poll(self, max_count: int) -> list[StoredMessage]:
