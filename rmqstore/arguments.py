@@ -74,11 +74,16 @@ def milliseconds(field: str, value: Any) -> int:
     return number
 
 
-def moment(field: str, value: str | datetime) -> int:
-    """A point in time in ms since 1970: ISO 8601 text with a zone, ms as text, or a datetime that has a zone.
+def moment(field: str, value: Any) -> int:
+    """A point in time in ms since 1970: ISO 8601 text with a zone, a datetime that has one, or ms, also as text.
 
-    Raises Rejected for a time without a zone, and for what must be seconds.
+    Raises WrongType for anything else, Rejected for a time without a zone or before 1970, and for text that must be
+    seconds; a number may be any time: `require_ms` judges what users write.
     """
+    if not isinstance(value, str | datetime):
+        if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+            raise wrong_type(field, value, "ISO 8601 text with a zone, a datetime that has one, or milliseconds")
+        return integer(field, value, 0, I64_MAX)
     try:
         return instant(value) if isinstance(value, str) else _whole_ms(value)
     except Rejected as mistake:
@@ -129,7 +134,9 @@ def time_text(at_ms: int) -> str:
 
 
 def _whole_ms(at: datetime) -> int:
-    if at.tzinfo is None:
+    if at != at:  # noqa: PLR0124  pandas.NaT is a datetime, and no time
+        raise Rejected("write a time")
+    if at.utcoffset() is None:
         raise Rejected(f"a time without a zone; write {at.isoformat()}Z for UTC, or an offset such as +08:00")
     at_ms = -((EPOCH - at) // timedelta(milliseconds=1))
     if at_ms < 0:

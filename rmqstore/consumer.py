@@ -65,7 +65,8 @@ class ReadableEnd(Protocol):
         """Where it is now: an offset of the log, which rises."""
 
     def wait_beyond(self, offset: int, timeout_s: float) -> None:
-        """Returns when it has risen above `offset`, or after the time, or sooner.  Raises StoreClosed."""
+        """Returns when it has risen above `offset`, or after the time, or sooner.  Raises StoreClosed, and
+        DurabilityLost where nothing can come any more."""
 
 
 class CommittedOffsets(Protocol):
@@ -202,7 +203,8 @@ class Consumer:
 
         Queues take turns.  Messages without one of the tags are passed over, however many.  A damaged message is
         delivered and says so (`corrupt_reason`).  A poll that raises passes over nothing: the next one starts where it
-        did.  Raises Rejected for a `max_count` below 1, StoreClosed, also where the store is closed while it waits.
+        did.  Raises Rejected for a `max_count` below 1, StoreClosed, also where the store is closed while it waits;
+        DurabilityLost where it would wait and the store takes no more messages.
         """
         max_count = arguments.integer("max_count", max_count, 1)
         until_s = math.inf if wait_s is None else time.monotonic() + arguments.seconds("wait_s", wait_s)

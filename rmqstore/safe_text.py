@@ -77,8 +77,16 @@ def text_html(text: str, shown_max: int = SHOWN_MAX) -> str:
 
 def arrow_html(caption: str, table: "pa.Table") -> str:
     """An Arrow table as `notebook_html` shows it; columns hold texts, whole numbers or instants."""
-    rows = [[*row.values()] for row in table.slice(0, _CELL_ROWS).to_pylist()]
-    return notebook_html(caption, table.column_names, rows, table.num_rows)
+    columns = [_values(column) for column in table.slice(0, _CELL_ROWS).columns]
+    return notebook_html(caption, table.column_names, [*zip(*columns, strict=True)], table.num_rows)
+
+
+def _values(column: "pa.ChunkedArray") -> list[Any]:
+    """The values of a column; instants as numbers where Python's calendar does not reach."""
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):
+        return column.cast("int64").to_pylist()  # type: ignore[no-any-return]
 
 
 def notebook_html(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], count: int) -> str:

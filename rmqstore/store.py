@@ -17,7 +17,7 @@ from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer, Start
 from rmqstore.engine import Attached, Engine
-from rmqstore.errors import NotNow, Rejected, StoreClosed
+from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats.message_fields import messages_of
@@ -39,7 +39,7 @@ _stores: WeakValueDictionary[int, "Store"] = WeakValueDictionary()
 
 
 class _DispatchedEnd(NamedTuple):
-    """The end of what can be read, for consumers that wait; raises StoreClosed."""
+    """The end of what can be read, for consumers that wait; raises StoreClosed, DurabilityLost."""
 
     engine: Engine
 
@@ -49,6 +49,8 @@ class _DispatchedEnd(NamedTuple):
 
     def wait_beyond(self, offset: int, timeout_s: float) -> None:
         self.engine.ownership.require_open()
+        if self.engine.reasons:  # puts are refused, so that no message comes any more
+            raise DurabilityLost("; ".join(self.engine.reasons))
         self.engine.dispatch.wait_beyond(offset, timeout_s)
 
 

@@ -180,7 +180,10 @@ def require_apart(parser: argparse.ArgumentParser, store: str, **places: str | N
 def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:
     if not asked.output:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(job_table.shown(frame, asked.rows, width))
+        rows = job_table.shown(frame, asked.rows, width)
+        print(rows.text)
+        if rows.left_out:
+            print(f"\n{rows.left_out}" if width else rows.left_out, file=sys.stdout if width else sys.stderr)
         return
     options = {} if asked.format != "csv" else _CSV
     frame = frame if asked.format != "csv" else job_table.flattened(frame)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.safe_text import pieces
 
@@ -19,21 +20,27 @@ _WHOLE = 2**31
 _IN_ONE_LINE = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def shown(frame: DataFrame, rows_max: int, width: int | None) -> str:
+class RowsAsText(NamedTuple):
+    """Rows as text, and what is to be said of those that are left out; "" where none are."""
+
+    text: str
+    left_out: str
+
+
+def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
     """The first rows of `frame` for a terminal of `width` columns; None is a pipe: names and rows whole, with tabs."""
     from pyspark.sql.types import NumericType  # noqa: PLC0415
 
     flat = flattened(frame, times=True)
     found = flat.limit(rows_max + 1).collect()
     rows = [flat.columns, *([cell(value) for value in row] for row in found[:rows_max])]
+    left_out = f"only the first {rows_max} rows: --rows N shows more" if len(found) > rows_max else ""
     if width is None:
-        return "\n".join("\t".join(row) for row in rows)
+        return RowsAsText("\n".join("\t".join(row) for row in rows), left_out)
     if not found:
-        return "no rows"
+        return RowsAsText("no rows", "")
     to_right = [isinstance(field.dataType, NumericType) for field in flat.schema.fields]
-    text = laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width)
-    more = f"\n\nonly the first {rows_max} rows: --rows shows more" if len(found) > rows_max else ""
-    return text + more
+    return RowsAsText(laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width), left_out)
 
 
 def flattened(frame: DataFrame, *, times: bool = False) -> DataFrame:
@@ -65,23 +72,19 @@ def cell(value: object) -> str:
 
 def shown_width(text: str) -> int:
     """Columns that a terminal takes for `text`: two for a wide character, none for one that sits on another."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` columns (3 or more), with ... at the end where something is left out."""
-    if len(text) > width:
-        text = text[: width + 1]  # no character but one that sits on another takes less than a column
     if shown_width(text) <= width:
         return text
-    while shown_width(text) > width - len(CUT):
-        text = text[:-1]
-    return text.rstrip() + CUT
+    ends = accumulate(map(_columns, text))
+    return text[: sum(1 for _ in takewhile(lambda end: end <= width - len(CUT), ends))].rstrip() + CUT
 
 
 def laid_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool], width: int) -> str:

@@ -35,6 +35,7 @@ _OPTIONS_SAID = (
     ("or begin again without `after`", "or start the query with another checkpointLocation"),
     (" to go on from is not of this source", " in the checkpoint is not of this source"),
     ("give back the offsets of a batch as they came", "start the query with a checkpointLocation of its own"),
+    (" (rmqstore.opened_store gives what open_store opened)", ""),
     ("look at that disk, and try again", "look at that disk, and load again"),
 )
 

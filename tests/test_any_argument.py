@@ -89,8 +89,7 @@ RIGHT: dict[str, Callable[[Store], Any]] = {
 
 # Arguments that an error calls by another name.
 NAMED = {
-    "place": "(place|physical_offset)", "name": "(name|table)", "messages": "messages?", "start_time": "start time",
-    "end_time": "end time",
+    "place": "(place|physical_offset)", "name": "(name|table)", "messages": "messages?",
 }  # fmt: skip
 # What serves where a type is wanted; of others the walk does not know it.  A body that is None is answered by a status.
 TAKEN: dict[object, tuple[type, ...]] = {

@@ -14,11 +14,12 @@ from rmqstore.broker.retry import Retries
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.consumer import Consumer, OffsetMove, RetriedMessage
-from rmqstore.errors import NotNow, Rejected, StoreClosed
+from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
+from rmqstore.records.batch import RecordBatch
 from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import FOLDERS, read_json, unpack
@@ -230,6 +231,55 @@ def test_a_loop_goes_on_with_what_comes_until_the_store_is_closed(running: Store
     thread.join()
     assert seen == [b"first", *(b"%d" % number for number in range(20))]
     assert len(ends) == 1
+
+
+class _Ending:
+    """The end of a store in which a topic is deleted while a consumer waits, and then Ctrl-C comes."""
+
+    position = 0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def wait_beyond(self, *_: object) -> None:
+        if not self._store.delete_topic("orders"):  # the second wait: the deletion was seen in between
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_wait_keeps_no_place_of_a_topic_that_was_deleted_meanwhile(shop: Shop):
+    shop.put(*numbers(0, 10))
+    store = shop.store
+    consumer = Consumer(store, store.offsets, shop.retries, "billing", {"orders": "*"}, "earliest", _Ending(store))
+    assert len(consumer.poll()) == 10
+    with pytest.raises(KeyboardInterrupt):
+        next(consumer.messages())
+    consumer.commit()
+    assert store.offsets.committed("billing", "orders", 0) is None
+    shop.put(*numbers(20, 26))
+    assert bodies(consumer.poll()) == numbers(20, 26)
+    assert bodies(store.consumer("billing", "orders").poll()) == numbers(20, 26)
+
+
+@pytest.mark.parametrize("wait_s", [None, 60])
+def test_a_wait_in_a_store_that_takes_no_more_messages_ends(tmp_path: Path, wait_s: float | None):
+    class Broken:
+        def dispatch(self, _: RecordBatch) -> None:
+            raise ValueError("no disk")
+
+        def flush(self) -> None:
+            pass
+
+    config = StoreConfig(log_file_size=1 << 20, preallocate=False)
+    with open_store(tmp_path / "running", config) as store:
+        store.put(Message("orders", b"first")).raise_for_status()
+        store.flush()
+    store = open_store(tmp_path / "running", config, dispatchers=[Broken()])
+    consumer = store.consumer("billing", "orders")
+    store.put(Message("orders", b"second")).raise_for_status()
+    assert bodies(consumer.poll(1)) == [b"first"]
+    with pytest.raises(DurabilityLost, match="the worker 'dispatch' ended"):
+        deque(iter(lambda: consumer.poll(wait_s=wait_s), []))  # what was dispatched comes first
+    store.abandon()
 
 
 def test_a_wait_in_a_store_without_a_queue_ends_with_the_store(tmp_path: Path):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 import rmqstore
 from rmqstore import Message, StoreClosed, StoreConfig, StoreInUse, open_snapshot, open_store, opened_store
 from rmqstore.cli import main
+from rmqstore.safe_text import arrow_html
 
 pytestmark = pytest.mark.stores
 
@@ -158,6 +160,12 @@ def test_names_of_topics_and_paths_become_no_elements(tmp_path: Path) -> None:
     for page in pages:
         assert "<b" not in page.replace("<bdi>", "").replace("<tbody>", "")
         assert "&lt;b-id=harm&gt;" in page
+
+
+def test_a_time_that_no_calendar_has_is_a_number(tmp_path: Path) -> None:
+    at_us = 20_000 * 365 * 86_400 * 1_000_000
+    table = pa.table({"topic": ["A"], "newest": pa.array([at_us], pa.timestamp("us", "UTC"))})
+    assert Cells(arrow_html("line", table)).texts["td"] == ["A", f"{at_us:,}"]
 
 
 def test_a_snapshot_whose_files_went_shows_its_line(tmp_path: Path) -> None:

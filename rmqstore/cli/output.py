@@ -64,6 +64,7 @@ _OPTIONS_SAID = (
     ("or begin again without `after`", "or begin again"),
     ("give back the offsets of a batch as they came", "begin again"),
     ("look at that disk, and try again", "look at that disk, and run it again"),
+    (" (rmqstore.opened_store gives what open_store opened)", ""),
     ("or read with rmqstore.open_snapshot", "or only read it, as `rmqstore cat` does"),
     (', or name all stores one by one (stores={"broker-a": "/data/a"})', ", or name all stores one by one"),
     ("name them, as {'broker-a': PATH, 'broker-b': PATH}", "give each its name, as broker-a=PATH broker-b=PATH"),

@@ -73,7 +73,10 @@ class RealLock:
             key = _identity(path)
             held = None if key is None else _held.get(key)
             if held is not None and held.is_held:
-                raise StoreInUse(path, "this process already writes to the store (rmqstore.opened_store gives it)")
+                raise StoreInUse(
+                    path,
+                    "this process already writes to the store (rmqstore.opened_store gives what open_store opened)",
+                )
             taken = cls(path, _LockFile(path, "r+", opener=_opened))
             try:
                 taken._lock()

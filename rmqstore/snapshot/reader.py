@@ -164,14 +164,14 @@ class SnapshotReader:
         `start` and `end` take the shapes of selection.Bounds, `start` also "group:NAME".  `start_time` and `end_time`
         win where they name a queue: from the first message stored at or after the one, up to before the first stored at
         or after the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
-        Raises UnknownTopic, Rejected, also for times that must be seconds, DataLost.
+        Raises UnknownTopic, Rejected, DataLost.
         """
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
         start = resolved_start(start, self.stores, chosen)
         starts, ends = Bounds(start, "start", places), Bounds(end, "end", places)
-        start_times = Bounds(start_time, "start time", places, are_times=True)
-        end_times = Bounds(end_time, "end time", places, are_times=True)
+        start_times = Bounds(start_time, "start_time", places, are_times=True)
+        end_times = Bounds(end_time, "end_time", places, are_times=True)
         ranges = []
         for (store, queue), place in zip(chosen, places, strict=True):
             since_ms = start_times.of(place)
@@ -223,7 +223,8 @@ class SnapshotReader:
         """The messages as an Arrow stream, made as it is read.
 
         `topics` to `include_system_topics` as in `select`, `tags` to `batch_bytes` as in ScanRequest; `access` None is
-        that of the snapshot.  Raises as `select` and `plan` at once, as `read_split` while the stream is read.
+        that of the snapshot.  Raises at once as `select` and `plan`, and Rejected for times that
+        must be seconds; as `read_split` while the stream is read.
         """
         request = ScanRequest(
             columns=resolve_columns(columns), tags=wanted_tags(tags), keys=wanted_keys(keys), scan_mode=scan_mode,

@@ -449,7 +449,10 @@ class MemoryDisk(PlainDisk):
     def lock(self, path: str) -> HeldLock:
         with self.lock_of_state:
             if path in self.locks:
-                raise StoreInUse(path, "this process already writes to the store (rmqstore.opened_store gives it)")
+                raise StoreInUse(
+                    path,
+                    "this process already writes to the store (rmqstore.opened_store gives what open_store opened)",
+                )
             file = self.open(path) if self.exists(path) else self.create(path, 0)
             file.write(0, b"lock")
             file.sync()

@@ -27,6 +27,9 @@ def test_a_terminal_shows_wide_and_combining_characters(text, width):
         ("ab cdefg", 6, "ab..."),
         ("東京都", 5, "東..."),
         ("東京都", 4, "..."),
+        ("Ha\u0309i Pho\u0300ng", 9, "Ha\u0309i Pho\u0300ng"),
+        ("e\u0301le\u0301ve\u0301", 5, "e\u0301le\u0301ve\u0301"),
+        ("e\u0301le\u0301ve\u0301", 4, "e\u0301..."),
     ],
 )
 def test_what_does_not_fit_is_cut(text, width, shown):
@@ -71,7 +74,7 @@ def nested(spark: SparkSession) -> DataFrame:
 
 
 def test_a_wide_row_is_a_block_of_lines_within_the_terminal(spark: SparkSession) -> None:
-    assert job_table.shown(nested(spark), 40, 40).splitlines() == [
+    assert job_table.shown(nested(spark), 40, 40).text.splitlines() == [
         "n      1",
         "at     2026-01-02 03:04:05.678",
         'keys   ["a","b"]',
@@ -86,18 +89,18 @@ def test_a_wide_row_is_a_block_of_lines_within_the_terminal(spark: SparkSession)
 
 def test_a_row_that_fits_is_a_line_of_a_table(spark: SparkSession) -> None:
     frame = nested(spark).select("n", "at", "text")
-    assert job_table.shown(frame, 1, 60).splitlines() == [
+    found = job_table.shown(frame, 1, 60)
+    assert found.text.splitlines() == [
         "n  at                       text",
         "-  -----------------------  -----------------",
         '1  2026-01-02 03:04:05.678  say "so",\\nor not',
-        "",
-        "only the first 1 rows: --rows shows more",
     ]
-    assert job_table.shown(frame.where("n = 3"), 1, 60) == "no rows"
+    assert found.left_out == "only the first 1 rows: --rows N shows more"
+    assert job_table.shown(frame.where("n = 3"), 1, 60) == ("no rows", "")
 
 
 def test_a_pipe_has_names_and_rows_whole_with_tabs(spark: SparkSession) -> None:
-    lines = job_table.shown(nested(spark), 40, None).splitlines()
+    lines = job_table.shown(nested(spark), 40, None).text.splitlines()
     assert [len(line.split("\t")) for line in lines] == [6, 6, 6]
     assert lines[0] == "n\tat\tkeys\tplace\tbody\ttext"
     assert lines[2] == "2\t\t\t\t\ufffd\t"
@@ -172,6 +175,15 @@ def test_a_wrong_argument_is_told_before_spark_starts(
         job.main(["--store", "/nowhere", *arguments])
     assert ended.value.code == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_rows_that_are_left_out_are_told_beside_a_pipe(
+    same_session: None, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert traffic.main(["--store", str(store), "--rows", "1"]) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert told.err.splitlines()[-1] == "only the first 1 rows: --rows N shows more"
 
 
 def test_a_writer_s_name_that_is_none_is_told_before_spark_starts(

@@ -124,7 +124,7 @@ class DispatchLoop:
         bell = Bell()
         self._waiting.append(bell)
         try:
-            if self.position <= offset and not self._is_over:
+            if self.position <= offset:
                 bell.wait(timeout_s)
         finally:
             self._waiting.remove(bell)

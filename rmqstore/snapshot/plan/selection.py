@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rmqstore.arguments import milliseconds, moment, shown
+from rmqstore.arguments import moment, shown
 from rmqstore.directory import config_files
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
@@ -216,15 +216,11 @@ class Bounds:
             self._by_place[place] = self._value(value)
 
     def _value(self, value: object) -> int:
+        if self._are_times:
+            return moment(self._what, value)
         if isinstance(value, str) and value.strip().lower() in _WORDS:
             return _WORDS[value.strip().lower()]
-        if not self._are_times:
-            return _integer(value, self._what)
-        if isinstance(value, datetime | str):
-            return moment(self._what, value)
-        if isinstance(value, float):
-            milliseconds(self._what, value)  # says what is wanted
-        return _integer(value, self._what)  # any time: ISO texts of options reach back to 1970
+        return _integer(value, self._what)
 
 
 def in_bounds(store: StoreExtent, queue: QueueExtent, start: int, end: int, fail: bool) -> QueueRange:

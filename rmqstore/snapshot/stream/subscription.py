@@ -42,7 +42,7 @@ class StreamSelection:
         if group_named(start) is not None:
             return starts
         offsets = Bounds(start, "start", list(starts))
-        times = Bounds(start_time, "start time", list(starts), are_times=True)
+        times = Bounds(start_time, "start_time", list(starts), are_times=True)
         named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
         return {place: starts[place] if place in named else ends[place] for place in starts}
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rmqstore
@@ -161,10 +162,26 @@ AT_MS = FIRST_MS + 11_000
 AT = datetime.fromtimestamp(AT_MS / 1000, UTC)
 
 
+class _NotATime(datetime):
+    """As pandas.NaT: no time, and equal to nothing."""
+
+    def __eq__(self, _: object) -> bool:
+        return False
+
+    def __ne__(self, _: object) -> bool:
+        return True
+
+    __hash__ = datetime.__hash__
+
+
+NOT_A_TIME = _NotATime(2026, 1, 1)
+
+
 @pytest.mark.parametrize(
     "time",
     [
         AT_MS,
+        np.int64(AT_MS),
         str(AT_MS),
         AT.isoformat(),
         AT,
@@ -190,9 +207,16 @@ def test_a_time_is_a_number_a_text_or_a_datetime(snapshot: Snapshot, time: Any) 
         ("2026-11-25T09:00:00", "without a zone; write 2026-11-25T09:00:00Z"),
         ("yesterday", "ISO-8601"),
         (str(AT_MS // 1000), "looks like seconds"),
-        (float(AT_MS), "wanted is milliseconds"),
+        (float(AT_MS), "wanted is ISO 8601 text with a zone, a datetime that has one, or milliseconds"),
+        ("latest", "ISO-8601"),
+        ("earliest", "ISO-8601"),
+        (-1, "_time=-1"),
+        (True, "wanted is ISO 8601"),
+        ({"orders": {"0": -2}}, "_time=-2"),
+        (NOT_A_TIME, "write a time"),
         (datetime(1969, 1, 1, tzinfo=UTC), "1970 or later"),
-        (AT.date(), "is not an integer"),
+        (AT.date(), "wanted is ISO 8601"),
+        (np.datetime64(AT_MS, "ms"), "wanted is ISO 8601"),
         ({"orders": "soon"}, "ISO-8601"),
     ],
 )
