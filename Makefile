@@ -11,7 +11,7 @@ PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
 ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
 NEWEST_ORACLE := tests/oracle/target/5.5.1/classpath.txt
 # The newest releases of either line whose broker Maven Central has.
-BROKERS := $(patsubst %,tests/oracle/target/broker-%/classpath.txt,5.3.3 4.9.7)
+BROKERS := $(patsubst %,tests/oracle/target/broker-%/classpath.txt,5.5.1 5.3.3 4.9.7)
 
 # Spark's workers run the same Python, not the first one on PATH; and a machine whose name does not resolve can run Spark.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)

@@ -77,8 +77,10 @@ class Rocketmq(NamedTuple):
         return BROKER_PROGRAMS.parent / "target" / f"broker-{self.release}"
 
 
-# The newest releases of either line whose broker Maven Central has.
-NEWEST, NEWEST_4 = Rocketmq("5.3.3"), Rocketmq("4.9.7")
+# The newest releases of each line whose broker Maven Central has; 5.4 begins the line of NEWEST.
+NEWEST, NEWEST_5_3, NEWEST_4 = Rocketmq("5.5.1"), Rocketmq("5.3.3"), Rocketmq("4.9.7")
+RELEASES = (NEWEST, NEWEST_5_3, NEWEST_4)
+RELEASES_OF_5 = (NEWEST, NEWEST_5_3)
 
 
 def until(what: str, ask: Callable[[], Any], children: "Sequence[Child]" = (), deadline_s: float = DEADLINE_S) -> Any:

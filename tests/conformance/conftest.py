@@ -1,12 +1,12 @@
-"""Name servers of both lines of RocketMQ, each started when the first test wants it."""
+"""Name servers of each line of RocketMQ, each started when the first test wants it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.conformance.broker import NEWEST, Rocketmq, name_server
-from tests.conformance.replicas import RELEASES, Cluster, Clusters
+from tests.conformance.broker import NEWEST, RELEASES, Rocketmq, name_server
+from tests.conformance.replicas import Cluster, Clusters
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 
 @pytest.fixture(params=RELEASES, ids=lambda rocketmq: rocketmq.release)
 def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Cluster:
-    """Of either line."""
+    """Of each line."""
     return clusters(request.param)
 
 

@@ -1,6 +1,6 @@
 """A real DLedger node and a log of entries of ours take turns over the same files; each has what the other wrote.
 
-python -m tests.conformance.ledger_node SEED DIRECTORY
+python -m tests.conformance.ledger_node RELEASE SEED DIRECTORY
 
 A process of its own, as `ledger_reading`.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.formats.dledger import Term
 from rmqstore.snapshot.entries import ledger_entries
-from tests.conformance.broker import NEWEST, Asked, free_port, until
+from tests.conformance.broker import Asked, Rocketmq, free_port, until
 
 CONFIG = EntryStoreConfig(data_file_size=16384, index_file_size=1280)
 ROUNDS = 4
@@ -25,8 +25,8 @@ ROUNDS = 4
 class Turns:
     """The files of one node, and all that was acknowledged."""
 
-    def __init__(self, seed: int, work: Path) -> None:
-        self.chance, self.work = random.Random(seed), work
+    def __init__(self, rocketmq: Rocketmq, seed: int, work: Path) -> None:
+        self.rocketmq, self.chance, self.work = rocketmq, random.Random(seed), work
         self.node = work / "store" / "dledger-n0"
         self.acked: list[bytes] = []
 
@@ -63,7 +63,8 @@ class Turns:
         """A turn of the real node."""
         places = ("g", "n0", f"127.0.0.1:{free_port(0)}", str(self.node.parent))
         sizes = (str(CONFIG.data_file_size), str(CONFIG.index_file_size))
-        node = Asked(self.work, f"node-{number}", NEWEST.told("-Xmx128m"), "LedgerNode", *places, *sizes, talks=True)
+        program = self.rocketmq.told("-Xmx128m")
+        node = Asked(self.work, f"node-{number}", program, "LedgerNode", *places, *sizes, talks=True)
         try:
             before = [entry.body for entry in self.entries(node)]
             assert before == self.acked
@@ -102,7 +103,8 @@ class _Told:
 
 
 def main() -> None:
-    turns = Turns(int(sys.argv[1]), Path(sys.argv[2]))
+    release, seed, work = sys.argv[1:]
+    turns = Turns(Rocketmq(release), int(seed), Path(work))
     turns.run()
     sys.stdout.write(json.dumps({"entries": len(turns.acked)}) + "\n")
 

@@ -12,9 +12,8 @@ import rmqstore
 from rmqstore import open_snapshot
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.cluster import runtime
-from tests.conformance.broker import NEWEST, NEWEST_4, Broker, BrokerClient, Rocketmq, broker, loose
+from tests.conformance.broker import NEWEST_4, Broker, BrokerClient, Rocketmq, broker, loose
 
-RELEASES = (NEWEST, NEWEST_4)
 SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 2000}
 TOPIC = "Orders"
 _SEND_COUNT = 200

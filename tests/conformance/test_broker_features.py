@@ -1,4 +1,4 @@
-"""The broker's storage features against a real broker 5.3.3: what one side left half way goes on at the other.
+"""The broker's storage features against real brokers of 5: what one side left half way goes on at the other.
 
 Every message is followed through its whole life: who got it, how often, when, with which content, and how it ended.
 Needs the oracle and the broker (`make conformance`).
@@ -8,14 +8,13 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.formats import names
-from tests.conformance.broker import broker, name_server
+from tests.conformance.broker import RELEASES_OF_5, Rocketmq, broker
 from tests.conformance.brokers_turn import Theirs, broker_settings, is_consumers, is_near, tables_of
 from tests.conformance.handover import (
     CHECKED,
@@ -31,24 +30,20 @@ from tests.conformance.handover import (
     Ours,
     begin,
 )
+from tests.conformance.replicas import Clusters
 
 EMBEDDED = StoreConfig.embedded(delay_levels=LEVELS, **CHECKED)
 BROKER = StoreConfig.broker(delay_levels=LEVELS, **CHECKED)
 
 
-@pytest.fixture(scope="module")
-def name_server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with name_server(tmp_path_factory.mktemp("name-server")) as address:
-        yield address
-
-
+@pytest.mark.parametrize("rocketmq", RELEASES_OF_5, ids=lambda rocketmq: rocketmq.release)
 @pytest.mark.parametrize(
     ("config", "is_closed", "how"),
     [(BROKER, True, signal.SIGKILL), (EMBEDDED, False, signal.SIGTERM)],
     ids=["closed by us, killed there", "left open by us, stopped there"],
 )
 def test_a_store_goes_to_a_broker_and_back(
-    config: StoreConfig, is_closed: bool, how: signal.Signals, name_server_address: str, tmp_path: Path
+    config: StoreConfig, is_closed: bool, how: signal.Signals, rocketmq: Rocketmq, clusters: Clusters, tmp_path: Path
 ) -> None:
     """Delays, transactions, retry chains and offsets that one side left half way are taken up by the other."""
     book, path = Book(), tmp_path / "store"
@@ -59,7 +54,8 @@ def test_a_store_goes_to_a_broker_and_back(
     ours.store.close()
     assert bool(book.again) != is_closed
 
-    with broker(tmp_path / "broker", left, name_server_address, broker_settings(config)) as (running, client):
+    named = clusters(rocketmq).name_server
+    with broker(tmp_path / "broker", left, named, broker_settings(config), rocketmq) as (running, client):
         theirs = Theirs(running, client, book)
         theirs.compare_tables(tables)
         theirs.start_clients()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.replicas import RELEASES
+from tests.conformance.broker import RELEASES, RELEASES_OF_5
 
 _PROJECT = Path(__file__).parents[2]
 _OWN_NETWORK = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "-"]
@@ -40,8 +40,11 @@ def test_a_broker_that_goes_over_to_dledger_is_read_through_its_life(rocketmq, t
     assert told["looks"] >= 10
 
 
-def test_a_dledger_node_and_ours_take_turns(tmp_path):
-    command = [*own_network(), sys.executable, "-m", "tests.conformance.ledger_node", "11", str(tmp_path)]
+@pytest.mark.parametrize("rocketmq", RELEASES_OF_5, ids=lambda rocketmq: rocketmq.release)
+def test_a_dledger_node_and_ours_take_turns(rocketmq, tmp_path):
+    """DLedger 0.3.3.4 and 0.3.1.2."""
+    arguments = [rocketmq.release, "11", str(tmp_path)]
+    command = [*own_network(), sys.executable, "-m", "tests.conformance.ledger_node", *arguments]
     done = subprocess.run(command, cwd=_PROJECT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1])["entries"] > 180

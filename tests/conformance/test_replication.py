@@ -10,8 +10,11 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rmqstore import open_snapshot
+import pytest
+
+from rmqstore import open_snapshot, open_store
 from rmqstore.remoting.client import RemotingClient, Unreachable
 from rmqstore.remoting.cluster import runtime
 from rmqstore.replication.following.masters import Broker as KnownBroker
@@ -36,6 +39,18 @@ from tests.conformance.replicas import (
 
 _UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC, _SEND_MESSAGE, _CLEAN_EXPIRED_CONSUMEQUEUE = 15, 215, 10, 306
 _ENTRY_SIZE = 20
+# What a broker of 5.4 and later may keep elsewhere than in the files of before.
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "transactions, timers and index in RocksDB": {
+        "transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false", "timerRocksDBEnable": "true",
+        "indexRocksDBEnable": "true", "indexFileWriteEnable": "false",
+    },
+    "queues and tables in RocksDB": {
+        "storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true",
+        "useSingleRocksDBForAllConfigs": "true",
+    },
+    "queues twice": {"rocksdbCQDoubleWriteEnable": "true"},
+}  # fmt: skip
 
 
 def has_caught_up(state: ReplicaState) -> bool:
@@ -69,6 +84,36 @@ def test_a_replica_has_every_byte_whoever_is_killed(cluster: Cluster, tmp_path: 
             require_same(replica, store, end, rows=4000)
             assert replicated(cluster, tmp_path / "replicas", "--once")[0] == 0
             require_same_tables(replica, running)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_replica_of_a_master_that_keeps_things_in_rocksdb_has_plain_files(
+    layout: str, newest: Cluster, tmp_path: Path
+) -> None:
+    """All bytes and rows, queues of its own, and the tables as the master answers; both are killed once."""
+    store, replica, settings = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME, LAYOUTS[layout]
+    with ExitStack() as children:
+        with newest.master(tmp_path / "first", store, **settings) as (running, client):
+            send(client, 2000, "a")
+            child = children.enter_context(replicating(newest, tmp_path / "replicas"))
+            until("some of the log", lambda: (replica / "commitlog").exists() and log_of(replica, 200_000))
+            child.kill()
+            running.end(signal.SIGKILL)
+        with newest.master(tmp_path / "second", store, **settings) as (running, client):
+            send(client, 1000, "b")
+            fill_tables(running, client)
+            until("the delayed message", lambda: row_count(store, "Later") == 1)
+            child = children.enter_context(replicating(newest, tmp_path / "replicas"))
+            end = log_end(running)
+            until("the log", lambda: has_log(replica, store, end))
+            until("all rows", lambda: row_count(replica) == 3000)
+            ended(child)
+            assert replicated(newest, tmp_path / "replicas", "--once")[0] == 0
+            require_same(replica, store, log_end(running), rows=3000)
+            require_same_tables(replica, running)
+    with open_store(replica) as promoted:
+        found = promoted.query("b999", topic=TOPIC)
+    assert [message.body for message in found] == [b"b-999" * 8]
 
 
 def fill_tables(running: Broker, client: BrokerClient) -> None:

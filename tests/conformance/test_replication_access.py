@@ -1,4 +1,4 @@
-"""Brokers that want to know who asks: signed requests in both lines of RocketMQ, and TLS."""
+"""Brokers that want to know who asks: signed requests in each line of RocketMQ, and TLS."""
 
 import json
 import ssl

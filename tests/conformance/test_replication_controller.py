@@ -8,9 +8,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from rmqstore.remoting import cluster as questions
 from rmqstore.remoting.client import RemotingClient
-from tests.conformance.broker import BROKER_NAME, NEWEST, Broker, BrokerClient, free_port, name_server, until
+from tests.conformance.broker import (
+    BROKER_NAME,
+    RELEASES_OF_5,
+    Broker,
+    BrokerClient,
+    Rocketmq,
+    free_port,
+    name_server,
+    until,
+)
 from tests.conformance.replicas import (
     Cluster,
     ended,
@@ -26,7 +37,7 @@ _GET_SYNC_STATE = 1006
 
 
 @contextmanager
-def controlled_cluster(work: Path) -> Iterator[tuple[Cluster, str]]:
+def controlled_cluster(work: Path, rocketmq: Rocketmq) -> Iterator[tuple[Cluster, str]]:
     """A name server with a controller in it, and the controller's address."""
     address = f"127.0.0.1:{free_port(0)}"
     settings = {
@@ -34,14 +45,17 @@ def controlled_cluster(work: Path) -> Iterator[tuple[Cluster, str]]:
         "controllerDLegerPeers": f"n0-{address}", "controllerStorePath": work / "controller",
         "mappedFileSize": 1 << 20,
     }  # fmt: skip
-    with name_server(work, NEWEST, settings) as named:
-        yield Cluster(NEWEST, named), address
+    with name_server(work, rocketmq, settings) as named:
+        yield Cluster(rocketmq, named), address
 
 
-def test_a_replica_of_a_controlled_master_is_a_learner_and_survives_its_next_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rocketmq", RELEASES_OF_5, ids=lambda rocketmq: rocketmq.release)
+def test_a_replica_of_a_controlled_master_is_a_learner_and_survives_its_next_epoch(
+    rocketmq: Rocketmq, tmp_path: Path
+) -> None:
     store, replica = tmp_path / "store", tmp_path / "replicas" / BROKER_NAME
     with ExitStack() as running:
-        cluster, controller = running.enter_context(controlled_cluster(tmp_path / "named"))
+        cluster, controller = running.enter_context(controlled_cluster(tmp_path / "named", rocketmq))
         first, client = running.enter_context(controlled(cluster, controller, tmp_path / "first", store))
         send(client, 4000, "a")
         child = running.enter_context(replicating(cluster, tmp_path / "replicas"))
