@@ -49,7 +49,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true",
         "useSingleRocksDBForAllConfigs": "true",
     },
-    "queues twice": {"rocksdbCQDoubleWriteEnable": "true"},
+    "queues twice": {"rocksdbCQDoubleWriteEnable": "true", "useSeparateStorePathForRocksdbCQ": "true"},
 }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_a_replica_of_a_master_that_keeps_things_in_rocksdb_has_plain_files(
             require_same(replica, store, log_end(running), rows=3000)
             require_same_tables(replica, running)
     with open_store(replica) as promoted:
-        found = promoted.query("b999", topic=TOPIC)
+        found = promoted.query(TOPIC, "b999")
     assert [message.body for message in found] == [b"b-999" * 8]
 
 
