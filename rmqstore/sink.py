@@ -106,6 +106,7 @@ def stage_part(
     fs, root = filesystem or RealFileSystem(), canonical_path(path)
     _require_plain(config)
     require_room(fs, root, config.log_paths)
+    finish_swap(fs, root)
     part = PartWriter(fs, staging_directory(root, writer_id, batch_id), *task)
     return StagingTask(part, config, QueueChoice(queue_count, task[0]), clock)
 
@@ -232,9 +233,12 @@ def _require_plain(config: StoreConfig | None) -> None:
 def require_free(path: str, config: StoreConfig | None = None, *, overwrite: bool = False) -> None:
     """Raises StoreInUse for a store that somebody of this host writes to, and NotAStore, UnsupportedLayout for what
     cannot be appended to, or not overwritten, before work is done in vain.
+
+    An overwrite that was cut short between two stores is completed.
     """
     root = canonical_path(path)
     _require_plain(config)
+    finish_swap(RealFileSystem(), root)
     if overwrite:
         require_replaceable(RealFileSystem(), root)
     else:

@@ -3,10 +3,12 @@
     <store>.rmqstore-new   the store that is being made; whole and closed once the first rename is done
     <store>.rmqstore-old   the store that was replaced, until it is removed
 
-Between the two renames nothing stands at <store>: the next opening completes the swap, by `finish_swap`.
+Between the two renames nothing stands at <store>: whoever opens it, or makes anything there, completes the swap before,
+by `finish_swap`.
 """
 
 from rmqstore.directory.store_root import require_remains, require_replaceable
+from rmqstore.errors import NotAStore
 from rmqstore.files.filesystem import FileSystem, directory_of
 from rmqstore.log.staging.sweep import remove_tree
 
@@ -40,24 +42,41 @@ def swap(fs: FileSystem, root: str) -> None:
     parent = directory_of(root)
     fs.rename(root, root + _OLD)
     fs.sync_directory(parent)
-    fs.rename(new_root(root), root)
-    fs.sync_directory(parent)
+    _put_in_place(fs, root)
     _remove_old(fs, root)
 
 
 def finish_swap(fs: FileSystem, root: str) -> None:
-    """Completes a swap that a crash interrupted; for the next opening of the store at `root`.  Raises NotAStore for
-    what no swap left, OSError.
+    """Completes a swap that a crash interrupted, for whoever comes next: before the store at `root` is opened, and
+    before anything is made there.
+
+    Raises NotAStore for what no swap left, and where something was made at `root` in between: then both stores stay as
+    they are.  OSError.
     """
     if not fs.exists(root + _OLD):
         return
     require_remains(fs, root + _OLD)
-    if not fs.exists(root):
-        if not fs.exists(new_root(root)):
-            return
-        fs.rename(new_root(root), root)
+    if fs.exists(new_root(root)):
+        if fs.exists(root):
+            raise NotAStore(
+                root,
+                f"was made while {new_root(root)} was to take the place of {root + _OLD}, and both are whole; move it "
+                "away, and open the store again",
+            )
+        _put_in_place(fs, root)
+    elif not fs.exists(root):
+        return
     fs.sync_directory(directory_of(root))
     _remove_old(fs, root)
+
+
+def _put_in_place(fs: FileSystem, root: str) -> None:
+    try:
+        fs.rename(new_root(root), root)
+    except FileNotFoundError:  # somebody else has completed the swap
+        if fs.exists(new_root(root)) or not fs.exists(root):
+            raise
+    fs.sync_directory(directory_of(root))
 
 
 def _remove_old(fs: FileSystem, root: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Corrupt, NotNow, Rejected, StoreInUse
+from rmqstore.errors import Corrupt, NotAStore, NotNow, Rejected, StoreInUse
 from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
 from rmqstore.log.encode import columns
@@ -354,6 +354,66 @@ def test_an_overwrite_is_a_new_store_and_keeps_what_writers_brought():
     assert not overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=disk)
     assert not append(disk, staged(disk, 4, rows("old"), writer="stream"))
     assert {entry.name for entry in disk.entries("/")} == {"store"}
+
+
+@pytest.fixture
+def cut_overwrite(monkeypatch: pytest.MonkeyPatch) -> MemoryDisk:
+    """A store of "old" that was moved away for one of "new", which is whole and not in its place yet."""
+    disk = MemoryDisk()
+    append(disk, staged(disk, 4, rows("old"), writer="another"))
+    batch = staged(disk, 0, rows("new"))
+    rename = disk.rename
+
+    def cut(source: str, target: str) -> None:
+        if source.endswith("-new"):
+            raise PowerCut
+        rename(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(PowerCut):
+        patched.setattr(disk, "rename", cut)
+        overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=disk)
+    assert not disk.exists(ROOT)
+    return disk
+
+
+def test_a_batch_that_is_staged_after_an_overwrite_was_cut_finds_the_new_store(cut_overwrite: MemoryDisk) -> None:
+    assert append(cut_overwrite, staged(cut_overwrite, 0, rows("later"), writer="third"))
+    assert bodies(cut_overwrite) == ["new", "later"]
+    assert not cut_overwrite.exists(f"{ROOT}.rmqstore-old")
+
+
+def test_an_overwrite_that_was_cut_and_comes_again_keeps_what_writers_brought(cut_overwrite: MemoryDisk) -> None:
+    batch = staged(cut_overwrite, 0, rows("new"))
+    assert not overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=cut_overwrite)
+    assert bodies(cut_overwrite) == ["new"]
+    assert not append(cut_overwrite, staged(cut_overwrite, 4, rows("old"), writer="another"))
+
+
+def test_what_was_made_in_the_place_of_a_cut_overwrite_costs_no_store(cut_overwrite: MemoryDisk) -> None:
+    """A version of before could make it; the old store and the new one both stay until somebody has looked."""
+    cut_overwrite.make_directories(f"{ROOT}/sink/w")
+    for _ in range(2):
+        with pytest.raises(NotAStore, match="was made while .* move it away"):
+            settle_store(ROOT, CONFIG, filesystem=cut_overwrite)
+    cut_overwrite.rename(ROOT, "/aside")
+    settle_store(ROOT, CONFIG, filesystem=cut_overwrite)
+    assert bodies(cut_overwrite) == ["new"]
+
+
+def test_a_swap_that_somebody_else_completes_meanwhile_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    append(disk, staged(disk, 0, rows("old")))
+    batch = staged(disk, 1, rows("new"))
+    rename = disk.rename
+
+    def overtaken(source: str, target: str) -> None:
+        rename(source, target)
+        if source.endswith("-new"):
+            raise FileNotFoundError(source)
+
+    monkeypatch.setattr(disk, "rename", overtaken)
+    assert overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=disk)
+    assert bodies(disk) == ["new"]
 
 
 def test_rows_for_light_queues_are_refused_where_there_are_some():
