@@ -324,12 +324,20 @@ class _Run:
 
     def _commit(self) -> None:
         rows, offsets = self._files.row_count, self._offsets
+        self._require_same_brokers()
         files = self._files.finish()
         self._token = self._appended(files, offsets)
         self._noted, self._must_note = offsets, False
         self._held_since_s, self._committed_s = None, time.monotonic()
         damaged, self._damaged = self._damaged, 0
         self._sync.committed(rows, damaged, files)
+
+    def _require_same_brokers(self) -> None:
+        """Raises Overtaken where a store came, into a directory of stores, that the table knows and this run did not
+        see when it began: it was read from its beginning, and the next run goes on from the table's offsets."""
+        came = brokers_of(self.following.offsets) - self._scope.brokers
+        if self._noted is not None and (back := came & brokers_of(self._noted)):
+            raise Overtaken(f"{self._table.name}: the stores of {', '.join(sorted(back))} came back")
 
     def _appended(self, files: Sequence[DataFile], offsets: Mapping[str, Any]) -> object:
         """Commits, also upon commits of others that leave the offsets as they are.  Raises Overtaken for one that moved
