@@ -4,12 +4,13 @@ import errno
 import io
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rmqstore import Message, StoreConfig, open_snapshot, open_store
+from rmqstore import Message, StoreConfig, StoresIn, open_snapshot, open_store
 from rmqstore.errors import DataLost, Rejected, UnknownColumn, UnknownTopic
 from rmqstore.lake import (
     Committed,
@@ -22,6 +23,7 @@ from rmqstore.lake import (
     TableColumns,
     TableFailed,
 )
+from rmqstore.snapshot.stream.following import Following
 from tests.lake.conftest import CONFIG, put, put_into, stored
 from tests.lake.tables import Lake, places_of
 
@@ -126,6 +128,28 @@ def test_brokers_of_one_table_go_on_by_themselves(lake: Lake, store: Path, tmp_p
     assert lake.sync(paths={"b": str(tmp_path / "other")}).rows == 0
     assert lake.sync(paths={"a": str(store)}).rows == 1
     assert len(lake.places()) == len(set(lake.places())) == 52
+
+
+def test_a_store_that_comes_back_while_a_run_begins_goes_on_where_the_table_is(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when the run looked, as a disk that is mounted late, and is there when it reads."""
+    room, away = tmp_path / "stores", tmp_path / "away"
+    put_into(room / "broker-a", "orders", 0, 3)
+    put_into(room / "broker-b", "orders", 0, 5)
+    assert lake.sync(paths=StoresIn(str(room))).rows == 8
+    put_into(room / "broker-b", "orders", 5, 2)
+    (room / "broker-b").rename(away)
+    follow = Sync.follow
+
+    def coming_back(sync: Sync, *how: Any) -> Following:
+        if away.exists():
+            away.rename(room / "broker-b")
+        return follow(sync, *how)
+
+    monkeypatch.setattr(Sync, "follow", coming_back)
+    assert lake.sync(paths=StoresIn(str(room))).rows == 2
+    assert len(lake.places()) == len(set(lake.places())) == 10
 
 
 def test_where_a_table_begins_is_kept_at_once(lake: Lake, store: Path) -> None:
