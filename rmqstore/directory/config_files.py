@@ -199,6 +199,8 @@ def _numbered_document(entries: Mapping[bytes, bytes], table: Table) -> dict[str
 def _name_at(key: bytes, at: int) -> tuple[str, int]:
     """The name in a key of numbered tables, and where it ends."""
     end = at + _LENGTH.size + _LENGTH.unpack_from(key, at)[0]
+    if end > len(key):
+        raise struct.error("the name goes on past the end of the key")
     return key[at + _LENGTH.size : end].decode(), end
 
 

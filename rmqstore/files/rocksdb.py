@@ -1,6 +1,8 @@
 """RocksDB databases of a broker, read by rocksdict (the extra "rocksdb") without a change to their directory."""
 
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 from rmqstore.errors import Corrupt, Rejected
 
 _FAMILY = "default"
+# What a database consists of.  All else stays out: rocksdict writes its own settings into a directory, through a link
+# as well, and whoever opens a FIFO waits.
+_PARTS = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(sst|ldb|log|blob)", re.ASCII)
 # A broker that runs takes files away while they are linked.
 _TRIES_MAX = 5
 
@@ -26,9 +31,10 @@ def read_family(path: str, family: str) -> dict[bytes, bytes]:
     for _ in range(_TRIES_MAX):
         try:
             with tempfile.TemporaryDirectory(prefix="rmqstore-rocksdb-") as links:
-                for name in os.listdir(path):
-                    if name != "LOCK" and not name.startswith(("LOG", "OPTIONS")):
-                        os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(links, name))
+                for name in filter(_PARTS.fullmatch, os.listdir(path)):
+                    file = os.path.abspath(os.path.join(path, name))
+                    if stat.S_ISREG(os.stat(file).st_mode):
+                        os.symlink(file, os.path.join(links, name))
                 return _read(rocksdict, links, family)
         except Exception as error:  # noqa: BLE001  rocksdict raises plain Exceptions
             failure = error
@@ -44,6 +50,17 @@ def _read(rocksdict: Any, path: str, family: str) -> dict[bytes, bytes]:
     database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True), column_families=options, access_type=access)
     try:
         found = database if family == _FAMILY else database.get_column_family(family)
-        return dict(found.items())
+        return _whole(found)
     finally:
         database.close()
+
+
+def _whole(family: Any) -> dict[bytes, bytes]:
+    """All entries.  Raises an Exception where a block is damaged: rocksdict's own `items` ends there without a word."""
+    found, at = {}, family.iter()
+    at.seek_to_first()
+    while at.valid():
+        found[at.key()] = at.value()
+        at.next()
+    at.status()
+    return found

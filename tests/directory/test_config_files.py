@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -14,6 +15,7 @@ import rocksdict
 
 import rmqstore
 from rmqstore.directory import config_files
+from rmqstore.errors import Rejected
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import broker_json
 from tests.golden.rows import fingerprint
@@ -162,3 +164,51 @@ def test_a_database_that_cannot_be_read_is_told_and_a_file_stands_in(
     (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
     os.utime(tmp_path / "config" / "topics.json", (1000, 1000))
     assert list(config_files.topics(LOCAL, str(tmp_path))) == ["J"]
+
+
+def test_what_is_no_part_of_a_database_is_left_alone(
+    store_of: Callable[[str], Path], tmp_path: Path, told: Callable[[], list[str]]
+) -> None:
+    """rocksdict writes its settings into what it opens, and would do so through a link; a FIFO is waited for."""
+    store = copied(store_of("rocksdb-clean-5.5.1"), tmp_path)
+    place, victim = store / "config" / "metadata", tmp_path / "victim"
+    victim.write_text("precious")
+    (place / "rocksdict-config.json").unlink(missing_ok=True)
+    (place / "rocksdict-config.json").symlink_to(victim)
+    os.mkfifo(place / "000999.log")
+    assert rmqstore.open_snapshot(store).table("groups").num_rows == 20
+    assert victim.read_text() == "precious"
+    assert told() == []
+
+
+def test_a_damaged_block_is_told_and_never_makes_a_table_shorter(
+    store_of: Callable[[str], Path], tmp_path: Path, told: Callable[[], list[str]]
+) -> None:
+    store = store_of("rocksdb-clean-5.5.1")
+    whole = config_files.topics(LOCAL, str(store)), config_files.consumer_offsets(LOCAL, str(store))
+    damaged = 0
+    for number, table in enumerate(sorted((store / "config" / "metadata").glob("*.sst"))):
+        other = copied(store, tmp_path / str(number))
+        data = bytearray(table.read_bytes())
+        data[:64] = bytes(byte ^ 0xFF for byte in data[:64])
+        (other / "config" / "metadata" / table.name).write_bytes(data)
+        found = config_files.topics(LOCAL, str(other)), config_files.consumer_offsets(LOCAL, str(other))
+        for mine, right in zip(found, whole, strict=True):
+            assert mine == right or any("RocksDB cannot be read" in line for line in told())
+        damaged += found != whole
+    assert damaged
+
+
+def test_a_group_of_tables_that_nobody_could_read_is_not_said_to_be_unknown(
+    store_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    snapshot = rmqstore.open_snapshot(store_of("rocksdb-clean-5.5.1"))
+    with pytest.raises(Rejected, match=r"its broker keeps offsets in RocksDB.*rmqstore\[rocksdb\]"):
+        snapshot.select(start="group:anybody")
+
+
+def copied(store: Path, to: Path) -> Path:
+    """A copy of a store that may be changed."""
+    shutil.copytree(store, to / "copy", symlinks=True)
+    return to / "copy"

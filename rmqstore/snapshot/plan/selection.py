@@ -157,11 +157,24 @@ def group_start(
         by_broker = start.setdefault(topic, {}).setdefault(store.broker_name, {})
         by_broker[str(queue_id)] = "earliest" if offset is None or offset < 0 else offset
     if not known:
+        _require_read_tables(stores, tables, group)
         groups = {name for table in tables.values() for name, _ in table}
         near = near_names(group, groups)
         hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(groups)[:10]) or 'none'}"
         raise Rejected(f"group {group!r} has committed no offset of these topics: {hint}")
     return start
+
+
+def _require_read_tables(stores: Sequence[StoreExtent], tables: Mapping[str, Any], group: str) -> None:
+    """Raises Rejected where a broker keeps its tables in RocksDB, and nothing came from there: nobody knows then what
+    groups it has."""
+    for store in stores:
+        places = config_files.databases(store.disk, store.path)
+        if places and not tables[store.broker_name]:
+            raise Rejected(
+                f"group {group!r}: its broker keeps offsets in RocksDB, and none could be read from {places[0]}; pip "
+                "install 'rmqstore[rocksdb]', and look into the log for what else is wrong"
+            )
 
 
 class Bounds:

@@ -369,9 +369,10 @@ def cut_overwrite(monkeypatch: pytest.MonkeyPatch) -> MemoryDisk:
             raise PowerCut
         rename(source, target)
 
-    with monkeypatch.context() as patched, pytest.raises(PowerCut):
+    with monkeypatch.context() as patched:
         patched.setattr(disk, "rename", cut)
-        overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=disk)
+        with pytest.raises(PowerCut):
+            overwrite_once(ROOT, batch, CONFIG, clock=ManualClock(), filesystem=disk)
     assert not disk.exists(ROOT)
     return disk
 
@@ -393,7 +394,7 @@ def test_what_was_made_in_the_place_of_a_cut_overwrite_costs_no_store(cut_overwr
     """A version of before could make it; the old store and the new one both stay until somebody has looked."""
     cut_overwrite.make_directories(f"{ROOT}/sink/w")
     for _ in range(2):
-        with pytest.raises(NotAStore, match="was made while .* move it away"):
+        with pytest.raises(NotAStore, match=r"was made while .* move it away"):
             settle_store(ROOT, CONFIG, filesystem=cut_overwrite)
     cut_overwrite.rename(ROOT, "/aside")
     settle_store(ROOT, CONFIG, filesystem=cut_overwrite)
