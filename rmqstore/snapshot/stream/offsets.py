@@ -63,11 +63,11 @@ def _sort_key(item: tuple[Place, int]) -> tuple[str, ...]:
 def offsets_in(shaped: Mapping[str, Any] | None) -> Offsets:
     """The offsets that JSON holds, without its notes.  Raises Rejected for another shape."""
     offsets: Offsets = {}
-    for topic, brokers in topics_in(shaped or {}).items():
+    for topic, brokers in topics_in(_whole(shaped)).items():
         for broker, queues in _table(brokers, topic).items():
             for queue_id, offset in _table(queues, topic).items():
                 whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= I64_MAX
-                if not whole or not re.fullmatch(r"\d{1,10}", str(queue_id), re.ASCII):
+                if not whole or not re.fullmatch(r"0|[1-9]\d{0,9}", str(queue_id), re.ASCII):
                     raise _wrong(topic)
                 offsets[broker, topic, int(queue_id)] = offset
     return offsets
@@ -88,7 +88,11 @@ def begins_of(start: Mapping[str, Any], end: Mapping[str, Any], *, is_first: boo
 
 def note_in(shaped: Mapping[str, Any], name: str) -> Offsets:
     """The content of a note of offset JSON; empty if it is not there.  Raises Rejected for another shape."""
-    return offsets_in(_table(shaped.get(name, {}), name))
+    return offsets_in(_table(_whole(shaped).get(name, {}), name))
+
+
+def _whole(shaped: object) -> Mapping[str, Any]:
+    return {} if shaped is None else _table(shaped, str(shaped)[:80])
 
 
 def _table(value: object, name: str) -> Mapping[str, Any]:

@@ -213,7 +213,8 @@ class StreamPlanner:
         unless the stream goes on."""
         if self._compared is None or self._compared[:2] != (snapshot, start):
             queues, standing = self.queues(snapshot), offsets_in(start)
-            others = self._same_logs.others(queues, standing, note_in(start, MARKS))
+            # A mark of a queue that is no longer selected tells nothing of the others.
+            others = self._same_logs.others(queues, standing, self.covered(note_in(start, MARKS)))
             if self.refuses.other_logs:
                 refuse_other_logs(others, queues, standing)
             self._compared = snapshot, start, others

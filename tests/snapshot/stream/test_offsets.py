@@ -65,10 +65,17 @@ def test_a_key_that_is_neither_note_nor_topic_is_told():
 @pytest.mark.parametrize(
     "shaped",
     [{"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": -1}}}, {"t": {"b": {"0": True}}},
-     {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": 2**63}}}],
+     {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": 2**63}}}, {"t": {"b": {"0": 2, "00": 0}}}],
 )  # fmt: skip
 def test_what_is_no_offset_is_refused_in_words(shaped):
     with pytest.raises(Rejected, match="the offset of 't' to go on from is not of this source"):
         offsets_in(shaped)
     with pytest.raises(Rejected):
         begins_of({}, {"$from": shaped}, is_first=False)
+
+
+@pytest.mark.parametrize("shaped", [[], [1], "x", 5, 0, ""], ids=repr)
+def test_what_is_no_object_is_refused_in_words(shaped):
+    for read in (offsets_in, lambda offsets: note_in(offsets, "$marks")):
+        with pytest.raises(Rejected, match="to go on from is not of this source"):
+            read(shaped)

@@ -60,6 +60,17 @@ def test_a_store_from_a_backup_that_went_on_is_told(queues: list[Queue], grown: 
         read_all(root, offsets)
 
 
+def test_queues_that_are_no_longer_read_tell_nothing(tmp_path: Path) -> None:
+    """The mark of a topic stands in the queue of its newest message."""
+    root = tmp_path / "store"
+    for queue_id in range(4):
+        put(root, ("orders", queue_id), 2, "A")
+    offsets = read_all(root)
+    put(root, ("orders", 1), 3, "B")
+    following = rmqstore.open_snapshot(root).follow(assign={"orders": [0, 1]}, after=offsets, wait_s=0)
+    assert sum(batch.rows.num_rows for batch in following) == 3
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize("queues", QUEUES, ids=str)
 def test_it_is_told_from_offsets_in_the_middle_of_a_round(queues: list[Queue], tmp_path: Path) -> None:
