@@ -42,11 +42,11 @@ demo: $(READY)  ## the main job on a real broker's store: counts, SQL, backlog, 
 	$(call need,java)
 	@$(PY) -m jobs.demo $(DEMO_ARGS)
 
-test: $(READY)  ## what is quick and certain: eight minutes; ARGS goes to pytest, here and below
+test: $(READY)  ## what is quick and certain: 8 to 20 minutes; ARGS goes to pytest, here and below
 	$(call need,java)
 	@$(LADDER) quick -- $(ARGS)
 
-test-unit: $(READY)  ## of it the parts one by one, within a minute
+test-unit: $(READY)  ## of it the parts one by one, one minute to two
 	@$(LADDER) unit -- $(ARGS)
 
 test-stores: $(READY)  ## of it whole stores: RocketMQ's own, damaged ones, crashes and failing disks
