@@ -1,5 +1,6 @@
 """Queues of topics that were deleted: what the log and old files still hold of them is in no queue."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -55,8 +56,12 @@ def honour(noted: DeletedTopics, held: Iterable[tuple[QueueKey, HeldPlaces]]) ->
     """The note of deleted topics applied to these queues, given by key and places."""
     queues = list(held)
     before, leaving = dict[Deleted, int](), [False] * len(queues)
+    rows_of = defaultdict[Deleted, list[int]](list)
+    for row, (key, _) in enumerate(queues):
+        rows_of[key].append(row)
+        rows_of[key[0]].append(row)
     for of, one in noted.items():
-        rows = [row for row, (key, _) in enumerate(queues) if of in (key, key[0])]
+        rows = rows_of.get(of, [])
         before[of], goes = honoured(one, [queues[row][1] for row in rows])
         for row, is_leaving in zip(rows, goes, strict=True):
             leaving[row] |= is_leaving

@@ -115,8 +115,7 @@ def is_deleted_topic(store: StoreView, topic: str) -> bool:
     """Whether a topic is neither in the broker's configuration, where there is one, nor among the queue files."""
     if store.known_topics is None or topic in store.known_topics or names.is_light_queue(topic):
         return False  # light queues are in no configuration
-    queues = (*store.queues.values(), *store.batch_queues.values())
-    return not any(queue.topic == topic and queue.files for queue in queues)
+    return not store.has_files(topic)
 
 
 def oldest_message(log: LogSpace, queue: QueueView, highest: int = 0) -> int:

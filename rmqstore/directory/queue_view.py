@@ -22,12 +22,14 @@ _KEPT_SIZE = 1024
 class QueueView:
     """The files of one queue that can be used, `queue`: entries of slots [`first`, `end`) are written.
 
-    `bad_files` are in the way: empty, of a wrong length, after a gap, or all zero.
+    `bad_files` are in the way: empty, of a wrong length, after a gap, or all zero.  `is_broken`: in some of them
+    something is written.
     """
 
     queue: QueueFiles
     bad_files: list[tuple[StoredFile, str]] = field(default_factory=list)
     end: int = 0
+    is_broken: bool = False
     has_strays: bool = False  # something that is no file of it lies in its directory
     _kept: bytes | None = None  # what is written in its only file
 
@@ -94,6 +96,7 @@ class QueueView:
                 reason = "the file before it is not full"
             if reason:
                 self.bad_files += [(file, reason)] + [(later, "after such a file") for later in files[number + 1 :]]
+                self.is_broken = any(self._has_entries(each) for each in files[number:])
                 del files[number:]
                 break
         end, head = 0, b""
@@ -110,6 +113,9 @@ class QueueView:
     def _is_full(self, file: StoredFile) -> bool:
         last = file.end // self.layout.size
         return bool(is_valid_entry(self.queue.kind, self.queue.read(last - 1, last)).all())
+
+    def _has_entries(self, file: StoredFile) -> bool:
+        return self.queue.end_in(file) > file.start // self.layout.size
 
     def set_aside(self, reason: str) -> None:
         """Lets none of its files count."""

@@ -71,7 +71,18 @@ class StoreView:
 
     def queue_files(self) -> dict[QueueKey, QueueFiles]:
         """The usable files of all queues."""
-        return {view.key: view.queue for view in (*self.queues.values(), *self.batch_queues.values())}
+        return {view.key: view.queue for view in self.all_queues()}
+
+    def all_queues(self) -> list[QueueView]:
+        """The plain queues, then those of batches."""
+        return [*self.queues.values(), *self.batch_queues.values()]
+
+    def has_files(self, topic: str) -> bool:
+        """Whether a queue of a topic has files that can be used."""
+        listed = self.topic_queues.get(topic)
+        plain = self.queues.values() if listed is None else (self.queues.get((topic, each)) for each in listed)
+        queues = (*plain, *self.batch_queues.values())
+        return any(queue is not None and queue.topic == topic and queue.files for queue in queues)
 
     def queue_of(self, key: QueueKey, is_batch: bool) -> QueueView | None:
         """The queue, of whole batches or a plain one; None if there are no files."""

@@ -13,6 +13,7 @@ from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import names
+from rmqstore.log.derived.checkpoint import CheckpointFile
 from rmqstore.log.derived.known_queues import NOTHING_KNOWN
 from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
 from rmqstore.log.recovery.first_read import NOTHING_SEEN
@@ -55,19 +56,20 @@ def recovered(
 ) -> Recovered:
     """The parts of the store at `root`, whose lock the caller holds; a new one where there is none; and warnings.
 
-    `aside` looks at the plan, and may refuse it.  Nothing is changed before the file `abort` is there, durably, and
-    that not before all have agreed.  Raises as `plan_recovery` and `apply`.
+    `aside` looks at the plan, and may refuse it.  Nothing is changed before all have agreed, and then not before the
+    file `abort` is there, durably; but the checkpoint may say less.  Raises as `plan_recovery` and `apply`.
     """
     plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
     if aside is not None:
         aside.require(plan)
-    mark_open(fs, root)
+    begin(fs, plan)
     parts = open_parts(fs, plan, config, clock, further, kinds)
     try:
         _write_again(fs, plan, parts)
         while settle_batches(fs, plan, parts):  # the log was cut back: look again
             parts.handles.close()
             plan = plan_recovery(fs, root, config, kinds, keeps_records=not further)
+            begin(fs, plan)
             parts = open_parts(fs, plan, config, clock, further, kinds)
         warnings = apply(plan, parts, None if aside is None else aside.log_settled)
         parts.checkpoint.make()
@@ -75,6 +77,15 @@ def recovered(
         mark_unsynced(fs, root, plan.scan_start)
         raise
     return Recovered(parts, replace(plan, seen=NOTHING_SEEN, known=NOTHING_KNOWN), [*plan.warnings, *warnings])
+
+
+def begin(fs: FileSystem, plan: RecoveryPlan) -> None:
+    """Says durably that a recovery is under way: the next opening has to recover, and to read as far back."""
+    if plan.lowers_checkpoint:
+        checkpoint = CheckpointFile(fs, join(plan.root, names.CHECKPOINT_FILE))
+        checkpoint.update(logics_timestamp_ms=0)
+        checkpoint.flush()
+    mark_open(fs, plan.root)
 
 
 def mark_open(fs: FileSystem, root: str) -> None:

@@ -42,6 +42,26 @@ def test_what_came_back_into_a_queue_is_there() -> None:
     assert honour(noted, held) == ({"T": 300, "U": 400}, [True, False, False])
 
 
+def test_notes_of_many_topics_ask_each_queue_once() -> None:
+    """Not each queue for each note: readers apply the notes, too."""
+    asked = []
+
+    class Key(tuple[str, int]):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            asked.append(other)
+            return super().__eq__(other)
+
+        __hash__ = tuple.__hash__
+
+    keys = [(f"T{number}", 0) for number in range(200)]
+    noted = {topic: DeletedTopic(1000, is_pending=True) for topic, _ in keys}
+    found = honour(noted, [(Key(key), HeldPlaces(1, 2)) for key in keys])
+    assert found.leaving == [True] * 200
+    assert len(asked) < 1000
+
+
 @pytest.mark.parametrize(("end", "is_there"), [(0, True), (700, True), (701, False)])
 def test_a_queue_that_ends_before_the_deletion_has_no_files(end: int, is_there: bool) -> None:
     queue = queue_of(0, [500, 600, 700])

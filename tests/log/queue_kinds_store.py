@@ -11,7 +11,7 @@ from rmqstore.formats.names import ABORT_FILE
 from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
 from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.log.get.fetch import Fetch
-from rmqstore.log.opening import mark_closed, mark_open
+from rmqstore.log.opening import begin, mark_closed
 from rmqstore.log.put.appender import AfterPut, Appender
 from rmqstore.log.put.commitlog import CommitLog
 from rmqstore.log.put.gate import Gate
@@ -43,7 +43,7 @@ class KindsStore:
         found = disk if disk.exists(join(root, "commitlog")) else _bare(root)
         made = plan_recovery(found, root, config, kinds, keeps_records=True)
         self.plan = made if found is disk else None
-        mark_open(disk, root)
+        begin(disk, made)
         self.parts = parts = open_parts(disk, made, config, self.clock, kinds=kinds)
         apply(made, parts)
         self.log = CommitLog(parts.log, made.log_end)

@@ -8,7 +8,7 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.opening import mark_closed, mark_open
+from rmqstore.log.opening import begin, mark_closed
 from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.recovery.planner import plan_recovery
@@ -76,7 +76,7 @@ def recover(disk: FileSystem, *, keeps_records: bool = True, **changes: object) 
     """Recovers the store on `disk`, as opening it does; it stays open."""
     config = StoreConfig(**(SIZES | changes))
     made = plan_recovery(disk, ROOT, config, keeps_records=keeps_records)
-    mark_open(disk, ROOT)
+    begin(disk, made)
     parts = open_parts(disk, made, config, ManualClock())
     apply(made, parts)
     return Recovered(made, parts)

@@ -176,8 +176,9 @@ def _cut_queues(plan: RecoveryPlan, parts: StoreParts) -> None:
         _cut_files(queue, end, parts, whole.batch_file_size)
     for extension in plan.extensions:
         _cut_files(extension, extension.end, parts, whole.extension_file_size)
-    for directory in plan.empty_directories:
-        _remove_empty(directory, parts.fs)
+    emptied = [queue.directory for queue in plan.all_queues if queue.is_changed and queue.keep is None]
+    emptied += [extension.directory for extension in plan.extensions if extension.is_changed and extension.end is None]
+    _remove_empty([*emptied, *plan.empty_directories], parts.fs)
 
 
 def _cut_files(planned: PlannedQueue | PlannedExtension, end: int | None, parts: StoreParts, file_size: int) -> None:
@@ -191,17 +192,21 @@ def _cut_files(planned: PlannedQueue | PlannedExtension, end: int | None, parts:
         files = FileSequence(parts.fs, parts.handles, [planned.directory], file_size)
         files.load()
         files.cut(files.start if end is None else end)
-    if planned.is_changed and end is None:
-        _remove_empty(planned.directory, parts.fs)
 
 
-def _remove_empty(directory: str, fs: FileSystem) -> None:
-    """Removes the directory of a queue, and its topic's, as far as nothing lies in them."""
-    for path in (directory, directory_of(directory)):
-        if fs.entries(path) or not fs.exists(path) or fs.is_apart(path):  # a link, or a mount point, stays
-            return
-        fs.remove_directory(path)
-        fs.sync_directory(directory_of(path))
+def _remove_empty(directories: Sequence[str], fs: FileSystem) -> None:
+    """Removes the directories of queues, then those of their topics, as far as nothing lies in them."""
+    for paths in (directories, dict.fromkeys(map(directory_of, directories))):
+        gone = [path for path in dict.fromkeys(paths) if _removed_empty(path, fs)]
+        for above in dict.fromkeys(map(directory_of, gone)):
+            fs.sync_directory(above)
+
+
+def _removed_empty(path: str, fs: FileSystem) -> bool:
+    if fs.entries(path) or not fs.exists(path) or fs.is_apart(path):  # a link, or a mount point, stays
+        return False
+    fs.remove_directory(path)
+    return True
 
 
 def _drop_index_files(plan: RecoveryPlan, fs: FileSystem) -> None:

@@ -131,6 +131,11 @@ class BatchScan:
             if key not in self.tracks and (track := self._track(key)).has_hole:
                 self.tracks[key] = track
 
+    def kept_of(self, queue: QueueView, log_end: int) -> int:
+        """The slot before which the units of a queue that has some stay."""
+        track, kept = self.tracks.get(queue.key), queue.slot_at(log_end if self.compare else self.start)
+        return min(kept, track.kept) if track is not None and track.slot is None else kept
+
     def _track(self, key: QueueKey) -> BatchTrack:
         queue = self.store.batch_queues.get(key)
         if queue is None or queue.end <= queue.first:
@@ -221,7 +226,7 @@ def _end_of(queue: QueueView, slot: int) -> int:
     return _unit_at(queue, slot).base
 
 
-def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log_end: int) -> tuple[PlannedQueue, ...]:
+def planned_batch_queues(store: StoreView, scan: BatchScan, log_end: int) -> tuple[PlannedQueue, ...]:
     """Every queue of batches that has files or records, by name: what stays of it, and what it holds then."""
     planned = []
     for key in sorted({*store.batch_queues, *scan.tracks}):
@@ -231,9 +236,7 @@ def planned_batch_queues(store: StoreView, scan: BatchScan, scan_start: int, log
             directory = queue_directory(store.root, key, BATCH)
             planned.append(PlannedQueue(*key, directory, 0, None, track.begin, track.restart or 0, track.next))
             continue
-        kept = queue.slot_at(log_end if scan.compare else scan_start)
-        if track is not None and track.slot is None:
-            kept = min(kept, track.kept)
+        kept = scan.kept_of(queue, log_end)
         planned.append(_planned(store, queue, track, kept if kept > queue.first else None))
     return tuple(planned)
 

@@ -5,7 +5,7 @@ it, when the queues are written again by what the log says.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from rmqstore.directory.store_view import StoreView
 from rmqstore.formats.message_columns import Located
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import is_pre_blank, is_valid
+from rmqstore.log.recovery.batch_tracks import BatchScan
 from rmqstore.log.recovery.queue_tracks import SECOND_NUMBERS_MAX, QueueScan
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.light_queues import light_entries
@@ -65,7 +66,8 @@ class Stray(NamedTuple):
     """The entry in `slot` of a queue stays, and leads to `offset` of the log, where no record stands that says so.
 
     `found`: the record of another queue that does stand there, if the queue's file is that queue's; `is_certain`: two
-    entries of that file say so.
+    entries of that file say so.  `is_back`: a file of a batch queue leads where an earlier file does; its `slot` is the
+    queue offset that the unit says.
     """
 
     key: QueueKey
@@ -73,24 +75,27 @@ class Stray(NamedTuple):
     offset: int
     found: str = ""
     is_certain: bool = False
+    is_back: bool = False
 
     @property
     def reason(self) -> str:
         """The finding as a sentence."""
         name = f"{self.key[0]}/{self.key[1]}"
+        if self.is_back:
+            return f"a file of {name} leads to queue offset {self.slot} of it a second time"
         if self.found:
             return f"queue offset {self.slot} of {name} leads to {self.found}, as if {name} had that queue's file"
         return f"queue offset {self.slot} of {name} leads here, and no record says that it is that one"
 
 
-def strays(scan: QueueScan, log_end: int) -> Iterator[Stray]:
+def strays(scan: QueueScan, batches: BatchScan, log_end: int) -> Iterator[Stray]:
     """An entry for each queue of a store that was closed of which entries stay that lead into what was read, and to no
     record of the queue's: the log has other bytes there than it had.
 
     Looked for where fewer records were met than entries stay; a record of a topic that has another kind of queue by
     now, or was deleted, says what its entry says.  Before these, entries of a file that is another queue's.
     """
-    yield from _in_other_files(scan)
+    yield from _in_other_files(scan, [*_unread(scan), *_batch_parts(batches, log_end)])
     if not scan.compare:
         return
     named = _named(scan)
@@ -119,26 +124,6 @@ def _kept(scan: QueueScan, queue: QueueView) -> int:
     return queue.end if track is None else track.kept or 0
 
 
-def _in_other_files(scan: QueueScan) -> Iterator[Stray]:
-    """The first entry in each file that is another queue's: of entries that stay, and that no record of the scan was
-    held against; where two in a row lead to whole records that say so, at the beginning or the end of the file.
-
-    Of many files some are looked at, spread over all.
-    """
-    parts = [part for queue in _plain(scan) for part in _unread_parts(scan, queue)]
-    for number in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _FILES_MAX)).astype(np.int64)).tolist():
-        queue, low, high = parts[number]
-        wrong = None
-        with suppress(OSError):  # what cannot be read tells nothing, and nothing but this asks for it
-            wrong = _first_denied(scan, queue, low, high)
-        if wrong is not None:
-            record = _record_of(scan, queue, wrong)
-            assert record is not None
-            (topic, queue_id), says = _name_of(record)
-            found = f"queue offset {says} of {topic}/{queue_id}"
-            yield Stray(queue.key, wrong, int(record.offsets[0]), found, is_certain=True)
-
-
 class _Part(NamedTuple):
     """Slots [low, high) of a queue, in one of its files."""
 
@@ -147,21 +132,76 @@ class _Part(NamedTuple):
     high: int
 
 
-def _unread_parts(scan: QueueScan, queue: QueueView) -> Iterator[_Part]:
-    """Of each file of a queue the slots that stay and that no record of the scan was held against: two or more."""
-    end, size = min(_kept(scan, queue), queue.slot_at(scan.start)), queue.layout.size
+def _in_other_files(scan: QueueScan, parts: Sequence[_Part]) -> Iterator[Stray]:
+    """The first entry in each of the parts whose file is another queue's: where two in a row lead to whole records that
+    say so, at the beginning or the end of the file.  Of batch queues also the first unit of a file that leads back.
+
+    Of many files some are looked at, spread over all.
+    """
+    for number in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _FILES_MAX)).astype(np.int64)).tolist():
+        queue, low, high = parts[number]
+        with suppress(OSError):  # what cannot be read tells nothing, and nothing but this asks for it
+            if queue.is_batch and _leads_back(queue, low):
+                yield Stray(queue.key, _number_at(queue, low), _place_at(queue, low), is_back=True)
+            elif (wrong := _first_denied(scan, queue, low, high)) is not None:
+                yield _of_another(scan, queue, wrong)
+
+
+def _of_another(scan: QueueScan, queue: QueueView, slot: int) -> Stray:
+    record = _record_of(scan, queue, slot)
+    assert record is not None
+    (topic, queue_id), says = _name_of(record)
+    found = f"queue offset {says} of {topic}/{queue_id}"
+    number, place = _number_at(queue, slot), int(record.offsets[0])
+    return Stray(queue.key, number, place, found, is_certain=not queue.is_batch)
+
+
+def _unread(scan: QueueScan) -> Iterator[_Part]:
+    """Of each file of a queue the slots that stay and that no record of the scan was held against."""
+    for queue in scan.store.queues.values():
+        if queue.end > queue.first:
+            yield from _parts(queue, min(_kept(scan, queue), queue.slot_at(scan.start)))
+
+
+def _batch_parts(scan: BatchScan, log_end: int) -> Iterator[_Part]:
+    """Of each file of a batch queue the slots that stay."""
+    for queue in scan.store.batch_queues.values():
+        if queue.end > queue.first:
+            yield from _parts(queue, scan.kept_of(queue, log_end))
+
+
+def _parts(queue: QueueView, end: int) -> Iterator[_Part]:
+    """The slots before `end`, file by file, where there are two or more."""
+    size = queue.layout.size
     for file in queue.files:
         low, high = file.start // size, min(file.end // size, end)
         if high - low > 1:
             yield _Part(queue, low, high)
 
 
+def _leads_back(queue: QueueView, slot: int) -> bool:
+    """Whether the entry in a slot leads to a place of the log that is not after that of the entry before."""
+    return slot > queue.first and 0 <= _place_at(queue, slot) <= _place_at(queue, slot - 1)
+
+
+def _place_at(queue: QueueView, slot: int) -> int:
+    entry = _entry(queue, slot)
+    return -1 if entry is None else entry.offset
+
+
+def _number_at(queue: QueueView, slot: int) -> int:
+    """The queue offset that the entry in a slot is of."""
+    return int(queue.read(slot, slot + 1)["base_queue_offset"][0]) if queue.is_batch else slot
+
+
 def _may_be_denied(scan: QueueScan, queue: QueueView, slot: int) -> bool:
     """Whether `_denied` may say so, by a look that costs little."""
     entry = _entry(queue, slot)
     record = None if entry is None else scan.store.log.whole_record(entry.offset, entry.size)
-    own = queue.topic.encode(), queue.queue_id, slot
-    return record is not None and (record.topic, record.queue_id, record.queue_offset) != own
+    if record is None or queue.is_light:
+        return record is not None
+    own = queue.topic.encode(), queue.queue_id, _number_at(queue, slot)
+    return (record.topic, record.queue_id, record.queue_offset) != own
 
 
 def _first_denied(scan: QueueScan, queue: QueueView, low: int, high: int) -> int | None:
@@ -257,7 +297,7 @@ def _name_of(record: RecordBatch) -> _Name:
 
 
 def _is_own(record: RecordBatch, queue: QueueView, slot: int) -> bool:
-    return _name_of(record) == _Name(queue.key, slot) or queue.key in light_entries(record)
+    return _name_of(record) == _Name(queue.key, _number_at(queue, slot)) or queue.key in light_entries(record)
 
 
 def _plain(scan: QueueScan) -> Iterator[QueueView]:

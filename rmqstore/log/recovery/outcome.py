@@ -18,6 +18,7 @@ from rmqstore.formats.framing import BARE
 from rmqstore.formats.message_columns import Mask
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE, QueueKey
 from rmqstore.log.derived.known_queues import KnownQueue, KnownQueues
+from rmqstore.log.plan_text import SHOWN_MAX
 from rmqstore.log.recovery.log_end import LogEnd, next_sound
 from rmqstore.log.recovery.plan import LostMessages, PlannedFile, PlannedQueue, QueueSizes, RecoveryPlan
 from rmqstore.log.recovery.queue_states import QueueTrack
@@ -281,6 +282,16 @@ def unqueued_messages(
             reached[key] = int(before[-1])
             _add_lost(found, item, rows[is_out])
     return tuple(found[name] for name in sorted(found))
+
+
+def unqueued_warnings(unqueued: Sequence[LostMessages]) -> list[str]:
+    """The warning about messages that stay in the log and come into no queue, as somebody said to go on."""
+    if not unqueued:
+        return []
+    counts = ", ".join(f"{each.count} of {each.topic!r}" for each in unqueued[:SHOWN_MAX])
+    more = f" and {len(unqueued) - SHOWN_MAX} more topics" if len(unqueued) > SHOWN_MAX else ""
+    said = "sound messages stay in the log and are in no queue, as their queue offsets contradict others"
+    return [f"{said}: {counts}{more}"]
 
 
 def lost_messages(log: LogSpace, end: LogEnd, newest_ms: int) -> tuple[LostMessages, ...]:

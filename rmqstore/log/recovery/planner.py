@@ -14,7 +14,6 @@ from rmqstore.config import QUEUES_TOLD_SINCE, TAGS_INDEXED_SINCE, StoreConfig
 from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
-from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView, open_view
 from rmqstore.errors import Corrupt, StoreDamaged
 from rmqstore.files.disk import ReadableDisk
@@ -60,6 +59,7 @@ from rmqstore.log.recovery.outcome import (
     require_last_file,
     require_own_bytes,
     unqueued_messages,
+    unqueued_warnings,
 )
 from rmqstore.log.recovery.plan import PlannedFile, RecoveryPlan
 from rmqstore.log.recovery.queue_states import Contradiction, QueueTrack
@@ -70,6 +70,7 @@ from rmqstore.log.recovery.start import (
     file_before,
     hole_start,
     indexed_start,
+    is_early,
     own_start,
     settled_log,
     usual_start,
@@ -171,7 +172,7 @@ class _Planner:
         scan.end = self._judged(scan)
         if self._must_refuse:
             self._refuse(scan)
-        elif found := list(strays(scan.queues, scan.end.offset)):
+        elif found := list(strays(scan.queues, scan.batches, scan.end.offset)):
             set_aside(self._store, found)
             self._clean, self._store = False, replace(self._store, abort_present=True)
             scan = self._scan_from((self._log.start, _NOT_OF_THIS_LOG))
@@ -183,7 +184,7 @@ class _Planner:
         return self._with_checkpoint(plan, scan)
 
     def _plan_without_log(self) -> RecoveryPlan:
-        entries = [queue for queue in _all_queues(self._store) if queue.end > queue.first]
+        entries = [queue for queue in self._store.all_queues() if queue.end > queue.first]
         if (entries or any(not view.is_empty for view in self._index)) and self._must_refuse:
             had = "no commitlog file has anything in it" if self._removed else "there is no commitlog file"
             reason = f"{had}, while queues or index have entries; recovering would delete them"
@@ -334,7 +335,7 @@ class _Planner:
             raise self._corrupt(end.offset, f"{end.reason}; the next sound record is at {end.resume} of the log", hint)
         for found in (each for each in scan.queues.contradictions if not each.is_lie):
             raise self._corrupt(found.offset, found.reason, BEGIN_HINT)
-        for stray in strays(scan.queues, end.offset):
+        for stray in strays(scan.queues, scan.batches, end.offset):
             raise self._corrupt(stray.offset, stray.reason, AGAIN_HINT)
         is_zeroed = is_there and self._store.checkpoint.newest_ms > scan.count.newest_ms
         if self._clean and (end.is_broken or is_zeroed) and _reach_past(self._store, end.offset):
@@ -359,7 +360,7 @@ class _Planner:
             self._warnings += index_warnings(self._log, choice)
         starts = self._dispatch_starts(scan)
         queues = planned_queues(store, scan.queues.tracks, scan.start[0], end)
-        batch_queues = planned_batch_queues(store, scan.batches, scan.start[0], end)
+        batch_queues = planned_batch_queues(store, scan.batches, end)
         zeroed, reason = nonzero_behind(self._log, end), end_reason(scan.end)
         at_end = end_warnings(self._log, scan.end, reason, zeroed)
         if self._clean or not at_end:  # after a crash a broken record at the end explains the entries that go
@@ -368,6 +369,8 @@ class _Planner:
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
         warnings += [f"{at}: {_PASSED_OVER}" for at in store.passed_over] + delay_warnings(store, queues, self._levels)
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
+        unqueued = unqueued_messages(replace(store, deleted_before=self._deleted), self._begun, (scan.start[0], end))
+        warnings += unqueued_warnings(unqueued)
         deleted = noted_after(store.deleted_topics, store.deleted_before, (self._log.start, end))
         sizes = [(view.slot_count, view.item_count) for view in self._index if view.slot_count]
         return RecoveryPlan(
@@ -386,9 +389,7 @@ class _Planner:
             seen=scan.seen, known=known_queues(store, queues), divider=self._log.divider, heads=scan.heads,
             levels=self._levels, indexes_tags=self._indexes_tags,
             lost=lost_messages(self._log, scan.end, scan.count.newest_ms),
-            unqueued=unqueued_messages(
-                replace(store, deleted_before=self._deleted), self._begun, (scan.start[0], end)
-            ),
+            unqueued=unqueued,
         )  # fmt: skip
 
     def _with_checkpoint(self, plan: RecoveryPlan, scan: _Scan) -> RecoveryPlan:
@@ -408,7 +409,8 @@ class _Planner:
         lies = max(old.confirm_offset, old.logics_physical_offset) > plan.log_end or max(times_ms) > newest_ms
         lacks = not self._store.has_checkpoint and bool(self._log.files)
         is_new = new != old and (lies or not self._clean or not plan.changes_nothing)
-        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new)
+        lowers = is_early(self._log, old, plan.dispatch_from)
+        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new, lowers_checkpoint=lowers)
 
     def _dispatch_starts(self, scan: _Scan) -> list[int]:
         """The first records that queues and index do not have."""
@@ -432,8 +434,4 @@ def _log_directories(config: StoreConfig, store: StoreView) -> tuple[str, ...]:
 
 def _reach_past(store: StoreView, offset: int) -> bool:
     """Whether an entry of any queue points at a place of the log, or past it."""
-    return any(queue.slot_at(offset) < queue.end for queue in _all_queues(store))
-
-
-def _all_queues(store: StoreView) -> list[QueueView]:
-    return [*store.queues.values(), *store.batch_queues.values()]
+    return any(queue.slot_at(offset) < queue.end for queue in store.all_queues())

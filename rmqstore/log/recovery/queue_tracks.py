@@ -197,8 +197,10 @@ class QueueScan:
         if queue is None or queue.end <= queue.first:
             return QueueTrack(key, None, None, rewriting=True)
         kept = queue.end if self.compare else _kept_before(queue, self.start, record)
+        if self.begins_with_log and kept < record[0] and kept <= queue.slot_at(self.store.log.start):
+            kept = queue.first  # all that stays is older than the log, and what came between went with it
         known = kept if kept > queue.first else None
-        return QueueTrack(key, known, known, rewriting=not self.compare)
+        return QueueTrack(key, known, known, rewriting=not self.compare or known is None)
 
     def _held_until(self, track: QueueTrack, says: Ints, offsets: Ints, sizes: Ints) -> int:
         """The first row that is to be written again: `kept` then ends before it.  All rows if the entries are right."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rmqstore.directory.log_coverage import is_covered
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_view import StoreView
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import ReadableDisk, StoredFile
@@ -84,6 +85,15 @@ def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
     return log.start, reason
 
 
+def is_early(log: LogSpace, checkpoint: Checkpoint, dispatch_from: int | None) -> bool:
+    """Whether records are dispatched again that stand before the place where the next opening would begin to read, if
+    this one is killed.
+    """
+    if dispatch_from is None or not log.files:
+        return False
+    return dispatch_from < usual_start(log, checkpoint, is_clean=False)[0]
+
+
 def own_start(log: LogSpace, start: Start) -> Start:
     """`start`, or an earlier file with another one's name or bytes: the log is cut there, not at a later one alone."""
     for file in log.files:
@@ -121,8 +131,11 @@ def _index_needs(log: LogSpace, choice: IndexChoice, start: int) -> int | None:
 
 
 def hole_start(store: StoreView, tracks: Sequence[QueueTrack | BatchTrack], start: Start) -> Start:
-    """`start`, or the beginning of the file that holds the newest record before a hole in a queue."""
+    """`start`, or the beginning of the file that holds the newest record before a hole in a queue: one that a scan
+    found, or files that cannot be used.
+    """
     starts = [_before_hole(store, track, start[0]) for track in tracks if track.has_hole]
+    starts += [_end_of(store, queue) for queue in store.all_queues() if queue.is_broken]
     earlier = [place for place in starts if place < start[0]]
     if not earlier:
         return start
@@ -138,6 +151,15 @@ def _before_hole(store: StoreView, track: QueueTrack | BatchTrack, start: int) -
     if kept <= queue.first or not len(entry) or is_pre_blank(entry)[0]:
         return store.log.start
     return start_of(store.log, int(entry["physical_offset"][0]))
+
+
+def _end_of(store: StoreView, queue: QueueView) -> int:
+    """Where the log file begins that holds the record of the last entry of a queue; the log's first one without any."""
+    entry = queue.read(queue.end - 1, queue.end)
+    if not len(entry) or is_pre_blank(entry)[0]:
+        return store.log.start
+    offset = int(entry["physical_offset"][0])
+    return store.log.start if store.log.record_at(offset) is None else start_of(store.log, offset)
 
 
 def file_before(log: LogSpace, offset: int) -> StoredFile | None:

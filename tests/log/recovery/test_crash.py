@@ -101,6 +101,53 @@ def test_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> None:
         assert image(after) == mended(), at
 
 
+def with_old_queues(queue: str) -> MemoryDisk:
+    """A closed store that has to read from the beginning of its log: A and B have messages in its first files alone,
+    but for one of A at the end of the fourth-last; `queue` says what was done to their files.
+    """
+    store = SmallStore()
+    for number in range(60):
+        store.add("AB"[number % 2], 0, body=b"old %d" % number)
+    while len(store.data) < 5:
+        store.add("T", 0)
+    store.add("A", 0, body=b"later")
+    while len(store.data) < 8:
+        store.add("T", 0)
+    disk = settled(store)
+    one, other = (join(ROOT, "consumequeue", topic, "0", format_start(0)) for topic in "AB")
+    content = disk.image()
+    if queue == "exchanged":
+        disk.put_file(one, content[other])
+        disk.put_file(other, content[one])
+    else:
+        disk.put_file(one, bytes(1000) if queue == "blank" else content[one][:500].ljust(1000, b"\0"))
+    return disk
+
+
+@pytest.mark.parametrize("how", ["lost", "kept"])
+@pytest.mark.parametrize(
+    ("queue", "changes"),
+    [("exchanged", {"on_middle_damage": "cut"}), ("blank", {}), ("blank", {"on_middle_damage": "cut"}), ("half", {})],
+    ids=["exchanged, cut", "blank", "blank, cut", "half"],
+)
+def test_an_opening_that_reads_old_files_may_be_killed_anywhere(queue: str, changes: dict[str, str], how: str) -> None:
+    """The next opening reads as far back: what the first one took away is not in the checkpoint's care."""
+    whole = CrashAt(with_old_queues(queue).crash("kept"))
+    recover(whole, **changes)
+    wanted = derived(whole.inner)
+    assert wanted == rebuilt(whole.inner)
+    for at in range(1, whole.operations + 1):
+        disk = CrashAt(with_old_queues(queue).crash("kept"), at)
+        with pytest.raises(PowerCut):
+            recover(disk, **changes)
+        after = disk.inner.crash(how)
+        try:
+            recover(after)
+        except Corrupt:  # nothing was changed, or not enough
+            recover(after, on_middle_damage="cut")
+        assert derived(after) == wanted, at
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_power_cut_tears_what_was_not_synced(seed: int) -> None:
     """Records are written one by one, dispatched and synced now and then; any part of the rest is lost.

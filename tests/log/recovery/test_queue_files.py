@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore import Message, StoreConfig, open_store
+from rmqstore import Message, StoreConfig, TopicConfig, open_store
+from rmqstore.clock import ManualClock
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.dry_run import dry_plan
 from rmqstore.errors import StoreDamaged
+from rmqstore.files.disk import DirectoryEntry
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
@@ -144,6 +147,128 @@ def test_a_file_of_numbers_that_the_log_does_not_say(
     require_all(tmp_path, wanted, {("A", 0): 70})
 
 
+def blanked(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("gone", [0, 2])
+@pytest.mark.parametrize("start", [400, 1200])
+@pytest.mark.parametrize("change", [blanked, shortened, emptied, Path.unlink])
+def test_a_queue_file_that_cannot_be_used_hides_no_later_one(
+    tmp_path: Path, change: Callable[[Path], None], start: int, gone: int, is_closed: bool
+) -> None:
+    """The messages are in old files of the log, which nothing else leads an opening to; the last file but one has
+    entries of messages that have expired, or leads to its messages.
+    """
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        placed = {
+            store.put(Message("A", b"%d" % number + bytes(200), queue_id=0)).physical_offset: ("A", 0, number)
+            for number in range(90)
+        }
+        others = [store.put(Message("Z", b"%d" % number + bytes(200), queue_id=0)) for number in range(200)]
+    placed |= {each.physical_offset: ("Z", 0, each.queue_offset) for each in others}
+    oldest = expire(tmp_path, gone)
+    path = tmp_path / "consumequeue" / "A" / "0" / format_start(start)
+    if path.exists() and (change is not Path.unlink or path > min(path.parent.iterdir())):
+        change(path)
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    wanted = {offset: place for offset, place in placed.items() if offset >= oldest}
+    require_all(tmp_path, wanted, {("A", 0): 90, ("Z", 0): 200})
+
+
+BATCHES = replace(CONFIG, batch_queue_file_size=46 * 10)
+
+
+def filled_batches(root: Path) -> list[tuple[str, list[bytes]]]:
+    """A closed store of two topics with batch queues, whose messages are in old log files; their bodies."""
+    clock = ManualClock(1_700_000_000_000)
+    with open_store(root, BATCHES, clock=clock, workers=False) as store:
+        for topic in "AB":
+            store.topics.put(TopicConfig(topic, 1, 1, attributes={"queue.type": "BatchCQ"}))
+        for number in range(28):
+            for topic in "AB":
+                if number % 3:
+                    store.put_batch([Message(topic, b"%d/%d" % (number, each), queue_id=0) for each in range(3)])
+                else:
+                    store.put(Message(topic, b"%d" % number, queue_id=0))
+        for _ in range(200):
+            clock.advance(100)
+            store.put(Message("Z", bytes(200), queue_id=0))
+    with open_store(root, BATCHES, clock=clock, workers=False) as store:
+        return batch_bodies(store)
+
+
+def batch_bodies(store: Store) -> list[tuple[str, list[bytes]]]:
+    return [(topic, [each.body for each in store.get(topic, 0, 0, 1000).messages]) for topic in "AB"]
+
+
+def exchanged(one: Path, other: Path) -> None:
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def replaced(one: Path, other: Path) -> None:
+    one.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize(
+    ("change", "first", "second"),
+    [
+        (exchanged, "A/0", "B/0"),
+        (exchanged, "A/460", "B/460"),
+        (exchanged, "A/920", "B/920"),
+        (exchanged, "A/0", "A/460"),
+        (exchanged, "A/460", "B/0"),
+        (replaced, "A/460", "A/0"),
+        (replaced, "A/920", "A/0"),
+        (replaced, "A/0", "A/460"),
+        (replaced, "A/0", "B/0"),
+    ],
+)
+def test_files_of_batch_queues_that_are_others_are_refused(
+    tmp_path: Path, change: Callable[[Path, Path], None], first: str, second: str, is_closed: bool
+) -> None:
+    """A cut writes the queues again, and every message is in its own."""
+    wanted = filled_batches(tmp_path)
+    one, other = (
+        tmp_path / "batchconsumequeue" / name[0] / "0" / format_start(int(name[2:])) for name in (first, second)
+    )
+    change(one, other)
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    with pytest.raises(StoreDamaged, match="writes the queues again from this log"):
+        open_store(tmp_path, BATCHES, workers=False)
+    with open_store(tmp_path, replace(BATCHES, on_middle_damage="cut"), workers=False) as store:
+        assert batch_bodies(store) == wanted
+    assert dry_plan(str(tmp_path), BATCHES).changes_nothing
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("start", [0, 460])
+@pytest.mark.parametrize("change", [blanked, shortened, emptied])
+def test_a_file_of_a_batch_queue_that_cannot_be_used_hides_no_later_one(
+    tmp_path: Path, change: Callable[[Path], None], start: int, is_closed: bool
+) -> None:
+    wanted = filled_batches(tmp_path)
+    change(tmp_path / "batchconsumequeue" / "A" / "0" / format_start(start))
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    with open_store(tmp_path, BATCHES, workers=False) as store:
+        assert batch_bodies(store) == wanted
+
+
 def change_one(rng: random.Random, root: Path) -> None:
     """Does something to two queue files, which may be the same."""
     one, other = rng.choices([path for queue in queues(root) for path in sorted(queue.iterdir())], k=2)
@@ -254,3 +379,20 @@ def test_of_many_queues_few_records_are_looked_at(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(LogSpace, "read", counted)
     plan = dry_plan(str(tmp_path), CONFIG)
     assert len([place for place in places if place < plan.scan_start and place % CONFIG.log_file_size]) <= 512
+
+
+def test_each_topic_is_looked_at_once_where_its_queues_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        store.put(Message("A", b"x", queue_id=0))
+    for number in range(300):
+        (tmp_path / "consumequeue" / "B" / str(number)).mkdir(parents=True)
+    entries, asked = RealFileSystem.entries, list[str]()
+
+    def counted(disk: RealFileSystem, directory: str) -> list[DirectoryEntry]:
+        asked.append(directory)
+        return entries(disk, directory)
+
+    monkeypatch.setattr(RealFileSystem, "entries", counted)
+    open_store(tmp_path, CONFIG, workers=False).close()
+    assert not (tmp_path / "consumequeue" / "B").exists()
+    assert asked.count(str(tmp_path / "consumequeue" / "B")) < 10
