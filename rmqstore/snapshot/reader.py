@@ -164,8 +164,9 @@ class SnapshotReader:
         `start` and `end` take the shapes of selection.Bounds, `start` also "group:NAME".  `start_time` and `end_time`
         win where they name a queue: from the first message stored at or after the one, up to before the first stored at
         or after the other. `missing_time` says what a start after the newest message is: an "error", or "latest".
-        Raises UnknownTopic, Rejected, DataLost.
+        Raises UnknownTopic, Rejected (for times that must be seconds, too), DataLost.
         """
+        arguments.require_ms([start_time, end_time])
         chosen = selected_queues(self.stores, topics, pattern, assign, include_system_topics)
         places = [(store.broker_name, *queue.key) for store, queue in chosen]
         start = resolved_start(start, self.stores, chosen)
@@ -223,8 +224,7 @@ class SnapshotReader:
         """The messages as an Arrow stream, made as it is read.
 
         `topics` to `include_system_topics` as in `select`, `tags` to `batch_bytes` as in ScanRequest; `access` None is
-        that of the snapshot.  Raises at once as `select` and `plan`, and Rejected for times that
-        must be seconds; as `read_split` while the stream is read.
+        that of the snapshot.  Raises at once as `select` and `plan`; as `read_split` while the stream is read.
         """
         request = ScanRequest(
             columns=resolve_columns(columns), tags=wanted_tags(tags), keys=wanted_keys(keys), scan_mode=scan_mode,
@@ -232,7 +232,6 @@ class SnapshotReader:
             decompress=decompress, body_bytes_max=body_bytes_max, batch_rows=batch_rows, batch_bytes=batch_bytes,
             access=self._access if access is None else access,
         )  # fmt: skip
-        arguments.require_ms([start_time, end_time])
         ranges = self.select(
             topics, pattern, assign, start=start, end=end, start_time=start_time, end_time=end_time,
             include_system_topics=include_system_topics, fail_on_data_loss=request.fail_on_data_loss,

@@ -23,6 +23,8 @@ def test_a_time_in_seconds_selects_nothing(tmp_path: Path, how: dict[str, int]) 
     snapshot = rmqstore.open_snapshot(small_store(10).write(tmp_path))
     with pytest.raises(Rejected, match="1795000000 looks like seconds: write 1795000000000"):
         snapshot.scan(["T"], **how)
+    with pytest.raises(Rejected, match="looks like seconds"):
+        snapshot.select(["T"], **how)
 
 
 @pytest.mark.parametrize(
