@@ -16,7 +16,7 @@ assert CHECKPOINT.size == 48
 FILE_SIZE = 4096
 
 # The clock may have stepped and flushes run in parallel: Java goes back three seconds more.
-_MARGIN_MS = 3000
+MARGIN_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Checkpoint:
     @property
     def min_timestamp_ms(self) -> int:
         """Messages stored until then are in the commitlog and in the consume queues for sure (0: nothing is sure)."""
-        return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - _MARGIN_MS)
+        return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - MARGIN_MS)
 
 
 def read_checkpoint(data: bytes | memoryview) -> Checkpoint:

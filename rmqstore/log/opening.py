@@ -81,9 +81,9 @@ def recovered(
 
 def begin(fs: FileSystem, plan: RecoveryPlan) -> None:
     """Says durably that a recovery is under way: the next opening has to recover, and to read as far back."""
-    if plan.lowers_checkpoint:
+    if plan.lowered_ms is not None:
         checkpoint = CheckpointFile(fs, join(plan.root, names.CHECKPOINT_FILE))
-        checkpoint.update(logics_timestamp_ms=0)
+        checkpoint.update(logics_timestamp_ms=plan.lowered_ms)
         checkpoint.flush()
     mark_open(fs, plan.root)
 

@@ -191,7 +191,9 @@ def _cut_files(planned: PlannedQueue | PlannedExtension, end: int | None, parts:
     if planned.must_cut:
         files = FileSequence(parts.fs, parts.handles, [planned.directory], file_size)
         files.load()
-        files.cut(files.start if end is None else end)
+        end = files.start if end is None else end
+        files.cut(-(-end // file_size) * file_size)  # whole files first: after one that is not full they would count
+        files.cut(end)
 
 
 def _remove_empty(directories: Sequence[str], fs: FileSystem) -> None:

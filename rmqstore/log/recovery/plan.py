@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _STEP = ("step", "detail")
-_NOT_SHOWN = ("seen", "known", "heads", "lowers_checkpoint")
+_NOT_SHOWN = ("seen", "known", "heads", "lowered_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class RecoveryPlan:
     `seen` and `known` are what need not be looked at again to carry the plan out; they are not shown.
     `lost` are sound messages that stand after the end and go, by topic; `unqueued` stay in the log and are in no queue,
     as their queue offsets contradict others.
-    `lowers_checkpoint`: before queues are cut it has to say that nothing is known of them.
+    `lowered_ms`: up to then the checkpoint is to know of messages in queues before these are cut; None: as it does.
     `levels` are the delay levels by which delivery times are told; `indexes_tags`: tags are indexed as well.
     `divider`: from there on records stand in entries of DLedger's, whose heads are `heads` as far as they were read.
     """
@@ -169,7 +169,7 @@ class RecoveryPlan:
     heads: tuple[EntryHeads, ...] = field(default=(), compare=False, repr=False)
     lost: tuple[LostMessages, ...] = ()
     unqueued: tuple[LostMessages, ...] = ()
-    lowers_checkpoint: bool = False
+    lowered_ms: int | None = None
 
     @property
     def framing(self) -> Callable[[int], Framing]:

@@ -70,7 +70,7 @@ from rmqstore.log.recovery.start import (
     file_before,
     hole_start,
     indexed_start,
-    is_early,
+    lowered_ms,
     own_start,
     settled_log,
     usual_start,
@@ -409,8 +409,8 @@ class _Planner:
         lies = max(old.confirm_offset, old.logics_physical_offset) > plan.log_end or max(times_ms) > newest_ms
         lacks = not self._store.has_checkpoint and bool(self._log.files)
         is_new = new != old and (lies or not self._clean or not plan.changes_nothing)
-        lowers = is_early(self._log, old, plan.dispatch_from)
-        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new, lowers_checkpoint=lowers)
+        lowered = lowered_ms(self._log, old, plan.dispatch_from)
+        return replace(plan, checkpoint_after=new, writes_checkpoint=lacks or is_new, lowered_ms=lowered)
 
     def _dispatch_starts(self, scan: _Scan) -> list[int]:
         """The first records that queues and index do not have."""

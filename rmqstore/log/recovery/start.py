@@ -1,6 +1,7 @@
 """Where a recovery begins to read the log: as far back as something may be missing, and no further."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import ReadableDisk, StoredFile
 from rmqstore.files.zeros import holds_nothing
 from rmqstore.formats import message
-from rmqstore.formats.checkpoint import Checkpoint
+from rmqstore.formats.checkpoint import MARGIN_MS, Checkpoint
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.log.recovery.batch_tracks import BatchTrack
 from rmqstore.log.recovery.index_choice import IndexChoice, has_keys
@@ -85,13 +86,19 @@ def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
     return log.start, reason
 
 
-def is_early(log: LogSpace, checkpoint: Checkpoint, dispatch_from: int | None) -> bool:
-    """Whether records are dispatched again that stand before the place where the next opening would begin to read, if
-    this one is killed.
+def lowered_ms(log: LogSpace, checkpoint: Checkpoint, dispatch_from: int | None) -> int | None:
+    """The `logics_timestamp_ms` with which the next opening reads from `dispatch_from` on, or earlier, if this one is
+    killed; None where it does so by the checkpoint as it is.
     """
-    if dispatch_from is None or not log.files:
-        return False
-    return dispatch_from < usual_start(log, checkpoint, is_clean=False)[0]
+    if dispatch_from is None or not log.files or usual_start(log, checkpoint, is_clean=False)[0] <= dispatch_from:
+        return None
+    file = file_before(log, dispatch_from + 1)
+    first_ms = 0 if file is None else _first_ms(log, file)
+    for wanted_ms in (first_ms, first_ms - 1):  # files of the same ms, or of a clock that went back, may come later
+        lowered = replace(checkpoint, logics_timestamp_ms=wanted_ms + MARGIN_MS)
+        if wanted_ms > 0 and usual_start(log, lowered, is_clean=False)[0] <= dispatch_from:
+            return lowered.logics_timestamp_ms
+    return 0
 
 
 def own_start(log: LogSpace, start: Start) -> Start:
