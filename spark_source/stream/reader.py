@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = self._planner.covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
         ends = self._planner.covered(offsets_in(end))
         splits, lost = self._planner.splits(start, begun, ends, self._rows.request, self._rows.budget)
-        self._skipped.note(lost, log)
+        self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         return [StorePartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
