@@ -237,9 +237,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress: dict[str, dict[str, dict[int, int]]] = {}
         for (broker, topic, queue_id), offset in done.items():
             progress.setdefault(broker, {}).setdefault(topic, {})[queue_id] = offset
+        stores = self._ends.look().stores
         # Where stores come and go, a file keeps its name.
-        is_one = not isinstance(self._rows.stores, StoresIn) and len(self._ends.look().stores) == 1
-        self._progress.write(progress, is_one_store=is_one)
+        is_one = not isinstance(self._rows.stores, StoresIn) and len(stores) == 1
+        self._progress.write(progress, only_broker=stores[0].broker_name if is_one else None)
         self._exported = done
 
 

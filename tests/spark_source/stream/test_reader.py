@@ -624,6 +624,24 @@ def test_progress_of_several_brokers_is_a_file_each(store, tmp_path):
     assert "{0:3,1:3" in texts["b"]
 
 
+def test_progress_of_one_store_has_no_offsets_of_a_broker_that_was_read_before(store, tmp_path):
+    other = GrowingStore(tmp_path / "other")
+    other.add_many(6)
+    other.publish()
+    both = Stream(store.root, path="-", stores=json.dumps({"a": str(store.root), "b": str(other.root)}))
+    assert both.step() == 16
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir()
+    one = Stream(
+        store.root, path="-", stores=json.dumps({"a": str(store.root)}), failOnDataLoss="false",
+        progressFile=str(path), progressGroup="billing",
+    )  # fmt: skip
+    one.ends = both.ends
+    one.reader.commit(json.loads(one.ends[-1]))
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("billing", "T"): {0: 5, 1: 5}}
+    assert [each.name for each in path.parent.iterdir()] == ["consumerOffset.json"]
+
+
 @pytest.mark.parametrize(
     ("path", "advice"), [("{store}/config/x.json", "lies in the store"), ("{tmp}/no/x", "create it")]
 )
