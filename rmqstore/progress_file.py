@@ -32,13 +32,18 @@ class ProgressFile:
         if not is_directory(directory_of(self._path)):
             raise Rejected(f"progressFile={path}: there is no directory {directory_of(self._path)}; create it")
 
-    def write(self, progress: Progress, *, is_one_store: bool) -> None:
+    def write(self, progress: Progress, *, only_broker: str | None) -> None:
         """Replaces the file, or each of them: after a crash it is the old one or the new one.
+
+        `only_broker`: the broker of the only store that is read, None where there are several.  Offsets of another,
+        which a stream of more stores has left, are not written then: they would be taken for those of this store.
 
         Raises Rejected when the disk refuses.
         """
         for broker, topics in progress.items():
-            path = self._path if is_one_store else f"{self._path}.{broker}"
+            if only_broker not in (None, broker):
+                continue
+            path = self._path if only_broker is not None else f"{self._path}.{broker}"
             offsets = {(self._group, topic): dict(sorted(queues.items())) for topic, queues in sorted(topics.items())}
             try:
                 replace_file(self._fs, path, consumer_offsets_text(offsets, None).encode())

@@ -29,6 +29,7 @@ from rmqstore.lake.sink import (
     DataFile,
     Overtaken,
     Standing,
+    doubtful_commit,
     refused_change,
     refused_doubt,
     refused_rows,
@@ -168,12 +169,30 @@ class DeltaSink:
                 list(added), "append", table.schema(), list(self._partition_names), commit_properties=once
             )
         except Exception as error:
-            again = self._loaded()
-            if again is not None and again.transaction_version(APP_ID) == number:
-                return  # it is there all the same; what failed came after it, such as a checkpoint of the log
-            if again is None or isinstance(error, CommitFailedError):
+            if self._has(number, error):
+                return  # what failed came after it, such as a checkpoint of the log, or its answer was lost
+            if isinstance(error, CommitFailedError):
                 raise Overtaken(str(error)) from None
             raise
+
+    def _has(self, number: int, error: Exception) -> bool:
+        """Whether a commit that failed is in the table, whoever came after it; False where it never will be.
+
+        Raises TableFailed where nobody can tell, and Rejected where the table is not there any more.
+        """
+        try:
+            found = self._loaded()
+            if found is not None and found.version() > number >> 32:
+                found.load_as_version(number >> 32)
+        except Exception:  # noqa: BLE001 - of any kind of storage: what failed first is told
+            raise doubtful_commit(self.name, error) from error
+        if found is None:
+            raise refused_change(self.name, "the table was removed or renamed")
+        if found.metadata().id != self._known_table.metadata().id:
+            raise refused_change(self.name, "the table was replaced by another")
+        if found.version() < number >> 32:
+            raise doubtful_commit(self.name, error) from error
+        return found.transaction_version(APP_ID) == number
 
     def _loaded(self) -> DeltaTable | None:
         try:

@@ -23,8 +23,9 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema, sanitize_column_names
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Record
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -36,6 +37,7 @@ from rmqstore.lake.sink import (
     DataFile,
     Overtaken,
     Standing,
+    doubtful_commit,
     refused_change,
     refused_doubt,
     refused_rows,
@@ -166,6 +168,7 @@ class IcebergSink:
         text = json.dumps(offsets, separators=(",", ":"))
         added = [layout.data_file(file) for file in files]
         table.metadata = table.metadata.model_copy(update={"properties": table.properties | _NO_RETRIES})
+        table.catalog = cast("Catalog", _Commits(self._catalog, self.name))
         with told(self.name):
             try:
                 with table.transaction() as change:
@@ -176,7 +179,7 @@ class IcebergSink:
                             appending.append_data_file(file)
                     number = appending.snapshot_id
                     change.set_properties({OFFSETS: f'{{"snapshot":{number},"offsets":{text}}}'})
-            except (CommitFailedException, NoSuchTableError) as error:
+            except CommitFailedException as error:
                 raise Overtaken(str(error)) from None
         return number
 
@@ -227,6 +230,50 @@ class IcebergSink:
         if ancestors[-1].parent_snapshot_id != kept["snapshot"] and not self._consent.trusts:
             raise refused_doubt(self.name, "the snapshots since the last sync have expired")
         return kept
+
+
+class _Commits:
+    """A catalog that answers a commit as it is in the table: one may be there though it is told as failed, where an
+    answer was lost or a proxy tried twice.  pyiceberg deletes the manifests of one that fails with a conflict.
+    """
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self._catalog, self._name = catalog, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """As a catalog's.  Raises CommitFailedException for a commit that never will be in the table, TableFailed where
+        nobody can tell, and Rejected where the table is not there any more."""
+        try:
+            return self._catalog.commit_table(table, requirements, updates)
+        except Exception as error:
+            number = next(update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate))
+            found = self._found(table, error)
+            if found.snapshot_by_id(number) is None:
+                if isinstance(error, CommitFailedException):
+                    raise
+                raise doubtful_commit(self._name, error) from error
+            # After ours stands another one, which may have moved the offsets: the next commit is to be overtaken by it.
+            at = found if found.metadata.current_snapshot_id == number else table
+            return CommitTableResponse.model_validate(
+                {"metadata": at.metadata, "metadata-location": at.metadata_location}
+            )
+
+    def _found(self, table: Table, error: Exception) -> Table:
+        """The table as it is now."""
+        try:
+            found = self._catalog.load_table(self._name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise refused_change(self._name, "the table was dropped or renamed") from None
+        except Exception:  # noqa: BLE001 - of any kind of catalog: what failed first is told
+            raise doubtful_commit(self._name, error) from error
+        if found.metadata.table_uuid != table.metadata.table_uuid:
+            raise refused_change(self._name, "the table was dropped and made again")
+        return found
 
 
 class _Layout:

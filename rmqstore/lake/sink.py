@@ -31,7 +31,7 @@ class TableFailed(StoreError):
 
 
 class Overtaken(Exception):
-    """Somebody else committed first: nothing of this commit is in the table."""
+    """Somebody else committed first: nothing of this commit is in the table, nor will be, and its files may go."""
 
 
 class DataFile(NamedTuple):
@@ -113,7 +113,7 @@ class TableSink(Protocol):
 
     def append(self, files: Sequence[DataFile], offsets: Mapping[str, Any]) -> object:
         """Adds files together with the offsets after them, in one commit upon the table as it was last looked at;
-        returns its token.  Raises Overtaken, TableFailed."""
+        returns its token.  Raises Overtaken; TableFailed and Rejected leave open whether it is in the table."""
 
     def discard(self, path: str) -> None:
         """Takes a file away that is in no commit; does nothing if that fails."""
@@ -147,6 +147,15 @@ def _lines_of(text: str) -> Iterator[str]:
     lines = [line for line in (line.strip() for line in _COLOURS.sub("", text).splitlines()) if line]
     causes = [cause[1] for line in lines[1:] if (cause := _CAUSE.match(line))]
     yield from filter(None, (line.strip().rstrip(".;:") for line in [*lines[:1], *causes]))
+
+
+def doubtful_commit(table: str, error: Exception) -> TableFailed:
+    """For a commit that failed and may be in the table, or come into it yet."""
+    return TableFailed(
+        table,
+        f"{type(error).__name__}: {_reason_of(error)}; nobody can tell whether this commit is in the table, so its "
+        "files are kept, which does no harm",
+    )
 
 
 def refused_rows(table: str) -> Rejected:

@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = self._planner.covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
         ends = self._planner.covered(offsets_in(end))
         splits, lost = self._planner.splits(start, begun, ends, self._rows.request, self._rows.budget)
-        self._skipped.note(lost, log)
+        self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         return [StorePartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -237,9 +237,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress: dict[str, dict[str, dict[int, int]]] = {}
         for (broker, topic, queue_id), offset in done.items():
             progress.setdefault(broker, {}).setdefault(topic, {})[queue_id] = offset
+        stores = self._ends.look().stores
         # Where stores come and go, a file keeps its name.
-        is_one = not isinstance(self._rows.stores, StoresIn) and len(self._ends.look().stores) == 1
-        self._progress.write(progress, is_one_store=is_one)
+        is_one = not isinstance(self._rows.stores, StoresIn) and len(stores) == 1
+        self._progress.write(progress, only_broker=stores[0].broker_name if is_one else None)
         self._exported = done
 
 

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import ancestors_of
 
 from rmqstore.errors import Rejected
 from rmqstore.lake import Committed, Consent, DataFile, Steps, Sync, SyncListener, SyncRequest, TableFailed
 from rmqstore.lake import syncing as synced
+from rmqstore.lake.delta import DeltaSink
 from rmqstore.lake.sink import Overtaken
 from tests.lake.conftest import put_into, stored
 from tests.lake.tables import Lake
@@ -190,6 +195,83 @@ def test_a_table_that_is_gone_or_another_is_one_line(lake: Lake, store: Path) ->
 
     with pytest.raises(Rejected, match=r"was (dropped and made again|replaced by another) meanwhile"):
         synced_with(lake, replaced).run()
+    assert lake.places() == stored(store)
+
+
+def commits_failing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception, after: Callable[[], object] | None
+) -> None:
+    """The next commit is told as failed: it went in all the same, and `after` came then, or it did not with None."""
+    owner, name = (SqlCatalog, "commit_table") if lake.kind == "iceberg" else (DeltaTable, "create_write_transaction")
+    real, is_next = getattr(owner, name), [True]
+
+    def failing(*how: Any, **named: Any) -> Any:
+        if not is_next:
+            return real(*how, **named)
+        is_next.clear()
+        if after is not None:
+            real(*how, **named)
+            after()
+        raise error
+
+    monkeypatch.setattr(owner, name, failing)
+
+
+def conflict(lake: Lake) -> Exception:
+    """The answer to a commit that another one overtook; a proxy's second try gets it, too."""
+    return CommitFailedException("409") if lake.kind == "iceberg" else CommitFailedError("409")
+
+
+@pytest.mark.parametrize("is_conflict", [True, False])
+def test_a_commit_that_is_told_as_failed_and_went_in_keeps_its_files(
+    lake: Lake, store: Path, monkeypatch: pytest.MonkeyPatch, is_conflict: bool
+) -> None:
+    lake.sync(topics=["orders"])
+    error = conflict(lake) if is_conflict else TimeoutError("no answer")
+    commits_failing(lake, monkeypatch, error, lambda: None)
+    assert lake.sync().rows == 12
+    assert lake.places() == stored(store)
+    put_into(store, "orders", 30, 3)
+    assert lake.sync().rows == 3
+    assert lake.places() == stored(store)
+
+
+def test_a_commit_that_is_told_as_failed_before_that_of_another_sync_keeps_its_files(
+    lake: Lake, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.sync(topics=["orders"])
+
+    def other() -> None:
+        put_into(store, "orders", 30, 3)
+        lake.sync()
+        put_into(store, "orders", 33, 2)
+
+    commits_failing(lake, monkeypatch, conflict(lake), other)
+    lake.sync(steps=Steps(rows=1))
+    assert lake.sync().rows == 0
+    assert lake.places() == stored(store)
+
+
+@pytest.mark.parametrize("is_in", [True, False])
+def test_the_files_of_a_commit_of_which_nobody_can_tell_are_kept(
+    lake: Lake, store: Path, monkeypatch: pytest.MonkeyPatch, is_in: bool
+) -> None:
+    lake.sync(topics=["orders"])
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("the network is down")
+
+    def fall_away() -> None:
+        owner, name = (SqlCatalog, "load_table") if lake.kind == "iceberg" else (DeltaSink, "_loaded")
+        monkeypatch.setattr(owner, name, unreachable)
+
+    before = set(lake.directory.rglob("*.parquet"))
+    commits_failing(lake, monkeypatch, conflict(lake) if is_in else TimeoutError("409"), fall_away if is_in else None)
+    with pytest.raises(TableFailed, match="409; nobody can tell whether this commit is in the table, so its files are"):
+        lake.sync()
+    monkeypatch.undo()
+    assert set(lake.directory.rglob("*.parquet")) > before
+    assert lake.sync().rows == (0 if is_in else 12)
     assert lake.places() == stored(store)
 
 

@@ -36,7 +36,7 @@ class Refusals(NamedTuple):
 class NextBatch:
     """The part of `queues` that is there to read: from `lows` to `ends`; the other ends are those of `before`.
 
-    `begun` are the lows of queues that `before` does not name.
+    `begun` says where the queues begin whose start `before` does not tell.
     """
 
     queues: Queues
@@ -51,9 +51,16 @@ class NextBatch:
 
     @property
     def begun(self) -> Offsets:
-        """Where queues begin that are new to the stream, or in which it goes on after the place where they ended."""
-        before = self.before
-        return {place: low for place, low in self.lows.items() if place not in before or low < before[place]}
+        """Where queues begin that are new to the stream, or in which it goes on after the place where they ended.
+
+        One that came to a topic which the stream reads begins at 0: what is gone before its first message is lost.
+        """
+        before, topics = self.before, _topics_of(self.before)
+        return {
+            place: 0 if place not in before and place[:2] in topics else low
+            for place, low in self.lows.items()
+            if place not in before or low < before[place]
+        }
 
     @classmethod
     def of(
@@ -71,7 +78,7 @@ class NextBatch:
         for place, offset in before.items():
             if refuses.deleted and place not in queues:
                 raise _gone(place, offset, offset + 1)
-        topics = {place[:2] for place in before}
+        topics = _topics_of(before)
         lows: Offsets = {}
         ends = dict(before)
         for place, (store, queue) in queues.items():
@@ -185,9 +192,14 @@ class Skipped:
     def __init__(self) -> None:
         self.total = 0
         self._reached: Offsets = {}
+        self._turned_at: Offsets = {}
 
-    def note(self, lost: Sequence[tuple[Place, LostRange]], log: Logger) -> None:
-        """Counts what is new of the lost ranges, and logs a line for each."""
+    def note(
+        self, lost: Sequence[tuple[Place, LostRange]], log: Logger, *, standing: Offsets, begun: Offsets
+    ) -> None:  # fmt: skip
+        """Counts what is new of the lost ranges of a batch, and logs a line for each; `standing`: where the stream
+        stands before the batch, `begun`: where its queues begin."""
+        self._forget_turned(standing, begun)
         for place, found in lost:
             low = max(found.low, self._reached.get(place, 0))
             if low < found.high:
@@ -198,6 +210,19 @@ class Skipped:
                     "%s/%d of %s: offsets [%d, %d) are skipped (%s)",
                     topic, queue_id, broker, low, found.high, found.reason,
                 )  # fmt: skip
+
+    def _forget_turned(self, standing: Offsets, begun: Offsets) -> None:
+        """Forgets up to where queues were counted that begin before where the stream stands: their offsets are of
+        other messages now.  A batch that is planned once more stands where it stood, and keeps what it counted."""
+        turned = {place: stood for place, stood in standing.items() if begun.get(place, stood) < stood}
+        for place, stood in turned.items():
+            if self._turned_at.get(place) != stood:
+                self._reached.pop(place, None)
+        self._turned_at = turned
+
+
+def _topics_of(offsets: Offsets) -> set[tuple[str, str]]:
+    return {place[:2] for place in offsets}
 
 
 def _refuse_lost(place: Place, queue: QueueExtent, lost: Sequence[LostRange]) -> None:

@@ -234,11 +234,11 @@ class Following:
         end = self._planner.end_of(step)
         begun, ends = (self._planner.covered(part) for part in (begins_of(start, end, is_first=False), step.batch.ends))
         splits, lost = self._planner.splits(start, begun, ends, self._reads, SplitBudget())
-        self._skipped.note(lost, log)
+        self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         batches = (batch for split in splits for batch in read_split(split, self._reads))
         end.pop(FROM, None)  # the round is read as it is planned
         reached = _Reached(start, step.batch.queues, step.marks)
-        wanted = {place: ends[place] - low for place, low in step.batch.lows.items()}
+        wanted = {place: ends[place] - begun.get(place, low) for place, low in step.batch.lows.items()}
         for place, one in lost:
             wanted[place] = wanted.get(place, 0) - (one.high - one.low)
         return self._with_offsets(batches, reached, end, wanted)

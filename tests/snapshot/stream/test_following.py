@@ -231,6 +231,24 @@ def test_messages_that_are_deleted_while_they_are_read_are_counted(tmp_path: Pat
         assert len(found) + following.skipped_count == 700
 
 
+def test_messages_are_counted_that_were_gone_before_and_that_go_meanwhile(store: Store, snapshot: Snapshot) -> None:
+    offsets = snapshot.follow(["orders"], start="earliest").offsets
+    for _ in range(600):  # in a queue that comes meanwhile
+        assert store.put(Message("orders", b"new", queue_id=7)).is_stored
+    store.flush()
+    assert store.clean(any_age=True).log_files
+    put(store, "orders", 30, 700)
+    following = snapshot.follow(["orders"], after=offsets, wait_s=0, batch_rows=10, fail_on_data_loss=False)
+    found = [row for _ in range(3) for row in rows_of(next(following).rows)]
+    before = following.skipped_count
+    assert before > 0
+    assert store.clean(any_age=True).log_files
+    found += rows(following)
+    require_in_order(found)
+    assert following.skipped_count > before
+    assert len(found) + following.skipped_count == 30 + 600 + 700
+
+
 def test_mistakes_are_told_at_once(snapshot: Snapshot) -> None:
     with pytest.raises(UnknownTopic):
         snapshot.follow(["order"])

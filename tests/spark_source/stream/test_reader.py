@@ -412,6 +412,11 @@ def in_file(store: GrowingStore, number: int) -> list[tuple[str, int, int]]:
     return [("T", n % 2, n // 2) for n, offset in enumerate(store.offsets) if offset // store.file_size == number]
 
 
+def skipped_in(stream: Stream) -> int:
+    """What it says of messages that it went on without."""
+    return int(stream.reader.reportLatestOffset()["$metrics"]["skippedMessages"])
+
+
 def run_to_end(stream: Stream) -> None:
     """Also over batches that have lost all of their rows."""
     batches = -1
@@ -441,8 +446,7 @@ def test_a_deleted_file_is_an_error_that_names_all_or_is_skipped_forward(rolled,
     # The others came, those of the last file too, each once.
     whole = expected({("T", 0): range(60), ("T", 1): range(60)})
     assert places(lenient.rows) == [place for place in whole if place not in lost or place in first_read]
-    skipped = lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"]
-    assert skipped == len(set(lost) - first_read)
+    assert skipped_in(lenient) == len(set(lost) - first_read)
 
 
 def test_the_last_file_deleted_is_an_end_that_came_back(rolled):
@@ -550,9 +554,9 @@ def test_a_planned_batch_whose_messages_are_gone(rolled):
         strict.run(start, end)
     kept = [place for place in expected({("T", 0): range(60), ("T", 1): range(60)}) if place not in in_file(rolled, 0)]
     assert places(lenient.run(start, end)) == kept
-    assert lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"] == len(in_file(rolled, 0))
+    assert skipped_in(lenient) == len(in_file(rolled, 0))
     lenient.run(start, end)
-    assert lenient.reader.reportLatestOffset()["$metrics"]["skippedMessages"] == len(in_file(rolled, 0))
+    assert skipped_in(lenient) == len(in_file(rolled, 0))
 
 
 def test_a_queue_of_a_known_topic_whose_beginning_is_gone_before_it_was_seen(store):
@@ -566,6 +570,16 @@ def test_a_queue_of_a_known_topic_whose_beginning_is_gone_before_it_was_seen(sto
     with pytest.raises(DataLost, match=rf"T/5: offsets \[0, {first}\) wanted"):
         strict.step()
     assert lenient.step() == 80 - first
+    assert skipped_in(lenient) == first
+    lenient.run(lenient.ends[-2], lenient.ends[-1])
+    assert skipped_in(lenient) == first
+
+
+def test_what_expired_before_a_stream_began_is_not_counted(rolled):
+    rolled.delete_log_file(0)
+    stream = Stream(rolled.root, failOnDataLoss="false")
+    assert stream.step() == 120 - len(in_file(rolled, 0))
+    assert skipped_in(stream) == 0
 
 
 # What is told.
@@ -608,6 +622,24 @@ def test_progress_of_several_brokers_is_a_file_each(store, tmp_path):
     texts = {name: (tmp_path / f"progress.json.{name}").read_text() for name in "ab"}
     assert "{0:5,1:5" in texts["a"]
     assert "{0:3,1:3" in texts["b"]
+
+
+def test_progress_of_one_store_has_no_offsets_of_a_broker_that_was_read_before(store, tmp_path):
+    other = GrowingStore(tmp_path / "other")
+    other.add_many(6)
+    other.publish()
+    both = Stream(store.root, path="-", stores=json.dumps({"a": str(store.root), "b": str(other.root)}))
+    assert both.step() == 16
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir()
+    one = Stream(
+        store.root, path="-", stores=json.dumps({"a": str(store.root)}), failOnDataLoss="false",
+        progressFile=str(path), progressGroup="billing",
+    )  # fmt: skip
+    one.ends = both.ends
+    one.reader.commit(json.loads(one.ends[-1]))
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("billing", "T"): {0: 5, 1: 5}}
+    assert [each.name for each in path.parent.iterdir()] == ["consumerOffset.json"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -254,6 +255,32 @@ def test_a_batch_that_goes_on_is_the_same_in_a_process_that_never_saw_the_store_
     stream.ends.append(end)
     assert run_to_end(stream) == 12
     assert places(rows + stream.rows[120:]) == expected({("T", 0): range(15, 23), ("T", 1): range(15, 23)})
+
+
+def test_what_is_gone_of_a_store_made_anew_is_counted_by_itself(store: GrowingStore) -> None:
+    """Offsets up to which the old one was counted tell nothing of the new one."""
+
+    def deleted_unread(grown: GrowingStore, read_count: int) -> int:
+        start, end = stream.plan()
+        grown.delete_log_file(0)
+        for _ in range(2):  # planned twice, counted once
+            stream.run(start, end)
+        stream.ends.append(end)
+        return sum(offset < grown.file_size for offset in grown.offsets) - read_count
+
+    def skipped() -> int:
+        return int(stream.reader.reportLatestOffset()["$metrics"]["skippedMessages"])
+
+    stream = Stream(store.root, failOnDataLoss="false")
+    gone = deleted_unread(store, 0)
+    assert skipped() == gone > 0
+    for _ in range(2):  # made once more at the very offset where the stream stands by then
+        shutil.rmtree(store.root.with_name("old"), ignore_errors=True)
+        anew = made_anew(store, 2)
+        assert stream.step() == 0
+        add_now(anew, 100)
+        gone += deleted_unread(anew, 2)
+        assert skipped() == gone
 
 
 def test_a_batch_that_was_never_written_down_is_planned_once_more(store: GrowingStore) -> None:
