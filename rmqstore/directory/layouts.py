@@ -109,10 +109,28 @@ def rocksdb_queues(disk: ReadableDisk, root: str) -> str | None:
     """The RocksDB database that the queues stand in (storeType=defaultRocksDB): consumequeue/, or since 5.5
     consumequeue_rocksdb/; None where there is none, or directories of entries beside (rocksdbCQDoubleWriteEnable).
     """
-    room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
-    if room is None or any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM))):
+    database = _queue_database(disk, root)
+    return None if database is None or _has_plain_queues(disk, root) else database
+
+
+def hidden_light_queues(disk: ReadableDisk, root: str) -> str | None:
+    """The RocksDB database beside directories of entries of which none is a light queue's: light queues, if there are
+    any, stand in it alone (combineCQUseRocksdbForLmq).  None elsewhere.
+    """
+    database = _queue_database(disk, root)
+    if database is None or not _has_plain_queues(disk, root):
         return None
-    return join(root, room)
+    return None if any(map(names.is_light_queue, disk.names(join(root, PLAIN_ROOM)))) else database
+
+
+def _queue_database(disk: ReadableDisk, root: str) -> str | None:
+    """The RocksDB database that has queues, alone or beside directories of entries."""
+    rooms = (join(root, room) for room in (PLAIN_ROOM, SEPARATE_ROOM))
+    return next((room for room in rooms if disk.exists(join(room, "CURRENT"))), None)
+
+
+def _has_plain_queues(disk: ReadableDisk, root: str) -> bool:
+    return any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM)))
 
 
 def _is_queue(disk: ReadableDisk, path: str) -> bool:
