@@ -63,7 +63,7 @@ class Loaded(NamedTuple, Generic[Shape]):
 
 
 class _Source(NamedTuple, Generic[Shape]):
-    """What one place, a file or a database, has of a table, and when it was written last."""
+    """The rows of a table in one place, a file or a database, and when it was written last."""
 
     path: str
     is_database: bool
@@ -138,7 +138,7 @@ def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dic
 def _sources(
     disk: ReadableDisk, root: str, table: Table, shape: Callable[[Any], dict[Any, Any]]
 ) -> list[_Source[dict[Any, Any]]]:
-    """What each place has of a table, that which was written last at the end."""
+    """The rows of a table by place, those of the place that was written last at the end."""
     room = join(root, CONFIG_ROOM)
     written_ms = {entry.name: entry.modified_ms for entry in disk.entries(room)}
     sources = []
@@ -169,7 +169,7 @@ def _tell_of_later_file(sources: Sequence[_Source[dict[Any, Any]]]) -> None:
 def _of_rocksdb(
     disk: ReadableDisk, path: str, family: str, table: Table, shape: Callable[[Any], dict[Any, Any]]
 ) -> _Source[dict[Any, Any]] | None:
-    """What a database has of a table.
+    """The rows of a table in a database.
 
     None where there is no database, or where it cannot be read: then the log says what to do.
     """

@@ -15,7 +15,9 @@ _FAMILY = "default"
 # as well, and whoever opens a FIFO waits.
 _PARTS = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(sst|ldb|log|blob)", re.ASCII)
 _WRITTEN = re.compile(r"MANIFEST-\d+|\d+\.(sst|ldb|log|blob)", re.ASCII)
-MEND = "its rows are missing here until the directory is restored from a backup, or by RocksDB's own `ldb repair`"
+MEND = (
+    "its rows are missing here; where its files are damaged, a backup brings them back, or RocksDB's own `ldb repair`"
+)
 # A broker that runs takes files away while they are linked.
 _TRIES_MAX = 5
 
@@ -62,7 +64,11 @@ def _read(path: str, wanted: Collection[str] | None) -> dict[str, dict[bytes, by
     failure: Exception | None = None
     for _ in range(_TRIES_MAX):
         try:
-            with tempfile.TemporaryDirectory(prefix="rmqstore-rocksdb-") as links:
+            room = tempfile.TemporaryDirectory(prefix="rmqstore-rocksdb-")
+        except OSError as error:
+            raise Rejected(f"RocksDB cannot be read without a temporary directory: {error}") from None
+        try:
+            with room as links:
                 for name in filter(_PARTS.fullmatch, os.listdir(path)):
                     file = os.path.abspath(os.path.join(path, name))
                     if stat.S_ISREG(os.stat(file).st_mode):

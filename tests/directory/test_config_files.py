@@ -266,6 +266,8 @@ def test_a_database_that_cannot_be_read_is_told_and_a_file_stands_in(
     assert config_files.topics(LOCAL, str(tmp_path)) == {}
     (line,) = told()
     assert "RocksDB cannot be read" in line
+    assert line.endswith("; where its files are damaged, a backup brings them back, or RocksDB's own `ldb repair`")
+    assert "verify" not in line
     (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
     os.utime(tmp_path / "config" / "topics.json", (1000, 1000))
     assert list(config_files.topics(LOCAL, str(tmp_path))) == ["J"]
