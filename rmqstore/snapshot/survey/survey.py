@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rmqstore.directory.config_files import consumer_offsets, tell_once, topics
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
-from rmqstore.directory.layouts import hidden_light_queues, load_checkpoint, rocksdb_queues
+from rmqstore.directory.layouts import has_light_files, load_checkpoint, queue_database
 from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
@@ -107,8 +107,10 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     if is_node(disk, root):
         return _bare_node(before, broker_name, access)
     refuse_unread_layouts(disk, root, before.log_files, before.extra_logs)
-    rocksdb = rocksdb_queues(disk, root) is not None
-    _tell_hidden(disk, root)
+    database = queue_database(disk, root)
+    rocksdb = database is not None and database.is_alone
+    if database is not None and not rocksdb:
+        _tell_hidden(disk, root, database.path)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
     checkpoint = load_checkpoint(disk, root)
@@ -184,12 +186,11 @@ def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
         )
 
 
-def _tell_hidden(disk: ReadableDisk, root: str) -> None:
-    """Warns once of light queues that RocksDB has alone, beside queues in files, as far as the tables in config/ tell
-    of any: by lite topics, or by offsets that groups committed.
+def _tell_hidden(disk: ReadableDisk, root: str, database: str) -> None:
+    """Warns once of light queues that RocksDB has alone, beside queues in files (combineCQUseRocksdbForLmq), as far as
+    the tables in config/ tell of any: by lite topics, or by offsets that groups committed.
     """
-    database = hidden_light_queues(disk, root)
-    if database is None:
+    if has_light_files(disk, root):
         return
     has_lite = any(config.attributes.get("message.type") == "LITE" for config in topics(disk, root).values())
     if has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root)):
