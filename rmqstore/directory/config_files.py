@@ -1,10 +1,14 @@
 """The broker's files under config/: topics, the offsets of consumer groups.  A torn one gives way to its .bak; an entry
-that is odd is passed over, and the log says so."""
+that is odd is passed over, and the log says so.
+
+Brokers of 5.x may keep a table in RocksDB instead, and whoever had the store before may have used another place.  The
+time at which each was written tells which is right.  The counter of dataVersion does not: it counts every commit in
+RocksDB's v2, one of 500 elsewhere (consumerOffsetUpdateVersionStep), and each program counts by itself.
+"""
 
 import logging
 import struct
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,29 +28,27 @@ from rmqstore.formats.delay_levels import (
 from rmqstore.formats.names import CONFIG_ROOM, REPLICA_FILE
 
 log = logging.getLogger("rmqstore.config")
-# The second is right where both were written at the same time.
-OFFSET_FILES = ("lmqConsumerOffset.json", "consumerOffset.json")
 _SIZE_MAX = broker_json.TEXT_SIZE_MAX + 1
 Shape = TypeVar("Shape")
 
 
 class Table(NamedTuple):
-    """A table that brokers of 5.x may keep in RocksDB instead: the JSON file, its member, and the databases in config/,
-    each with its column family: of configManagerVersion=v2, in which the table has this number (Java: TableId), of 5.5,
-    and of 5.3 (Java: RocksDBConfigManager).
+    """A table and where it may stand in config/: the JSON files and their member; the databases, each with its column
+    family: of 5.3 (Java: RocksDBConfigManager), of 5.4, and of configManagerVersion=v2, in which the table has this
+    number (Java: TableId).  Where two were written at the same time, the one named later is right.
     """
 
-    file_name: str
+    file_names: tuple[str, ...]
     member: str
     number: int
     places: tuple[tuple[str, str], ...]
 
 
 _NUMBERED = "rdb"  # the database of all tables by number
-TOPICS = Table("topics.json", "topicConfigTable", 3,
-               ((_NUMBERED, "default"), ("metadata", "topic"), ("topics", "default")))  # fmt: skip
-OFFSETS = Table("consumerOffset.json", "offsetTable", 1,
-                ((_NUMBERED, "default"), ("metadata", "consumerOffset"), ("consumerOffsets", "default")))  # fmt: skip
+TOPICS = Table(("topics.json",), "topicConfigTable", 3,
+               (("topics", "default"), ("metadata", "topic"), (_NUMBERED, "default")))  # fmt: skip
+OFFSETS = Table(("lmqConsumerOffset.json", "consumerOffset.json"), "offsetTable", 1,
+                (("consumerOffsets", "default"), ("metadata", "consumerOffset"), (_NUMBERED, "default")))  # fmt: skip
 _ENTRY_OF = struct.Struct(">BHB")  # a table: 1, its number, 2 (data; 1 is its version)
 _LENGTH, _QUEUE = struct.Struct(">H"), struct.Struct(">BI")
 _PLACE = struct.Struct(">q")
@@ -58,6 +60,15 @@ class Loaded(NamedTuple, Generic[Shape]):
 
     value: Shape
     is_backup: bool
+
+
+class _Source(NamedTuple, Generic[Shape]):
+    """The rows of a table in one place, a file or a database, and when it was written last."""
+
+    path: str
+    is_database: bool
+    written_ms: int
+    rows: Shape
 
 
 def load_newest(
@@ -99,57 +110,85 @@ def load(disk: ReadableDisk, root: str, name: str, shape: Callable[[Any], Shape]
 
 
 def topics(disk: ReadableDisk, root: str) -> dict[str, broker_json.TopicConfig]:
-    """Topic configurations by name."""
-    found = _of_rocksdb(disk, root, TOPICS, broker_json.topic_configs)
-    return load(disk, root, "topics.json", broker_json.topic_configs, {}) if found is None else found
+    """Topic configurations by name: the database that was written last, and over it the file if that is later still.
+
+    An older file beside a database adds nothing: a broker that moves its tables leaves it there.
+    """
+    found: dict[str, broker_json.TopicConfig] = {}
+    for source in _sources(disk, root, TOPICS, broker_json.topic_configs):
+        if source.is_database and source.rows:
+            found.clear()
+        found.update(source.rows)
+    return found
 
 
 def consumer_offsets(disk: ReadableDisk, root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Next offset to consume by (group, topic) and queue id.
+    """Next offset to consume by (group, topic) and queue id, from all places together; of a queue that more than one
+    knows, the place that was written last is right.
 
-    A broker with enableLmq has all of them in lmqConsumerOffset.json instead; of a queue that both files know, the file
-    written later is right.
+    A broker with enableLmq has all of them in lmqConsumerOffset.json.
     """
-    all_offsets = _of_rocksdb(disk, root, OFFSETS, broker_json.consumer_offsets)
-    if all_offsets is not None:
-        return all_offsets
-    written_ms = {entry.name: entry.modified_ms for entry in disk.entries(join(root, CONFIG_ROOM))}
     offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for name in sorted(OFFSET_FILES, key=lambda name: written_ms.get(name, 0)):
-        loaded: dict[tuple[str, str], dict[int, int]] = load(disk, root, name, broker_json.consumer_offsets, {})
-        for key, found in loaded.items():
+    for source in _sources(disk, root, OFFSETS, broker_json.consumer_offsets):
+        for key, found in source.rows.items():
             offsets.setdefault(key, {}).update(found)
     return offsets
 
 
-def _of_rocksdb(
-    disk: ReadableDisk, root: str, table: Table, shape: Callable[[Any], Shape]
-) -> Shape | None:  # fmt: skip
-    """A table that the broker keeps in RocksDB.
-
-    None where the broker does not, or where it cannot be read: then the log says what to do.  A file beside the
-    database is that of an earlier time: a broker that moves its tables leaves it there.
-    """
+def _sources(
+    disk: ReadableDisk, root: str, table: Table, shape: Callable[[Any], dict[Any, Any]]
+) -> list[_Source[dict[Any, Any]]]:
+    """The rows of a table by place, those of the place that was written last at the end."""
     room = join(root, CONFIG_ROOM)
-    written_ms = max((entry.modified_ms for entry in disk.entries(room) if entry.name == table.file_name), default=0)
+    written_ms = {entry.name: entry.modified_ms for entry in disk.entries(room)}
+    sources = []
+    for name in table.file_names:
+        loaded = load_newest(disk, root, name, shape, past_directories=True)
+        if loaded is not None:
+            file = f"{name}.bak" if loaded.is_backup else name
+            sources.append(_Source(join(room, file), False, written_ms.get(file, 0), loaded.value))
     for directory, family in table.places:
-        entries = disk.entries(join(room, directory))
-        if not any(entry.name == "CURRENT" for entry in entries):
-            continue
-        from rmqstore.files.rocksdb import read_family  # noqa: PLC0415  few brokers keep their tables there
+        if found := _of_rocksdb(disk, join(room, directory), family, table, shape):
+            sources.append(found)
+    sources.sort(key=lambda source: source.written_ms)
+    _tell_of_later_file(sources)
+    return sources
 
-        try:
-            document = _numbered_document if directory == _NUMBERED else _document
-            found = broker_json.sifted(document(read_family(join(room, directory), family), table), shape)
-        except (Corrupt, Rejected) as error:
-            tell_once(f"{join(room, directory)}: what {table.file_name} has otherwise is in RocksDB; {error}")
-            continue
-        for reason in found.reasons:
-            tell_once(f"{join(room, directory)}: {reason}")
-        if max(entry.modified_ms for entry in entries) < written_ms:
-            tell_once(f"{join(room, table.file_name)} is passed over, as {directory}/ in RocksDB has the table")
-        return found.value
-    return None
+
+def _tell_of_later_file(sources: Sequence[_Source[dict[Any, Any]]]) -> None:
+    """Says which file goes before a database that knows something else of the same keys."""
+    for at, file in enumerate(sources):
+        for database in sources[:at]:
+            shared = file.rows.keys() & database.rows.keys() if database.is_database and not file.is_database else ()
+            if any(file.rows[key] != database.rows[key] for key in shared):
+                tell_once(
+                    f"{file.path} goes before {database.path} in RocksDB where they differ, as it is the later one"
+                )
+
+
+def _of_rocksdb(
+    disk: ReadableDisk, path: str, family: str, table: Table, shape: Callable[[Any], dict[Any, Any]]
+) -> _Source[dict[Any, Any]] | None:
+    """The rows of a table in a database.
+
+    None where there is no database, or where it cannot be read: then the log says what to do.
+    """
+    entries = disk.entries(path)
+    if not any(entry.name == "CURRENT" for entry in entries):
+        return None
+    from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep their tables there
+
+    add = _add_numbered if path.endswith(_NUMBERED) else _add_entry
+    try:
+        document, reasons = _document(rocksdb.read_family(path, family), table, add)
+        found = broker_json.sifted(document, shape)
+    except (Corrupt, Rejected) as error:
+        why = f"{error.reason}; {rocksdb.MEND}" if isinstance(error, Corrupt) else error
+        tell_once(f"{path}: what {table.file_names[-1]} has otherwise is in RocksDB; {why}")
+        return None
+    for reason in (*reasons, *found.reasons):
+        tell_once(f"{path}: {reason}")
+    return _Source(path, True, rocksdb.written_ms(entries), found.value)
 
 
 def databases(disk: ReadableDisk, root: str) -> list[str]:
@@ -163,37 +202,47 @@ def databases(disk: ReadableDisk, root: str) -> list[str]:
     ]
 
 
-def _document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
-    """The entries of a database as the file would have them: key `TOPIC` or `TOPIC@GROUP`, value the JSON there."""
+_Add = Callable[[dict[str, Any], bytes, bytes, Table], None]
+
+
+def _document(entries: Mapping[bytes, bytes], table: Table, add: _Add) -> tuple[dict[str, Any], list[str]]:
+    """The entries of a database as the file would have them, and why some are passed over."""
     found: dict[str, Any] = {}
+    reasons: list[str] = []
     for key, value in entries.items():
-        with suppress(Corrupt, UnicodeDecodeError):  # an entry that is torn is passed over
-            entry = broker_json.parse(value)
-            is_wrapped = table is OFFSETS and isinstance(entry, dict)
-            found[key.decode()] = entry.get(table.member) if is_wrapped else entry
-    return {table.member: found}
+        try:
+            add(found, key, value, table)
+        except Corrupt as torn:
+            reasons.append(f"{key!r} is passed over: {torn.reason}")
+        except (UnicodeDecodeError, struct.error) as torn:
+            reasons.append(f"{key!r} is passed over: {torn}")
+    return {table.member: found}, broker_json.told(reasons)
 
 
-def _numbered_document(entries: Mapping[bytes, bytes], table: Table) -> dict[str, Any]:
-    """As `_document`, of the database of all tables.  A key goes on with names, i2 length and bytes, 1 between them: of
-    a topic, whose value is 1 and its JSON; of a group and a topic, with 1 and the i4 queue id, whose value is the i8
-    offset (Java: ConfigHelper).
+def _add_entry(found: dict[str, Any], key: bytes, value: bytes, table: Table) -> None:
+    """Adds an entry of a table's own database: key `TOPIC` or `TOPIC@GROUP`, value the JSON that the file has there."""
+    entry = broker_json.parse(value)
+    is_wrapped = table is OFFSETS and isinstance(entry, dict)
+    found[key.decode()] = entry.get(table.member) if is_wrapped else entry
+
+
+def _add_numbered(found: dict[str, Any], key: bytes, value: bytes, table: Table) -> None:
+    """Adds an entry of the database of all tables, if it is of this one.  A key goes on with names, i2 length and
+    bytes, 1 between them: of a topic, whose value is 1 and its JSON; of a group and a topic, with 1 and the i4 queue
+    id, whose value is the i8 offset (Java: ConfigHelper).
     """
-    found: dict[str, Any] = {}
     prefix = _ENTRY_OF.pack(1, table.number, 2)
-    for key, value in entries.items():
-        if not key.startswith(prefix):
-            continue
-        with suppress(Corrupt, UnicodeDecodeError, struct.error):  # an entry that is torn is passed over
-            name, at = _name_at(key, len(prefix))
-            if table is not OFFSETS:
-                if value.startswith(_IS_JSON):
-                    found[name] = broker_json.parse(value[len(_IS_JSON) :])
-                continue
-            topic, at = _name_at(key, at + 1)
-            _, queue_id = _QUEUE.unpack(key[at:])
-            found.setdefault(f"{topic}@{name}", {})[str(queue_id)] = _PLACE.unpack(value)[0]
-    return {table.member: found}
+    if not key.startswith(prefix):
+        return
+    name, at = _name_at(key, len(prefix))
+    if table is OFFSETS:
+        topic, at = _name_at(key, at + 1)
+        _, queue_id = _QUEUE.unpack(key[at:])
+        found.setdefault(f"{topic}@{name}", {})[str(queue_id)] = _PLACE.unpack(value)[0]
+    elif value.startswith(_IS_JSON):
+        found[name] = broker_json.parse(value[len(_IS_JSON) :])
+    else:
+        raise Corrupt("", 0, "its value is not JSON")
 
 
 def _name_at(key: bytes, at: int) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Where things stand below a store's root, and which layouts of RocketMQ tell of themselves there."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, has_begun, is_node, room_of_node
 from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files
@@ -105,14 +106,34 @@ def is_within_node(disk: ReadableDisk, root: str) -> bool:
     return is_node(disk, root) or room_of_node(disk, root)
 
 
-def rocksdb_queues(disk: ReadableDisk, root: str) -> str | None:
-    """The RocksDB database that the queues stand in (storeType=defaultRocksDB): consumequeue/, or since 5.5
-    consumequeue_rocksdb/; None where there is none, or directories of entries beside (rocksdbCQDoubleWriteEnable).
+class QueueDatabase(NamedTuple):
+    """The RocksDB database that queues stand in: consumequeue/, or since 5.5 consumequeue_rocksdb/.  Alone
+    (storeType=defaultRocksDB), or beside directories of entries (rocksdbCQDoubleWriteEnable).
     """
+
+    path: str
+    is_alone: bool
+
+
+def queue_database(disk: ReadableDisk, root: str) -> QueueDatabase | None:
+    """The database of a store's queues; None where there is none."""
     room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
-    if room is None or any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM))):
+    if room is None:
         return None
-    return join(root, room)
+    return QueueDatabase(
+        join(root, room), not any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM)))
+    )
+
+
+def rocksdb_queues(disk: ReadableDisk, root: str) -> str | None:
+    """The database that all queues stand in, and none in files; None elsewhere."""
+    database = queue_database(disk, root)
+    return database.path if database is not None and database.is_alone else None
+
+
+def has_light_files(disk: ReadableDisk, root: str) -> bool:
+    """Whether a light queue has a directory of its own."""
+    return any(map(names.is_light_queue, disk.names(join(root, PLAIN_ROOM))))
 
 
 def _is_queue(disk: ReadableDisk, path: str) -> bool:

@@ -279,9 +279,13 @@ def sifted(document: Any, shape: Callable[[Any], Shape]) -> Sifted[Shape]:
     except Corrupt as error:
         del clean["dataVersion"]
         reasons.append(f"dataVersion is passed over: {error.reason}")
-    if (more := len(reasons) - _TOLD_MAX) > 0:
-        reasons[_TOLD_MAX:] = [f"{more} more entries are passed over"]
-    return Sifted(shape(clean), odd, reasons)
+    return Sifted(shape(clean), odd, told(reasons))
+
+
+def told(reasons: list[str]) -> list[str]:
+    """As many reasons as anybody reads, and how many more there are."""
+    more = len(reasons) - _TOLD_MAX
+    return [*reasons[:_TOLD_MAX], f"{more} more entries are passed over"] if more > 0 else reasons
 
 
 def _sift(

@@ -97,8 +97,13 @@ def test_databases_of_5_3_stand_in_a_directory_each(tmp_path: Path, told: Callab
         ("T", 2)
     ]
     assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: 12, 1: 3}, ("h", "T"): {}}
-    assert all("passed over" in line for line in told())
-    assert told()
+    assert [line.partition(" is passed over")[0].rpartition(": ")[2] for line in told()] == [
+        "b'torn'",
+        "'odd'",
+        "'T@h', '0'",
+        "'T@i'",
+        "'none'",
+    ]
 
 
 def test_all_tables_stand_in_one_database_by_number(tmp_path: Path, told: Callable[[], list[str]]) -> None:
@@ -126,7 +131,7 @@ def test_a_store_that_does_not_keep_them_up_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_torn_entries_of_numbered_tables_are_passed_over(tmp_path: Path) -> None:
+def test_torn_entries_of_numbered_tables_are_passed_over(tmp_path: Path, told: Callable[[], list[str]]) -> None:
     (tmp_path / "config").mkdir()
     key = b"\1\0\1\2" + b"\0\1g\1" + b"\0\1T\1" + b"\0\0\0\7"
     entries = {key: b"\0\0\0\0\0\0\0\5", key + b"\0": bytes(8), key[:-2]: bytes(8), key[:5]: bytes(8)}
@@ -135,21 +140,121 @@ def test_torn_entries_of_numbered_tables_are_passed_over(tmp_path: Path) -> None
     make_database(tmp_path / "config" / "rdb", entries)
     assert list(config_files.topics(LOCAL, str(tmp_path))) == ["T"]
     assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {7: 5}}
+    keys = (b"\1\0\3\2\0\1U", b"\1\0\3\2\0\1V", b"\1\0\3\2\0\1\xff", key + b"\0", key[:-2], key[:5], key[:-1] + b"\6")
+    assert len(told()) == len(keys)
+    for torn in keys:
+        assert any(line.startswith(f"{tmp_path / 'config' / 'rdb'}: {torn!r} is passed over: ") for line in told())
 
 
-@pytest.mark.parametrize("later", ["database", "file"])
-def test_a_file_beside_a_database_is_passed_over(tmp_path: Path, later: str, told: Callable[[], list[str]]) -> None:
-    """A broker leaves its files where they are when it moves to RocksDB; copying may make them the newer ones."""
+def written_at(seconds: int, *places: Path) -> None:
+    """Gives files, and all of a database's, this time."""
+    for place in places:
+        for path in place.iterdir() if place.is_dir() else (place,):
+            os.utime(path, (seconds, seconds))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The directory config/ of the store that tmp_path is."""
     (tmp_path / "config").mkdir()
-    make_database(tmp_path / "config" / "topics", {b"R": TOPIC % b"R"})
-    file = tmp_path / "config" / "topics.json"
-    file.write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
-    for path in (file, *(tmp_path / "config" / "topics").iterdir()):
-        os.utime(path, (1000, 1000))
-    os.utime(file if later == "file" else tmp_path / "config" / "topics" / "CURRENT", (2000, 2000))
+    return tmp_path / "config"
+
+
+def make_json_topic(config: Path, name: bytes) -> Path:
+    """topics.json with one topic."""
+    file = config / "topics.json"
+    file.write_bytes(b'{"topicConfigTable":{"%s":%s}}' % (name, TOPIC % name))
+    return file
+
+
+def test_a_file_beside_a_later_database_is_passed_over(
+    config: Path, tmp_path: Path, told: Callable[[], list[str]]
+) -> None:
+    """A broker leaves its files where they are when it moves to RocksDB: a topic deleted since is in them."""
+    make_database(config / "topics", {b"R": TOPIC % b"R"})
+    written_at(1000, make_json_topic(config, b"J"), config / "topics")
     assert list(config_files.topics(LOCAL, str(tmp_path))) == ["R"]
-    passed_over = [f"{file} is passed over, as topics/ in RocksDB has the table"]
-    assert told() == (passed_over if later == "file" else [])
+    assert told() == []
+
+
+def test_a_file_later_than_a_database_is_laid_over_it(
+    config: Path, tmp_path: Path, told: Callable[[], list[str]]
+) -> None:
+    make_database(config / "topics", {b"R": TOPIC % b"R", b"J": (TOPIC % b"J").replace(b'"perm":6', b'"perm":2')})
+    file = make_json_topic(config, b"J")
+    written_at(1000, config / "topics")
+    written_at(2000, file)
+    found = config_files.topics(LOCAL, str(tmp_path))
+    assert {name: topic.perm for name, topic in found.items()} == {"R": 6, "J": 6}
+    assert told() == [f"{file} goes before {config / 'topics'} in RocksDB where they differ, as it is the later one"]
+
+
+@pytest.mark.parametrize("newer", ["topics", "rdb"])
+def test_of_two_databases_the_one_written_later_is_right(config: Path, tmp_path: Path, newer: str) -> None:
+    make_database(config / "topics", {b"old": TOPIC % b"old"})
+    make_database(config / "rdb", {b"\1\0\3\2\0\3new": b"\1" + TOPIC % b"new"})
+    written_at(1000, config / "topics", config / "rdb")
+    written_at(2000, config / newer)
+    assert list(config_files.topics(LOCAL, str(tmp_path))) == [{"topics": "old", "rdb": "new"}[newer]]
+
+
+@pytest.mark.parametrize("entries", [{}, {b"\1\0\1\2": bytes(8)}])
+def test_a_database_without_rows_hides_no_file(config: Path, tmp_path: Path, entries: dict[bytes, bytes]) -> None:
+    make_database(config / "rdb", entries)
+    written_at(2000, config / "rdb")
+    file = config / "consumerOffset.json"
+    file.write_bytes(b'{"offsetTable":{"T@g":{"0":7}}}')
+    written_at(1000, file, make_json_topic(config, b"J"))
+    assert list(config_files.topics(LOCAL, str(tmp_path))) == ["J"]
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: 7}}
+
+
+@pytest.mark.parametrize(
+    ("latest", "offset"), [("consumerOffsets", 1), ("lmqConsumerOffset.json", 2), ("consumerOffset.json", 3)]
+)
+def test_of_a_queue_that_more_places_know_the_latest_is_right(
+    config: Path, tmp_path: Path, latest: str, offset: int
+) -> None:
+    make_database(config / "consumerOffsets", {b"T@g": b'{"offsetTable":{0:1,1:11}}'})
+    (config / "lmqConsumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{"0":2,"2":22}}}')
+    (config / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{"0":3,"3":33}}}')
+    written_at(1000, *config.iterdir())
+    written_at(2000, config / latest)
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: offset, 1: 11, 2: 22, 3: 33}}
+
+
+def test_a_spare_copy_counts_by_its_own_time(config: Path, tmp_path: Path) -> None:
+    make_database(config / "consumerOffsets", {b"T@g": b'{"offsetTable":{0:1}}'})
+    (config / "consumerOffset.json").write_bytes(b"{")
+    (config / "consumerOffset.json.bak").write_bytes(b'{"offsetTable":{"T@g":{"0":3}}}')
+    written_at(1000, config / "consumerOffset.json.bak")
+    written_at(2000, config / "consumerOffsets")
+    written_at(3000, config / "consumerOffset.json")
+    assert config_files.consumer_offsets(LOCAL, str(tmp_path)) == {("g", "T"): {0: 1}}
+
+
+def test_a_reader_does_not_make_a_database_a_later_one(config: Path, tmp_path: Path) -> None:
+    make_database(config / "topics", {b"R": TOPIC % b"R"})
+    written_at(1000, config / "topics")
+    os.utime(config / "topics" / "LOCK", (3000, 3000))
+    (config / "topics" / "000999.log").touch()
+    file = make_json_topic(config, b"J")
+    written_at(2000, file)
+    for _ in range(2):
+        assert set(config_files.topics(LOCAL, str(tmp_path))) == {"R", "J"}
+
+
+def test_offsets_committed_by_a_store_go_before_the_broker_s(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).with_name("rdb-5.5.1.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "answers.json").unlink()
+    before = config_files.consumer_offsets(LOCAL, str(tmp_path))
+    (group, topic), offsets = next((key, offsets) for key, offsets in before.items() if offsets)
+    queue_id = next(iter(offsets))
+    with rmqstore.open_store(tmp_path) as store:
+        store.offsets.commit(group, topic, queue_id, offsets[queue_id] + 1000)
+    after = config_files.consumer_offsets(LOCAL, str(tmp_path))
+    assert after == {**before, (group, topic): {**offsets, queue_id: offsets[queue_id] + 1000}}
 
 
 def test_a_database_that_cannot_be_read_is_told_and_a_file_stands_in(
@@ -161,6 +266,8 @@ def test_a_database_that_cannot_be_read_is_told_and_a_file_stands_in(
     assert config_files.topics(LOCAL, str(tmp_path)) == {}
     (line,) = told()
     assert "RocksDB cannot be read" in line
+    assert line.endswith("; where its files are damaged, a backup brings them back, or RocksDB's own `ldb repair`")
+    assert "verify" not in line
     (tmp_path / "config" / "topics.json").write_bytes(b'{"topicConfigTable":{"J":%s}}' % (TOPIC % b"J"))
     os.utime(tmp_path / "config" / "topics.json", (1000, 1000))
     assert list(config_files.topics(LOCAL, str(tmp_path))) == ["J"]

@@ -18,7 +18,15 @@ from rmqstore.cli.output import byte_size
 _AREA = "machine"
 _LIBRARIES = {"pyarrow": (18,), "numpy": (1, 26), "zlib-ng": (1, 0)}
 _MODULES = {"zlib-ng": "zlib_ng"}
-_EXTRAS = ("prometheus_client", "fastavro", "protobuf", "rocksdict")
+# The extras, but Spark's, and the library that each brings.
+_EXTRAS = {
+    "metrics": "prometheus_client",
+    "avro": "fastavro",
+    "protobuf": "protobuf",
+    "rocksdb": "rocksdict",
+    "iceberg": "pyiceberg",
+    "delta": "deltalake",
+}
 _MEMORY_LEAST = 1024**3
 _FILES_LEAST = 1024
 # 2026-01-01: before this there was no such program.
@@ -70,8 +78,8 @@ def _libraries() -> Iterator[Fact]:
             yield Fact(_AREA, name, f"{version} cannot be imported: {failure}", "broken", f"pip install -U {name}")
         else:
             yield Fact(_AREA, name, version)
-    there = [f"{name} {version}" for name in _EXTRAS if (version := version_of(name)) is not None]
-    yield Fact(_AREA, "extras", ", ".join(there) or "none (metrics, avro, protobuf)")
+    there = [f"{name} {version}" for name in _EXTRAS.values() if (version := version_of(name)) is not None]
+    yield Fact(_AREA, "extras", ", ".join(there) or f"none ({', '.join(_EXTRAS)})")
 
 
 def _import_failure(module: str) -> str | None:

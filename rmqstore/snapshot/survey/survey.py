@@ -5,10 +5,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from rmqstore.directory.config_files import tell_once, topics
+from rmqstore.directory.config_files import consumer_offsets, tell_once, topics
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
-from rmqstore.directory.layouts import load_checkpoint, rocksdb_queues
+from rmqstore.directory.layouts import has_light_files, load_checkpoint, queue_database
 from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
@@ -16,7 +16,7 @@ from rmqstore.directory.queue_files import QueueFiles, find_queues
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
 from rmqstore.formats.deleted_topics import DeletedTopics
-from rmqstore.formats.names import CHECKPOINT_FILE, QueueKey
+from rmqstore.formats.names import CHECKPOINT_FILE, QueueKey, is_light_queue
 from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
@@ -107,7 +107,10 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     if is_node(disk, root):
         return _bare_node(before, broker_name, access)
     refuse_unread_layouts(disk, root, before.log_files, before.extra_logs)
-    rocksdb = rocksdb_queues(disk, root) is not None
+    database = queue_database(disk, root)
+    rocksdb = database is not None and database.is_alone
+    if database is not None and not rocksdb:
+        _tell_hidden(disk, root, database.path)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
     checkpoint = load_checkpoint(disk, root)
@@ -180,6 +183,20 @@ def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
         tell_once(
             f"{join(store.path, CHECKPOINT_FILE)}: a message was on the disk that is {ahead_ms} ms later than the "
             "newest one of the log: unless this is a copy of a running store, or its clock was set back, some are lost"
+        )
+
+
+def _tell_hidden(disk: ReadableDisk, root: str, database: str) -> None:
+    """Warns once of light queues that RocksDB has alone, beside queues in files (combineCQUseRocksdbForLmq), as far as
+    the tables in config/ tell of any: by lite topics, or by offsets that groups committed.
+    """
+    if has_light_files(disk, root):
+        return
+    has_lite = any(config.attributes.get("message.type") == "LITE" for config in topics(disk, root).values())
+    if has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root)):
+        tell_once(
+            f"{database}: its light queues (%LMQ%) stand in RocksDB alone and are not shown; read their messages from "
+            "the topics that they were sent to, or switch combineCQUseRocksdbForLmq off for those to come"
         )
 
 

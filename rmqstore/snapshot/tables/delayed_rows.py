@@ -18,6 +18,7 @@ from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
+_Mask = npt.NDArray[np.bool_]
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
 _BY_COPIES = "config/timercheck does not tell which timers were delivered; those count whose message is in their topic"
@@ -91,14 +92,28 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     _, newest = np.unique(codes, return_index=True)
     rows = np.sort(rows[::-1][newest])
     messages, out_ms = messages.take(pa.array(rows)), out_ms[rows]
-    if reached not in (0, I64_MAX) or not len(rows):
-        return messages, out_ms
-    config_files.tell_once(f"{store.path}: {_BY_COPIES}")
-    waits = ~_are_delivered(store, access, messages)
-    return messages.filter(pa.array(waits)), out_ms[waits]
+    delivered = _without_word(store, access, messages, (offsets[rows] >= reached) | (reached == I64_MAX))
+    if delivered.any() or (len(rows) and reached in (0, I64_MAX)):
+        config_files.tell_once(f"{store.path}: {_BY_COPIES}")
+    return messages.filter(pa.array(~delivered)), out_ms[~delivered]
 
 
-def _are_delivered(store: StoreExtent, access: Access, timers: pa.Table) -> npt.NDArray[np.bool_]:
+def _without_word(store: StoreExtent, access: Access, timers: pa.Table, unread: _Mask) -> _Mask:
+    """Which of the timer messages were delivered, by their copies, though timercheck does not say so.
+
+    `unread` are those that the timers of files did not look at.  RocksDB goes on from there, and timercheck stays: if
+    one of these was delivered, none counts by timercheck.
+    """
+    delivered = np.zeros(len(timers), bool)
+    if not unread.any():
+        return delivered
+    delivered[unread] = _are_delivered(store, access, timers.filter(pa.array(unread)))
+    if delivered.any() and not unread.all():
+        delivered = _are_delivered(store, access, timers)
+    return delivered
+
+
+def _are_delivered(store: StoreExtent, access: Access, timers: pa.Table) -> _Mask:
     """Whether the topic of each timer message has a copy of it: later in the log, with the same unique key and time."""
     topics = property_of(timers, properties.REAL_TOPIC)
     later = RowConditions(physical_offset=Interval(low=int(int64s(timers["physicalOffset"], 0).min())))
@@ -116,7 +131,8 @@ def _identity(messages: pa.Table, topics: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _timer_progress(store: StoreExtent) -> tuple[int, int]:
     """Up to which time timer messages were delivered, in ms, and which queue offset is the first that was not looked
-    at; (0, highest) where the broker left no word, and queue offset 0 where RocksDB has its timers (since 5.4).
+    at; (0, highest) where the broker left no word.  Where RocksDB has its timers (since 5.4) they stay as they were at
+    first, 0, or as the timers of files left them.
     """
     data = read_small(store.disk, join(store.path, "config", "timercheck"), 4096, past_directories=True) or b""
     if len(data) < _TIMER_CHECK.size:

@@ -12,7 +12,7 @@ from rmqstore.directory.deleted_topics import MAY_COME_BACK
 from rmqstore.directory.layouts import is_since_5_4, logs_below
 from rmqstore.directory.listing import seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.files.zeros import is_blank
 from rmqstore.formats import broker_json, checkpoint, message, names
@@ -208,9 +208,12 @@ _SHAPES: dict[str, Callable[[Any], object]] = {
 
 
 def config_findings(store: StoreExtent) -> Iterator[Finding]:
-    """Configuration files that do not parse, and groups that have consumed what the log does not hold."""
+    """Configuration files that do not parse, databases that cannot be read, and groups that have consumed what the log
+    does not hold.
+    """
     directory = join(store.path, "config")
     for entry in seen_entries(store.disk, directory):
+        yield from _database_findings(store, join(directory, entry.name)) if entry.is_directory else ()
         name = entry.name.removesuffix(".bak")
         if not name.endswith(".json"):
             continue
@@ -233,6 +236,21 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
             if queue is not None and offset > queue.max_offset:
                 reason = f"group {group} is at offset {offset} of {topic}/{queue_id}, which ends at {queue.max_offset}"
                 yield Finding(directory, 0, reason, NOTE)
+
+
+def _database_findings(store: StoreExtent, path: str) -> Iterator[Finding]:
+    """Whether the directory is a RocksDB database, and cannot be read."""
+    if not store.disk.exists(join(path, "CURRENT")):
+        return
+    from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep their tables there
+
+    try:
+        damage = rocksdb.damage_of(path)
+    except Rejected as missing:
+        yield Finding(path, 0, f"tables in RocksDB, which were not looked at; {missing}", NOTE)
+        return
+    if damage is not None:
+        yield Finding(path, 0, f"{damage}; {rocksdb.MEND}", NOTE if store.lock_held else DAMAGE)
 
 
 def _shaped(shape: Callable[[Any], object], document: Any) -> object:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import stat
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,22 @@ def test_a_sound_machine_is_told_as_it_is(run: Run, store: Path) -> None:
     assert found[root, "lock"]["value"] == "nobody of this host holds it"
     assert " at /" in found[root, "file system"]["value"]
     assert "free" in found[root, "room"]["value"]
+
+
+def test_each_extra_that_brings_a_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has facts of its own."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].keys() - {"spark"}
+    libraries = [re.split(r"[\[>=]", wanted)[0] for name in extras for wanted in project["optional-dependencies"][name]]
+    said = dict(fact.split() for fact in extras_of().split(", "))
+    assert said == {name: version for name in libraries if (version := machine.version_of(name)) is not None}
+    assert said
+    monkeypatch.setattr(machine, "version_of", lambda name: None)
+    assert set(re.findall(r"\w+", extras_of())) == {"none", *extras}
+
+
+def extras_of() -> str:
+    return next(fact.value for fact in machine.machine_facts() if fact.name == "extras")
 
 
 @pytest.mark.usefixtures("sound")

@@ -403,6 +403,27 @@ def test_timers_of_rocksdb_wait_until_their_topic_has_the_message(check, tmp_pat
     ]  # fmt: skip
 
 
+def test_timers_of_rocksdb_that_followed_file_timers_wait_until_their_topic_has_the_message(tmp_path):
+    """RocksDB takes the timers from where those of files ended (Java: TimerMessageRocksDBStore.start), and timercheck
+    stays."""
+    store = SmallStore()
+
+    def timer(key, out_ms):
+        store.add(
+            TIMER, 0, properties={"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "0", "UNIQ_KEY": key}
+        )
+
+    for key, out_ms in (("past", 1000), ("late", 5000), ("last", 6000), ("gone", 5000), ("waits", 5000)):
+        timer(key, out_ms)
+    for key, out_ms in (("late", 5000), ("gone", 5000)):
+        store.add("T", 0, properties={"UNIQ_KEY": key, "TIMER_OUT_MS": str(out_ms)})
+    root = store.write(tmp_path)
+    (root / "config").mkdir()
+    (root / "config" / "timercheck").write_bytes(b"".join(number.to_bytes(8, "big") for number in (2000, 0, 3)))
+    rows = rmqstore.open_snapshot(root).table("delayed", now_ms=0).to_pylist()
+    assert [(row["msgId"], ms(row["deliverAt"])) for row in rows] == [("last", 6000), ("waits", 5000)]
+
+
 def test_a_store_with_nothing_has_tables_of_no_row(tmp_path):
     (tmp_path / "commitlog").mkdir()
     snapshot = rmqstore.open_snapshot(tmp_path)

@@ -1,6 +1,8 @@
 """`verify` finds the damage of every damaged golden store and none in the sound ones."""
 
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,6 +188,38 @@ def test_a_torn_configuration_file_is_found(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
     assert "/config/topics.json" in reasons(store)
     assert "RocketMQ reads topics.json.bak instead" in reasons(store)
+
+
+def test_a_damaged_database_below_config_is_found(tmp_path: Path) -> None:
+    """Each of its files is looked at, whatever table has its rows there."""
+    store = unpack("rocksdb-clean-5.5.1", tmp_path)
+    place = store / "config" / "metadata"
+    for table in sorted(place.glob("*.sst")):
+        sound = table.read_bytes()
+        changed(table, 0, bytes(byte ^ 0xFF for byte in sound[:64]))
+        (found,) = [finding for finding in findings_of(store) if finding.path == str(place)]
+        assert (found.severity, found.position) == (DAMAGE, 0)
+        assert "RocksDB cannot be read" in found.reason
+        table.write_bytes(sound)
+    assert [finding for finding in findings_of(store) if "config" in finding.path] == []
+
+
+def test_a_database_below_config_that_nobody_can_read_here_is_a_note(
+    store_of: StoreOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    store = store_of("rocksdb-clean-5.5.1")
+    (found,) = [finding for finding in findings_of(store) if "RocksDB" in finding.reason and "config" in finding.path]
+    assert (found.path, found.severity) == (str(store / "config" / "metadata"), NOTE)
+    assert "pip install 'rmqstore[rocksdb]'" in found.reason
+
+
+def test_a_host_without_room_for_links_is_no_damage(store_of: StoreOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of("rocksdb-clean-5.5.1")
+    monkeypatch.setattr(tempfile, "tempdir", str(store / "nowhere"))
+    (found,) = [finding for finding in findings_of(store) if finding.path == str(store / "config" / "metadata")]
+    assert found.severity == NOTE
+    assert "temporary directory" in found.reason
 
 
 def test_a_deleted_topic_is_no_damage(tmp_path: Path) -> None:
