@@ -109,8 +109,15 @@ class NextBatch:
             waiting = [self._waiting(place, count) for place, count in zip(places, counts, strict=True)]
             counts = shared_bytes(waiting, limits.bytes_max, turn)
         taken = {place: count for place, count in zip(places, counts, strict=True) if count}
-        ends = self.before | {place: self.lows[place] + count for place, count in taken.items()}
+        ends = self.before | (self._unseen() if taken else {})
+        ends |= {place: self.lows[place] + count for place, count in taken.items()}
         return replace(self, lows={place: self.lows[place] for place in taken}, ends=ends)
+
+    def _unseen(self) -> Offsets:
+        """Where queues begin of topics that are new to the stream.  One that has to wait for a later batch is named
+        already: it did not come to a topic that the stream read."""
+        topics = _topics_of(self.before)
+        return {place: low for place, low in self.lows.items() if place[:2] not in topics}
 
     def _waiting(self, place: Place, count: int) -> Waiting:
         store, queue = self.queues[place]

@@ -237,7 +237,7 @@ class Following:
         self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         batches = (batch for split in splits for batch in read_split(split, self._reads))
         end.pop(FROM, None)  # the round is read as it is planned
-        reached = _Reached(start, step.batch.queues, step.marks)
+        reached = _Reached(start, begun, step.batch.queues, step.marks)
         wanted = {place: ends[place] - begun.get(place, low) for place, low in step.batch.lows.items()}
         for place, one in lost:
             wanted[place] = wanted.get(place, 0) - (one.high - one.low)
@@ -286,11 +286,11 @@ def _taken_up(after: Mapping[str, Any]) -> dict[str, Any]:
 
 class _Reached:
     """Offsets in the middle of a round: after the rows that came, and where the round began for all other queues, whose
-    marks are there."""
+    marks are there.  `begun` has the new ones, too."""
 
-    def __init__(self, start: Mapping[str, Any], queues: Queues, marks: Offsets) -> None:
+    def __init__(self, start: Mapping[str, Any], begun: Offsets, queues: Queues, marks: Offsets) -> None:
         self._start, self._queues = start, queues
-        self._offsets = offsets_in(start)
+        self._offsets = dict(begun) | offsets_in(start)
         self._marks = marks
         self._moved: set[Place] = set()
         self.counts = Counter[Place]()  # rows of each queue

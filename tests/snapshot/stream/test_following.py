@@ -249,6 +249,31 @@ def test_messages_are_counted_that_were_gone_before_and_that_go_meanwhile(store:
     assert len(found) + following.skipped_count == 30 + 600 + 700
 
 
+def test_a_new_topic_whose_beginning_is_gone_is_read_from_what_it_has(store: Store, snapshot: Snapshot) -> None:
+    """In whatever steps: a queue that has to wait is none that came to a topic which was read already."""
+    offsets = snapshot.follow(pattern=".*", start="earliest").offsets
+    put(store, "later", 0, 30)
+    for _ in range(600):
+        assert store.put(Message("later", b"new", queue_id=7)).is_stored
+    store.flush()
+    assert store.clean(any_age=True).log_files
+    put(store, "later", 30, 30)
+    store.flush()
+    there = open_snapshot(store.path).select(["later"])
+    assert len(there) > 1
+    assert all(queue.start for queue in there)
+    found: list[dict[str, Any]] = []
+    while True:
+        following = snapshot.follow(pattern="later", after=offsets, wait_s=0, batch_rows=10)
+        batch = next(following, None)
+        if batch is None:
+            break
+        found += rows_of(batch.rows)
+        offsets = batch.offsets
+    require_in_order(found)
+    assert len(found) == sum(queue.end - queue.start for queue in there)
+
+
 def test_mistakes_are_told_at_once(snapshot: Snapshot) -> None:
     with pytest.raises(UnknownTopic):
         snapshot.follow(["order"])

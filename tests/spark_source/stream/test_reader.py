@@ -575,6 +575,24 @@ def test_a_queue_of_a_known_topic_whose_beginning_is_gone_before_it_was_seen(sto
     assert skipped_in(lenient) == first
 
 
+def test_a_queue_of_a_new_topic_that_has_to_wait_is_read_from_what_it_has(store):
+    names = {"subscribe": "-", "subscribePattern": ".*", "maxOffsetsPerTrigger": "10"}
+    streams = [Stream(store.root, **names, failOnDataLoss=strict) for strict in ("true", "false")]
+    assert [stream.step() for stream in streams] == [10, 10]
+    for number in range(200):
+        store.add("U", number % 40)
+    store.publish()
+    store.delete_log_file(0)
+    there = sum(offset >= store.file_size for offset in store.offsets[10:])
+    for stream in streams:
+        steps = []
+        while step := stream.step():
+            steps.append(step)
+        assert sum(steps) == there
+        assert max(steps) <= 10
+        assert skipped_in(stream) == 0
+
+
 def test_what_expired_before_a_stream_began_is_not_counted(rolled):
     rolled.delete_log_file(0)
     stream = Stream(rolled.root, failOnDataLoss="false")
