@@ -62,7 +62,7 @@ class DelayLevels:
         if level is None or not may_wait:
             return message
         if level <= 0:
-            return PutStatus.WHEEL_TIMER_NOT_ENABLE if _asks_for_timer(message.topic, asked) else message
+            return PutStatus.WHEEL_TIMER_NOT_ENABLE if asks_for_timer(message.topic, asked) else message
         if message.topic == names.SCHEDULE_TOPIC:
             return message
         if not self.delay_ms or message.queue_id < 0 or not may_be_stored(message.topic, self._long_topics_as_v2):
@@ -76,8 +76,7 @@ class DelayLevels:
         if level is None:
             return f"{properties.DELAY}={shown(text)}: a number, the delay level"
         if level <= 0:
-            asked = ", ".join(sorted(TIMER_REQUESTS.intersection(message.properties)))
-            return f"{asked}: timer messages are not delivered here; {properties.DELAY} asks for a delay level"
+            return f"{timer_reason(message.properties)}; {properties.DELAY} asks for a delay level"
         if not self.delay_ms:
             return f"{properties.DELAY}={text}: the store has no delay levels (delay_levels)"
         return topic_reason(message.topic, self._long_topics_as_v2) or f"queue_id={message.queue_id}: at least 0"
@@ -92,7 +91,12 @@ class DelayLevels:
         return replace(message, topic=names.SCHEDULE_TOPIC, queue_id=level - 1, properties=kept)
 
 
-def _asks_for_timer(topic: str, asked: Mapping[str, str]) -> bool:
+def timer_reason(asked: Mapping[str, str]) -> str:
+    """Why a message that asks for a timer is refused, in words."""
+    return f"{', '.join(sorted(TIMER_REQUESTS.intersection(asked)))}: timer messages are not delivered here"
+
+
+def asks_for_timer(topic: str, asked: Mapping[str, str]) -> bool:
     """Java: HookUtils.checkIfTimerMessage, for a message without a delay level."""
     if TIMER_REQUESTS.isdisjoint(asked) or topic == names.TIMER_TOPIC or asked.get(properties.TIMER_OUT_MS) is not None:
         return False

@@ -98,7 +98,7 @@ class DelayDelivery:
     @property
     def pending_count(self) -> int:
         """How many messages wait, as far as they are dispatched."""
-        return sum(max(self._end(level) - offset, 0) for level, offset in self._offsets.items())
+        return sum(self._end(level) - self._bounded(level, offset) for level, offset in self.offsets.items())
 
     def step(self) -> float:
         """Delivers what is due, at most one batch of each level; returns after how many seconds to go on.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore.broker.config_file import DelayOffsetsFile
 from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.delay import DECIDING, DelayLevels
+from rmqstore.broker.delay import DECIDING, DelayLevels, asks_for_timer, timer_reason
 from rmqstore.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
 from rmqstore.broker.delay_light import LightDelivery
 from rmqstore.broker.retry import Retries
@@ -22,6 +22,7 @@ from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import Clock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.config_files import databases
+from rmqstore.directory.queue_files import halved
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
@@ -121,7 +122,7 @@ class Features:
             "them over, and the broker will not know of its own, which are in the JSON files beside"
             for path in databases(self._fs, self._root)
         ]
-        progress, more = self.delay_file.load()
+        progress, more = self._loaded_progress(opened.queues)
         self._opened = opened
         if not self._is_replica:
             self.topics.adopt(opened.queues.next_offsets(), opened.queues.is_batch_topic)
@@ -138,6 +139,25 @@ class Features:
             Progress(progress, self.delay_file.save, opened.sync),
         )  # fmt: skip
         return [*warnings, *more]
+
+    def _loaded_progress(self, queues: QueueTable) -> tuple[dict[int, int], list[str]]:
+        """How far each level is delivered that has a queue, also one that is configured no more; and warnings."""
+        found, warnings = self.delay_file.load()
+        ends = {
+            queue_id + 1: end
+            for (topic, queue_id), end in queues.next_offsets().items()
+            if topic == names.SCHEDULE_TOPIC
+        }
+        progress = dict.fromkeys(ends, 0) | found
+        for level in sorted(level for level in ends if level > self.levels.count):
+            queue = queues.find(names.SCHEDULE_TOPIC, level - 1)
+            waiting = ends[level] - max(progress[level], queue.min_offset if queue is not None else 0)
+            if waiting > 0:
+                warnings.append(
+                    f"{waiting} messages wait for delay level {level}, which the store does not have by now "
+                    "(delay_levels): they are delivered once it has"
+                )
+        return progress, warnings
 
     def steps(self) -> Mapping[str, Callable[[], float]]:
         """The steps of the store's workers, by name."""
@@ -213,10 +233,14 @@ class _TransactionLog:
 
     def admit(self, message: Message) -> Message | PutStatus:
         """Asks for the topic; a half message is no batch, as its topic has plain queues."""
+        if asks_for_timer(message.topic, message.properties):
+            return PutStatus.WHEEL_TIMER_NOT_ENABLE
         return PutStatus.MESSAGE_ILLEGAL if claims_to_be_batch(message) else self.topics(message)
 
     def why_not(self, message: Message) -> str:
         """Why a message was not admitted, in words."""
+        if asks_for_timer(message.topic, message.properties):
+            return timer_reason(message.properties)
         return self.topics.why_not(message.topic, message.queue_id) or "a half message is no batch"
 
     def put(self, message: Message) -> PutResult:
@@ -250,6 +274,13 @@ class _TransactionLog:
             return None
         return self.opened.fetch.query(topic, key, max_count, 0, _EVERY_MS)
 
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """As Store.offset_at, the lower boundary."""
-        return self.opened.fetch.offset_at(topic, queue_id, timestamp_ms, "lower")
+    def offset_after(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """By halving: whatever the clock did, places rise along a queue.  0 for a queue of batches."""
+        queue = self.opened.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+
+        def is_before(slot: int) -> bool:
+            return not (queue.read(slot, slot + 1)["physical_offset"] > physical_offset).any()
+
+        return halved(queue.min_offset, queue.max_offset, is_before)

@@ -65,8 +65,8 @@ class TransactionLog(Protocol):
     def query(self, topic: str, key: str, max_count: int) -> list[StoredMessage] | None:
         """As Store.query; None where the store has no index."""
 
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """As Store.offset_at, the lower boundary."""
+    def offset_after(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """The queue offset of the first message that stands after a place of the log; the queue's end if none does."""
 
 
 class GroupOffsets(Protocol):
@@ -119,7 +119,8 @@ class TransactionBook:
         prepared = _prepared_by(half, result)
         with self._lock:
             if not self._table.is_known(prepared.queue_offset):
-                self._table.register(prepared, half.properties, is_sure=True)
+                stored_ms = result.store_timestamp_ms
+                self._table.register(prepared, half.properties, is_sure=True, stored_ms=stored_ms)
 
     def pending(self) -> list[Prepared]:
         """The open transactions, each by its newest half message, in the order of these."""
@@ -134,7 +135,7 @@ class TransactionBook:
         """
         with self._lock:
             if not self._table.is_known(prepared.queue_offset):
-                self._table.register(prepared_of(half), half.properties, is_sure=False)
+                self._register(half)
             transaction = self._table.find(prepared_of(half), half.properties)
             if transaction is None:
                 raise Rejected(f"{prepared} is decided already, or was given up")
@@ -157,9 +158,11 @@ class TransactionBook:
             transaction.is_claimed = True
         try:
             return half_at(self._log, transaction.prepared.physical_offset)
-        except Rejected:
+        except BaseException as failure:
             self.release(transaction)
-            return None
+            if isinstance(failure, Rejected):
+                return None
+            raise
 
     def release(self, transaction: OpenTransaction) -> None:
         """Ends a claim."""
@@ -266,8 +269,7 @@ class TransactionBook:
         if keyed is None:  # then it is among those that its queue got since the first half message
             if queue_id is None:
                 return None
-            oldest = half_at(self._log, transaction.physical_offsets[0])
-            start = self._log.offset_at(topic, queue_id, oldest.store_timestamp_ms)
+            start = self._log.offset_after(topic, queue_id, transaction.physical_offsets[0])
             keyed = _messages(self._log, topic, queue_id, start)
         for message in keyed:
             if _is_committed_of(message, transaction):
@@ -290,9 +292,13 @@ class TransactionBook:
             with self._lock:
                 table.skip_to(half.queue_offset)
                 if not table.is_known(half.queue_offset):
-                    table.register(prepared_of(half), half.properties, is_sure=False)
+                    self._register(half)
         if decided:
             self._drop_decided(decided)
+
+    def _register(self, half: StoredMessage) -> None:
+        stored_ms = half.store_timestamp_ms
+        self._table.register(prepared_of(half), half.properties, is_sure=False, stored_ms=stored_ms)
 
     def _named_by(self, op: StoredMessage) -> list[int]:
         """The queue offsets of the half messages that an op message names, as far as they can be read."""

@@ -3,13 +3,16 @@
 Java: TransactionalMessageServiceImpl.check.  Here a transaction that is too young does not hold up those after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rmqstore import arguments
 from rmqstore.broker.transaction_book import TransactionBook, TransactionLog, half_at
 from rmqstore.broker.transaction_messages import TransactionState, given_up_message, immunity_ms
 from rmqstore.broker.transaction_table import OpenTransaction
 from rmqstore.clock import Clock
+from rmqstore.errors import DurabilityLost, StoreError, WrongType
 from rmqstore.formats.stored_message import StoredMessage
 
 Check = Callable[[StoredMessage], TransactionState]
@@ -29,8 +32,8 @@ class CheckLimits:
 class CheckCycle:
     """One cycle each `interval_ms`; counts what it does.
 
-    `check` gets the half message that stands for the transaction now.  An exception from it counts as UNKNOWN and is
-    kept in `failure`; the next cycle asks again.
+    `check` gets the half message that stands for the transaction now.  An exception from it, and an answer that is no
+    TransactionState, count as UNKNOWN and are kept in `failure`, as is an error of the disk; the next cycle asks again.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class CheckCycle:
         self.checked_count = self.given_up_count = 0
 
     def step(self) -> float:
-        """Runs the cycle when it is due; seconds until the next one.  Raises DurabilityLost, NotNow."""
+        """Runs the cycle when it is due; seconds until the next one.  Raises DurabilityLost."""
         left_s = self._due_s - self._clock.monotonic_s()
         if left_s > 0:
             return left_s
@@ -56,13 +59,25 @@ class CheckCycle:
 
     def run(self) -> None:
         """One cycle, now: every open transaction that is old enough is asked after, copied on, or given up."""
-        began_ms = self._clock.now_ms()
+        began_ms, self.failure = self._clock.now_ms(), None
         for book in self._books:
-            for transaction in book.known():
-                if self._check is None:
-                    break
-                self._visit(book, transaction, self._check, began_ms)
-            book.commit_offsets()
+            with self._kept_going():
+                for transaction in book.known():
+                    if self._check is None:
+                        break
+                    with self._kept_going():
+                        self._visit(book, transaction, self._check, began_ms)
+                book.commit_offsets()
+
+    @contextmanager
+    def _kept_going(self) -> Iterator[None]:
+        """Notes an error that may be gone in the next cycle, and concerns none but this transaction, or topic."""
+        try:
+            yield
+        except DurabilityLost:
+            raise
+        except (StoreError, OSError) as failure:
+            self.failure = failure
 
     def _visit(self, book: TransactionBook, transaction: OpenTransaction, check: Check, began_ms: int) -> None:
         if self._is_young(transaction, began_ms):
@@ -81,15 +96,14 @@ class CheckCycle:
             book.release(transaction)
 
     def _is_young(self, transaction: OpenTransaction, now_ms: int) -> bool:
-        """Whether it was born less than the usual immunity ago, and has none of its own; a birth in the future is old
-        (Java)."""
-        return (
-            not transaction.has_own_immunity
-            and 0 <= now_ms - transaction.prepared.born_timestamp_ms < self.limits.immunity_ms
-        )
+        """Whether it was stored less than the usual immunity ago, and has none of its own; a time in the future is old.
+
+        Java goes by the time of birth, which a producer may give: its transaction would be given up at once.
+        """
+        return not transaction.has_own_immunity and 0 <= now_ms - transaction.stored_ms < self.limits.immunity_ms
 
     def _is_expired(self, transaction: OpenTransaction, now_ms: int) -> bool:
-        return now_ms - transaction.prepared.born_timestamp_ms > self.limits.reserved_ms
+        return transaction.check_times > 0 and now_ms - transaction.stored_ms > self.limits.reserved_ms
 
     def _give_up(self, book: TransactionBook, transaction: OpenTransaction, half: StoredMessage) -> None:
         """Moves it to the topic for that.  The op message, which RocketMQ does not write here, makes it last."""
@@ -105,7 +119,7 @@ class CheckCycle:
         Checks of immune ones count, too, as in RocketMQ: so the half queue is done with up to here.
         """
         own_ms = immunity_ms(half.properties, self.limits.immunity_ms)
-        is_immune = own_ms is not None and began_ms - half.born_timestamp_ms < own_ms
+        is_immune = own_ms is not None and began_ms - transaction.stored_ms < own_ms
         place = book.count_check(transaction, half, is_immune)
         if place is None or is_immune:
             return
@@ -118,7 +132,14 @@ class CheckCycle:
 
     def _answer(self, check: Check, half: StoredMessage) -> TransactionState:
         try:
-            return check(half)
+            return _state(check(half))
         except Exception as failure:  # noqa: BLE001  a caller's own mistake must not end the worker, and decides nothing
             self.failure = failure
             return TransactionState.UNKNOWN
+
+
+def _state(answer: object) -> TransactionState:
+    """Raises WrongType for an answer that is none: it must not be taken for a rollback."""
+    if isinstance(answer, TransactionState):
+        return answer
+    raise WrongType("the answer of check", arguments.shown(answer), "a TransactionState")

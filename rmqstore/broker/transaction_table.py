@@ -24,7 +24,7 @@ class OpenTransaction:
 
     `is_claimed`: somebody is deciding it.  `committed`: its committed message is stored, only the op message is
     missing.  `is_sure`: `committed` tells the whole truth; False for what an opening found in the log, until somebody
-    looks.
+    looks.  `stored_ms`: store time of the first half message that is known.
     """
 
     prepared: Prepared
@@ -34,6 +34,7 @@ class OpenTransaction:
     physical_offsets: list[int]
     is_sure: bool
     has_own_immunity: bool
+    stored_ms: int
     is_claimed: bool = False
     committed: PutResult | None = None
 
@@ -71,7 +72,9 @@ class TransactionTable:
             half_offset < self.frontier or half_offset in self._by_offset or half_offset in self._decided_ahead
         )  # fmt: skip
 
-    def register(self, prepared: Prepared, found: Mapping[str, str], *, is_sure: bool) -> OpenTransaction:
+    def register(
+        self, prepared: Prepared, found: Mapping[str, str], *, is_sure: bool, stored_ms: int
+    ) -> OpenTransaction:  # fmt: skip
         """Enters a half message with these properties: as the next of its transaction where it is a check's copy."""
         known = self._by_offset.get(prepared.queue_offset)
         if known is not None:
@@ -82,7 +85,9 @@ class TransactionTable:
         if transaction is None:
             at = prepared.queue_offset
             own = IMMUNITY_SECONDS in found
-            transaction = OpenTransaction(prepared, times, at if root is None else root, [], [], is_sure, own)
+            transaction = OpenTransaction(
+                prepared, times, at if root is None else root, [], [], is_sure, own, stored_ms
+            )
             same.append(transaction)
         self.extend(transaction, prepared, times)
         return transaction

@@ -10,7 +10,7 @@ from rmqstore.broker.transaction_book import GroupOffsets, TransactionBook, Tran
 from rmqstore.broker.transaction_check import Check, CheckCycle, CheckLimits
 from rmqstore.broker.transaction_messages import OF_QUEUES, OF_ROCKSDB, Prepared, half_message, prepared_of
 from rmqstore.clock import Clock
-from rmqstore.errors import Rejected
+from rmqstore.errors import NotNow, Rejected
 from rmqstore.formats import names
 from rmqstore.formats.message_fields import plain_message
 from rmqstore.log.encode.record_frame import has_plain_types
@@ -81,8 +81,17 @@ class Transactions:
 
     @checked
     def rollback(self, prepared: Prepared) -> PutResult:
-        """Sees to it that nobody gets the message; the answer is about the op message.  Raises as `commit` does."""
-        return self._decide(prepared, is_commit=False)
+        """Sees to it that nobody gets the message; the answer is about the op message, which is on the disk then,
+        however the store flushes: without it a check could bring the message back.  Raises as `commit` does.
+        """
+        result = self._decide(prepared, is_commit=False)
+        if not result.is_stored:
+            return result
+        try:
+            self._log.sync()
+        except NotNow:
+            return result._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
+        return result
 
     def pending(self) -> list[Prepared]:
         """The open transactions, each by its newest half message, in the order of these in the log."""

@@ -24,6 +24,7 @@ class OpenLog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._parts_of = Probe(store).engine
         self.refused: set[str] = set()
         self.failing: set[str] = set()
         self.put_topics: list[str] = []
@@ -38,13 +39,13 @@ class OpenLog:
         if message.topic in self.failing:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         self.put_topics.append(message.topic)
-        return Probe(self.store).engine.appender.put_past_hooks(message)
+        return self._parts_of.appender.put_past_hooks(message)
 
     def put_copy(self, message: Message) -> PutResult:
         return self.put(message)
 
     def sync(self) -> None:
-        self.store.flush()
+        self._parts_of.sync_log()
 
     def get(self, topic: str, queue_id: int, offset: int, max_count: int) -> GetResult:
         return self.store.get(topic, queue_id, offset, max_count)
@@ -58,8 +59,12 @@ class OpenLog:
     def query(self, topic: str, key: str, max_count: int) -> list[StoredMessage] | None:
         return self.store.query(topic, key, max_count) if self.store.config.index_enabled else None
 
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        return self.store.offset_at(topic, queue_id, timestamp_ms)
+    def offset_after(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        queue = self._parts_of.parts.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        entries = queue.read(queue.min_offset, queue.max_offset)
+        return queue.min_offset + int((entries["physical_offset"] <= physical_offset).sum())
 
 
 class Opened:

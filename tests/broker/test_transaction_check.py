@@ -1,5 +1,6 @@
 """The check cycle: who is asked, what is copied and given up, which offsets are committed; power cuts at any moment."""
 
+import errno
 import random
 import sys
 import threading
@@ -20,7 +21,7 @@ from rmqstore.broker.transaction_messages import (
 )
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.errors import Rejected
+from rmqstore.errors import DurabilityLost, NotNow, Rejected, WrongType
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
@@ -147,14 +148,97 @@ def test_what_was_given_up_without_an_op_message_stays_so():
         again.transactions.commit(prepared)
 
 
-def test_what_the_log_would_lose_is_given_up_unasked():
-    producer = Producer()
+def test_what_the_log_would_lose_is_asked_after_once_more_and_given_up():
+    """The store may have been closed for days, or the clock stepped: nobody was asked yet."""
+    producer = Producer({b"two": COMMIT})
     opened = Opened(MemoryDisk(), check=producer, limits=LIMITS)
     prepare(opened, b"one")
+    prepare(opened, b"two")
     opened.clock.advance(72 * 3_600_000 + 1)
     opened.check()
-    assert producer.asked == []
+    assert producer.asked == [(b"one", 1), (b"two", 1)]
+    assert opened.bodies("orders") == [b"two"]
+    opened.check()
+    assert len(producer.asked) == 2
     assert opened.bodies(names.TRANSACTION_CHECK_TOPIC) == [b"one"]
+
+
+def test_a_time_of_birth_long_ago_is_no_age():
+    """Rows of days before are prepared: each is asked after like any other, and not before its immunity ends."""
+    producer = Producer({b"old": COMMIT})
+    opened = Opened(MemoryDisk(), check=producer, limits=LIMITS)
+    opened.transactions.prepare(Message("orders", b"old", born_timestamp_ms=1_000_000), "shop")
+    opened.check()
+    assert producer.asked == []
+    opened.clock.advance(6000)
+    opened.check()
+    assert (producer.asked, opened.bodies("orders")) == ([(b"old", 1)], [b"old"])
+
+
+@pytest.mark.parametrize("answer", [None, True, 1, "COMMIT", PutStatus.PUT_OK])
+def test_an_answer_that_is_none_decides_nothing(answer: object):
+    opened = Opened(MemoryDisk(), check=lambda _: answer, limits=LIMITS)  # type: ignore[arg-type,return-value]
+    first = prepare(opened, b"one")
+    opened.clock.advance(6000)
+    opened.check()
+    assert isinstance(opened.transactions.cycle.failure, WrongType)
+    assert opened.bodies(names.OP_HALF_TOPIC) == []
+    assert opened.transactions.commit(first).is_stored
+    assert opened.bodies("orders") == [b"one"]
+    opened.check()
+    assert opened.transactions.cycle.failure is None
+
+
+def test_one_transaction_that_cannot_be_decided_keeps_no_other_waiting():
+    """A half message that somebody put by hand says no queue: it is given up in the end, and the worker goes on."""
+    opened = Opened(MemoryDisk(), check=lambda _: COMMIT, limits=LIMITS)
+    found = {"REAL_TOPIC": "orders", "REAL_QID": "none", "PGROUP": "shop", "UNIQ_KEY": "k"}
+    opened.store.put(Message(names.HALF_TOPIC, b"odd", properties=found))
+    prepare(opened, b"one")
+    opened.clock.advance(6000)
+    opened.check()
+    assert opened.bodies("orders") == [b"one"]
+    assert "has no queue to go to" in str(opened.transactions.cycle.failure)
+    for _ in range(LIMITS.check_max):
+        opened.clock.advance(30_000)
+        opened.check()
+    assert opened.bodies(names.TRANSACTION_CHECK_TOPIC) == [b"odd"]
+    assert opened.transactions.pending() == []
+
+
+@pytest.mark.parametrize("failure", [NotNow("a sync of the log is not confirmed"), OSError(errno.EIO, "bad sector")])
+def test_an_error_of_the_disk_is_tried_again_in_the_next_cycle(failure: Exception, monkeypatch: pytest.MonkeyPatch):
+    opened = Opened(MemoryDisk(), check=lambda _: COMMIT, limits=LIMITS)
+    prepare(opened, b"one")
+    opened.clock.advance(30_000)
+    for method in ("message_at", "sync"):
+        with monkeypatch.context() as patch:
+
+            def failing(*_: object) -> object:
+                raise failure
+
+            patch.setattr(opened.log, method, failing, raising=False)
+            opened.dispatch()
+            assert opened.transactions.check_step() == 30.0
+            assert opened.transactions.cycle.failure is failure, method
+        opened.clock.advance(30_000)
+    assert opened.transactions.check_step() == 30.0
+    assert opened.transactions.cycle.failure is None
+    assert opened.bodies("orders") == [b"one"]
+
+
+def test_the_worker_ends_where_nothing_can_be_made_durable(monkeypatch: pytest.MonkeyPatch):
+    opened = Opened(MemoryDisk(), check=lambda _: COMMIT, limits=LIMITS)
+    prepare(opened, b"one")
+    opened.clock.advance(30_000)
+    opened.dispatch()
+
+    def failing() -> None:
+        raise DurabilityLost("a sync failed")
+
+    monkeypatch.setattr(opened.log, "sync", failing)
+    with pytest.raises(DurabilityLost):
+        opened.transactions.check_step()
 
 
 def test_its_own_immunity_counts_and_its_copies_say_where_it_stood():

@@ -277,6 +277,22 @@ def test_both_dialects_of_op_messages_are_read(body: bytes):
 
 
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, index_enabled=False)], ids=["index", "scan"])
+def test_a_commit_that_was_cut_off_is_found_after_a_clock_that_went_back(config: StoreConfig):
+    disk = MemoryDisk()
+    opened = Opened(disk, config)
+    prepared = prepare(opened)
+    opened.clock.advance(-3_600_000)
+    opened.log.failing = {names.OP_HALF_TOPIC}
+    opened.transactions.commit(prepared)
+    opened.close()
+    again = Opened(disk, config, clock=opened.clock)
+    with pytest.raises(Rejected, match="is committed"):
+        again.transactions.rollback(prepared)
+    assert again.transactions.commit(prepared).is_stored
+    assert again.bodies("orders", 1) == [b"one"]
+
+
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, index_enabled=False)], ids=["index", "scan"])
 @pytest.mark.parametrize("way", ["commit", "rollback", "check"])
 def test_a_commit_that_was_cut_off_is_found_and_not_repeated(config: StoreConfig, way: str):
     disk = MemoryDisk()

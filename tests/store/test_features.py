@@ -139,6 +139,24 @@ def test_a_delayed_message_comes_at_its_time_over_a_reopening():
     assert opened.bodies(queue_id=2) == [b"late"]
 
 
+def test_what_waits_for_a_level_that_is_gone_is_told_and_kept():
+    opened = Opened(replace(SMALL, delay_levels="1s 2h"))
+    opened.store.put(Message("orders", b"late", properties={"DELAY": "2"}))
+    opened.again()
+    opened.config = replace(SMALL, delay_levels="1s")
+    store = opened.again()
+    assert any("1 messages wait for delay level 2, which the store does not have" in each for each in store.warnings)
+    assert store.delay.pending_count == 1
+    for _ in range(200):
+        store.put(Message("others", bytes(2000)))
+    store.flush()
+    store.clean(any_age=True)
+    opened.config = replace(SMALL, delay_levels="1s 2h")
+    opened.again()
+    opened.after(7_200_000)
+    assert opened.bodies() == [b"late"]
+
+
 def test_delays_of_columns_come_too():
     opened = Opened()
     levels = pa.array([2, 0, 1], pa.int32())
@@ -214,6 +232,29 @@ def test_a_transaction_is_seen_when_it_is_committed_and_only_then():
     assert opened.bodies(queue_id=1) == [b"sold"]
     assert opened.again().transactions.pending() == []
     assert opened.bodies(queue_id=1) == [b"sold"]
+
+
+def test_a_rollback_holds_over_a_power_cut_where_puts_are_not_waited_for():
+    """A check that answers COMMIT afterwards would show what nobody was to get."""
+    opened = Opened(replace(SMALL, flush="ASYNC"), check=lambda _: TransactionState.COMMIT)
+    transactions = opened.store.transactions
+    prepared = transactions.prepared(transactions.prepare(Message("orders", b"lost")))
+    opened.store.flush()
+    assert transactions.rollback(prepared).status is PutStatus.PUT_OK
+    opened.disk = opened.disk.crash("lost")
+    opened.store = opened.open()
+    opened.after(60_000)
+    assert opened.store.transactions.pending() == []
+    assert opened.bodies() == []
+
+
+@pytest.mark.parametrize("asked", ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
+def test_a_timer_is_refused_in_a_transaction_too(asked: str):
+    """Nothing would have it wait once it is committed."""
+    opened = Opened()
+    result = opened.store.transactions.prepare(Message("orders", b"later", properties={asked: "3600"}))
+    assert (result.status, result.is_stored) == (PutStatus.WHEEL_TIMER_NOT_ENABLE, False)
+    assert result.reason == f"{asked}: timer messages are not delivered here"
 
 
 def test_an_open_transaction_is_asked_after_and_given_up():
