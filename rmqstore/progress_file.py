@@ -3,12 +3,11 @@
 It never lies inside of a store: a broker would take it for the progress of its own consumers.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem, directory_of
-from rmqstore.files.reading import canonical_path, is_directory
+from rmqstore.files.reading import is_directory, real_path
 from rmqstore.files.replace import replace_file
 from rmqstore.formats.broker_json_text import consumer_offsets_text
 
@@ -24,11 +23,11 @@ class ProgressFile:
 
         Raises Rejected for a path that lies inside of a store, links followed, or in a directory that does not exist.
         """
-        self._path = os.path.realpath(canonical_path(path))
+        self._path = real_path(path)
         self._group = group
         self._fs = RealFileSystem()
         for store in stores:
-            if (self._path + "/").startswith(os.path.realpath(canonical_path(store)).rstrip("/") + "/"):
+            if (self._path + "/").startswith(real_path(store).rstrip("/") + "/"):
                 raise Rejected(f"progressFile={path}: lies in the store {store}; name a file outside of it")
         if not is_directory(directory_of(self._path)):
             raise Rejected(f"progressFile={path}: there is no directory {directory_of(self._path)}; create it")
