@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem, directory_of
-from rmqstore.files.reading import canonical_path, is_directory
+from rmqstore.files.reading import is_directory, real_path
 from rmqstore.files.replace import replace_file
 from rmqstore.formats.broker_json_text import consumer_offsets_text
 
@@ -21,13 +21,13 @@ class ProgressFile:
     def __init__(self, path: str, group: str, stores: Sequence[str]) -> None:
         """`group`: the consumer group whose progress it is; `stores`: directories in which the file must not lie.
 
-        Raises Rejected for a path inside of a store, or in a directory that does not exist.
+        Raises Rejected for a path that lies inside of a store, links followed, or in a directory that does not exist.
         """
-        self._path = canonical_path(path)
+        self._path = real_path(path)
         self._group = group
         self._fs = RealFileSystem()
         for store in stores:
-            if (self._path + "/").startswith(canonical_path(store).rstrip("/") + "/"):
+            if (self._path + "/").startswith(real_path(store).rstrip("/") + "/"):
                 raise Rejected(f"progressFile={path}: lies in the store {store}; name a file outside of it")
         if not is_directory(directory_of(self._path)):
             raise Rejected(f"progressFile={path}: there is no directory {directory_of(self._path)}; create it")

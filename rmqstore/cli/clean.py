@@ -56,6 +56,11 @@ def clean(
     The newest log file always stays. Without --dry-run the store is locked, and recovered first if it was not closed
     cleanly: its broker must be stopped.
     """
+    if force and older_than is not None:
+        raise click.UsageError(
+            "--force and --older-than: give one of them; --force deletes log files of any age, all but the newest one,"
+            " and --older-than AGE only those that were not changed for so long"
+        )
     config, policy = _settings(broker_conf, older_than)
     if with_found_member(store, config).dledger is not None:
         raise UnsupportedLayout(store, "a DLedger commitlog: Store.clean deletes files of it, this command does not")

@@ -162,7 +162,11 @@ class Printer:
         return written.getvalue()
 
     def _show_bodies(self, batch: pa.RecordBatch) -> None:
-        bodies = [body or b"" for body in batch.column("body").to_pylist()]
+        """Those of a batch; a damaged message has none, and no line."""
+        sound = batch.filter(batch.column("corruptReason").is_null())
+        if not sound.num_rows:
+            return
+        bodies = [body or b"" for body in sound.column("body").to_pylist()]
         if self._is_shown:
             click.echo("\n".join(body_text(body, "\n") for body in bodies))
         else:

@@ -132,7 +132,9 @@ class Commands(click.Group):
         """Runs the command; errors become one line and exit status 1, unless --debug is given."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows what it can
+                # A terminal that is not UTF-8 shows what it can; a file or a program gets the text whole.
+                is_text_kept = stream is sys.stdout and not stream.isatty()
+                stream.reconfigure(encoding="utf-8" if is_text_kept else None, errors="replace")
         try:
             with _warnings_shown():
                 return super().invoke(ctx)

@@ -1,10 +1,12 @@
 """`rmqstore tail`: the newest messages, and with --follow those that come."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import click
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore import Snapshot, open_snapshot
 from rmqstore.cli.choices import chosen_keys, chosen_tags, regular_expression, topic_names, topics_or_pattern
@@ -13,6 +15,7 @@ from rmqstore.cli.message_output import Form, Printer, Template, output_options
 from rmqstore.cli.output import counted, given_paths, one_line, store_arguments
 from rmqstore.cli.signals import until_signalled
 from rmqstore.errors import NotAStore, StoreChanging
+from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.locks import Bell
 from rmqstore.snapshot.plan.selection import Wanted, selected_queues
 from rmqstore.snapshot.stream.following import Following
@@ -21,6 +24,8 @@ from rmqstore.snapshot.stream.following import Following
 _AWAY_S = 0.3
 # Rows that are held before they are sorted.
 _HELD_ROWS = 10_000
+# In microseconds; later than any store time.
+_LAST_TIME = 2**63 - 1
 _EXAMPLE = """\b
 Examples:
   rmqstore tail /data/rocketmq/store --topic orders -f
@@ -71,10 +76,11 @@ def tail(
     is_filtered = bool(how["tags"] or how["keys"])
     start: Wanted = "earliest" if is_filtered else _last_ones(snapshot, count, how)
     first = snapshot.follow(**how, start=start, wait_s=0)
-    newest = _Newest(first.schema, count)
+    newest = _Newest(first.schema, count, sound_first=is_filtered)
     for batch in first:
         newest.add(batch.rows)
-    printer.show(newest.rows())
+    for rows in newest.rows():
+        printer.show(rows)
     damaged, skipped = newest.damaged, first.skipped_count
     if follows:
         following = snapshot.follow(**how, after=first.offsets)
@@ -121,24 +127,86 @@ def _damaged(rows: pa.RecordBatch) -> int:
 
 
 class _Newest:
-    """The newest rows of those that come, by store time."""
+    """The newest rows of those that come: of a broker by their place in its log, of several by store time too."""
 
-    def __init__(self, schema: pa.Schema, count: int) -> None:
-        self._schema, self._count = schema, count
+    def __init__(self, schema: pa.Schema, count: int, *, sound_first: bool) -> None:
+        """`sound_first`: damaged rows have only the places that sound ones leave, as no filter can judge them."""
+        self._schema, self._count, self._sound_first = schema, count, sound_first
         self._held: list[pa.RecordBatch] = []
+        self._room = max(4 * count, _HELD_ROWS)
         self.damaged = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Takes rows; of those in memory the newest stay."""
         self.damaged += _damaged(rows)
         self._held.append(rows)
-        if sum(batch.num_rows for batch in self._held) > max(4 * self._count, _HELD_ROWS):
-            self._held = [self.rows()]
+        if sum(batch.num_rows for batch in self._held) > self._room:
+            table = pa.Table.from_batches(self._held, self._schema)
+            kept = table.filter(pa.array(_Places.of(table).may_be_newest(self._count)))
+            self._held, self._room = kept.to_batches(), max(self._room, 2 * kept.num_rows)
 
-    def rows(self) -> pa.RecordBatch:
+    def rows(self) -> list[pa.RecordBatch]:
         """The newest rows, oldest first."""
         table = pa.Table.from_batches(self._held, self._schema)
-        order = [(name, "ascending") for name in ("storeTimestamp", "brokerName", "physicalOffset")]
-        newest = table.sort_by(order).slice(max(table.num_rows - self._count, 0))
-        batches = newest.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
+        places = _Places.of(table)
+        order = places.oldest_first()
+        if self._sound_first:
+            is_damaged = places.is_damaged[order]
+            sound = _last(order[~is_damaged], self._count)
+            chosen = np.concatenate((sound, _last(order[is_damaged], self._count - len(sound))))
+            order = order[np.isin(order, chosen)]
+        else:
+            order = _last(order, self._count)
+        return list(table.take(pa.array(order)).to_batches())
+
+
+class _Places(NamedTuple):
+    """int64[n] each, and bool[n]: the brokers of rows by number, their places in its log, and their store times."""
+
+    broker: Ints
+    offset: Ints
+    time: Ints
+    has_time: Mask
+    is_damaged: Mask
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """Those of rows that have the columns for it."""
+        stored = table.column("storeTimestamp")
+        return cls(
+            broker=pc.rank(table.column("brokerName").cast(pa.string()), tiebreaker="dense")
+            .to_numpy()
+            .astype(np.int64),
+            offset=table.column("physicalOffset").fill_null(-1).to_numpy(),
+            time=stored.cast(pa.int64()).fill_null(0).to_numpy(),
+            has_time=np.asarray(stored.is_valid().to_numpy(), bool),
+            is_damaged=np.asarray(table.column("corruptReason").is_valid().to_numpy(), bool),
+        )
+
+    def may_be_newest(self, count: int) -> Mask:
+        """bool[n]: `count` sound rows and as many damaged ones of each broker, and one more of each for its time."""
+        group = 2 * self.broker + self.is_damaged
+        order = np.lexsort((self.offset, group))
+        ends = np.searchsorted(group[order], group[order], side="right")
+        kept = np.zeros(len(order), bool)
+        kept[order[ends - np.arange(len(order)) <= count + 1]] = True
+        return kept
+
+    def oldest_first(self) -> Ints:
+        """int64[n]: the rows in the order of each broker's log, among brokers by store time.
+
+        A row without a time has that of the row before it in its broker.  No row is later than one that follows it in
+        its broker, as the clock may have been set back.
+        """
+        in_logs = np.lexsort((self.offset, self.broker))
+        latest = np.zeros(len(in_logs), np.int64)
+        for rows in np.split(in_logs, np.flatnonzero(np.diff(self.broker[in_logs])) + 1):
+            known = np.maximum.accumulate(np.where(self.has_time[rows], np.arange(len(rows)), -1))
+            none_before = _LAST_TIME if self.has_time[rows].any() else -_LAST_TIME
+            times = np.where(known < 0, none_before, self.time[rows[known]])
+            latest[rows] = np.minimum.accumulate(times[::-1])[::-1]
+        return np.lexsort((self.offset, self.broker, latest))
+
+
+def _last(rows: Ints, count: int) -> Ints:
+    return rows[max(len(rows) - count, 0) :]

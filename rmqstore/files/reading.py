@@ -6,6 +6,7 @@ and no handler helps), so every use of a mapping asks `map_bytes` again, which l
 """
 
 import errno
+import io
 import mmap
 import os
 import re
@@ -67,6 +68,21 @@ def canonical_path(path: StorePath) -> str:
     if expanded.startswith("~"):
         raise NotAStore(text, "begins with the home of a user that is not known here; a directory of that name is ./~…")
     return os.path.abspath(expanded)
+
+
+def real_path(path: StorePath) -> str:
+    """As `canonical_path`, with symbolic links followed: no two names of a place are told apart.  Raises NotAStore."""
+    return os.path.realpath(canonical_path(path))
+
+
+def opened_at_once(path: str) -> io.FileIO:
+    """A file, or a pipe with a name: one that nobody writes to would hold up a plain opening, and a signal with it.
+
+    Raises OSError.
+    """
+    file = io.FileIO(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    os.set_blocking(file.fileno(), True)
+    return file
 
 
 def _unreadable(path: str, error: OSError) -> NotAStore:

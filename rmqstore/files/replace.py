@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.errors import Rejected, next_step
 from rmqstore.files.filesystem import FileSystem, directory_of
-from rmqstore.files.reading import canonical_path, is_writable
+from rmqstore.files.reading import is_writable, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -76,7 +76,7 @@ def output_path(path: str, stores: Sequence[str]) -> str:
     Raises Rejected, NotAStore for a path that no file can have, that is a directory or another thing that is no
     ordinary file, or that lies in one of the directories `stores`, into which nothing but a store's own goes.
     """
-    real = os.path.realpath(canonical_path(path))
+    real = real_path(path)
     directory = os.path.dirname(real)
     for store in stores:
         if f"{real}/".startswith(os.path.realpath(store).rstrip("/") + "/"):

@@ -319,6 +319,49 @@ def test_a_time_as_people_say_it(text: str, ms: int) -> None:
     assert moment_ms(text, HOUR_0) == ms
 
 
+# An environment in which Python prints in an encoding that lacks most characters.
+LATIN = {"PYTHONIOENCODING": "latin-1"}
+TEXT = "Zurich → 東京"
+
+
+@pytest.fixture(scope="module")
+def of_the_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a message whose text is not in Latin 1."""
+    path = tmp_path_factory.mktemp("world") / "store"
+    with open_store(path, StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("orders", TEXT.encode(), queue_id=0))
+    return path
+
+
+@pytest.mark.parametrize(
+    "form",
+    [["-o", "json-lines"], ["-o", "csv"], ["--format", "{body}\\n"], ["-o", "bodies"],
+     ["-o", "bodies", "--decode", "utf8"], ["--json"], []],
+    ids=" ".join,
+)  # fmt: skip
+def test_text_is_whole_in_a_pipe_whatever_the_locale_is(form: list[str], of_the_world: Path) -> None:
+    command = [sys.executable, "-c", MAIN, "cat", str(of_the_world), "--topic", "orders", *form]
+    done = subprocess.run(command, capture_output=True, env=os.environ | LATIN, check=True)
+    assert TEXT in done.stdout.decode()
+
+
+def test_a_terminal_that_has_no_such_characters_shows_what_it_can(of_the_world: Path) -> None:
+    arguments = ("cat", of_the_world, "--topic", "orders", "--format", r"{body}\n")
+    assert on_a_terminal(80, *arguments, **LATIN) == ["Zurich ? ??"]
+    assert on_a_terminal(80, *arguments, PYTHONIOENCODING="utf-8") == [TEXT]
+
+
+@pytest.mark.parametrize("command", ["cat", "tail", "query"])
+def test_a_damaged_message_has_no_line_among_bodies(command: str, run: Run, tmp_path: Path) -> None:
+    store = SmallStore(file_size=1024 * 1024)
+    for body in (b"one", zlib.compress(bytes(1000)), b"", b"three"):
+        store.add(body=body, sys_flag=COMPRESSED if len(body) > 5 else 0)
+    store.write(tmp_path)
+    result = run(command, tmp_path, "--topic", "T", "-o", "bodies", "--max-body-bytes", 999)
+    assert result.stdout == "one\n\nthree\n"
+    assert "1 message damaged" in result.stderr
+
+
 def test_a_body_may_be_limited(run: Run, tmp_path: Path) -> None:
     store = SmallStore(file_size=1024 * 1024)
     store.add(body=zlib.compress(bytes(1000)), sys_flag=COMPRESSED)

@@ -121,6 +121,18 @@ def test_a_broker_s_own_store(run: Run, tmp_path: Path) -> None:
     assert len([file for path in root.glob("log-*") for file in path.iterdir()]) == 1
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=str)
+def test_force_does_not_pass_over_an_age_without_a_word(options: list[str], run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    before = fingerprint(root)
+    result = run("clean", root, "--force", "--older-than", "9d", *options)
+    assert (result.exit_code, fingerprint(root)) == (2, before)
+    said = " ".join(result.stderr.split())
+    assert "give one of them" in said
+    assert "of any age" in said
+    assert "not changed for so long" in said
+
+
 @pytest.mark.parametrize("age", ["72", "h", "-3h", "3w", "1.5h"])
 def test_an_age_that_makes_no_sense(age: str, run: Run, tmp_path: Path) -> None:
     result = run("clean", tmp_path, "--older-than", age)

@@ -4,16 +4,21 @@ import csv
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from rmqstore import Message, Store, open_store
+from rmqstore import Message, Store, StoreConfig, open_store
+from rmqstore.cli.tail import _Newest
+from rmqstore.clock import ManualClock
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.stores
@@ -59,6 +64,89 @@ def bodies(output: str) -> list[int]:
 )
 def test_the_newest_come_oldest_first(store: Store, run: Run, arguments: list[str], wanted: list[int]) -> None:
     assert bodies(run("tail", store.path, *arguments, "-o", "json-lines").stdout) == list(wanted)
+
+
+def changed_clocks(root: Path, stored: list[tuple[str, bytes, int]], damaged: tuple[bytes, ...] = ()) -> Path:
+    """A directory of stores: messages by broker, body and second, in the order in which they were stored."""
+    for broker in sorted({broker for broker, _, _ in stored}):
+        clock = ManualClock(0)
+        path = root / broker
+        with open_store(path, StoreConfig.embedded(), workers=False, clock=clock) as store:
+            for _, body, at_s in (one for one in stored if one[0] == broker):
+                clock.advance(1_790_000_000_000 + 1000 * at_s - clock.now_ms())
+                assert store.put(Message("t", body, tags="x", queue_id=len(body) % 2)).is_stored
+        (log,) = (path / "commitlog").iterdir()
+        data = bytearray(log.read_bytes())
+        for body in damaged:
+            at = data.find(body)
+            if at >= 0:
+                data[at] ^= 0xFF
+        log.write_bytes(data)
+    return root
+
+
+def newest(run: Run, paths: list[Any], *arguments: str) -> list[str]:
+    """The bodies that are shown, "" for a damaged one."""
+    output = run("tail", *paths, *arguments, "-o", "json-lines").stdout
+    return [json.loads(line)["body"] or "" for line in output.splitlines()]
+
+
+def test_a_damaged_message_stands_where_it_was_stored(run: Run, tmp_path: Path) -> None:
+    root = changed_clocks(tmp_path, [("a", b"m%03d" % one, one) for one in range(9)], damaged=(b"m001", b"m006"))
+    assert newest(run, [root / "a"], "-n", "2") == ["m007", "m008"]
+    assert newest(run, [root / "a"], "-n", "4") == ["m005", "", "m007", "m008"]
+
+
+def test_no_damaged_message_takes_the_place_of_one_that_a_filter_finds(run: Run, tmp_path: Path) -> None:
+    root = changed_clocks(tmp_path, [("a", b"m%03d" % one, one) for one in range(5)], damaged=(b"m001", b"m004"))
+    assert newest(run, [root / "a"], "--tags", "x", "-n", "2") == ["m002", "m003"]
+    assert newest(run, [root / "a"], "--tags", "x", "-n", "4") == ["m000", "m002", "m003", ""]
+    assert newest(run, [root / "a"], "--tags", "x", "-n", "0") == []
+
+
+def test_a_clock_that_was_set_back_changes_no_order(run: Run, tmp_path: Path) -> None:
+    times = [0, 5000, 5001, 1, 2, 3]
+    root = changed_clocks(tmp_path, [("a", b"m" * (number + 1), time) for number, time in enumerate(times)])
+    assert list(map(len, newest(run, [root / "a"], "-n", "2"))) == [5, 6]
+    assert list(map(len, newest(run, [root / "a"]))) == [1, 2, 3, 4, 5, 6]
+
+
+def test_messages_of_several_brokers_are_in_the_order_of_their_times(run: Run, tmp_path: Path) -> None:
+    root = changed_clocks(
+        tmp_path,
+        [("a", b"a0", 0), ("a", b"a9", 90), ("a", b"a2", 2), ("a", b"a4", 4), ("b", b"b1", 1), ("b", b"b3", 3),
+         ("b", b"b5", 5)],
+        damaged=(b"b3", b"a4"),
+    )  # fmt: skip
+    both = [f"{broker}={root / broker}" for broker in "ab"]
+    assert newest(run, both) == ["a0", "b1", "", "a9", "a2", "", "b5"]
+    assert newest(run, both, "-n", "3") == ["a2", "", "b5"]
+    assert newest(run, both, "-n", "3", "--tags", "x") == ["a9", "a2", "b5"]
+
+
+@pytest.mark.parametrize("sound_first", [True, False])
+def test_the_newest_are_the_same_however_much_was_held(sound_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of three brokers in any order, some damaged, under a clock that jumps; and what is shown is all chunks."""
+    rng = random.Random(7)
+    brokers, times = "abc", (None, *range(0, 900, 7))
+    places = [(rng.choice(brokers), offset, rng.choice(times)) for offset in range(600)]
+    rng.shuffle(places)
+    names = ("brokerName", "physicalOffset", "storeTimestamp", "corruptReason")
+    table = pa.table(
+        dict(zip(names, zip(*((*one, None if one[2] else "torn") for one in places), strict=True), strict=True)),
+        schema=pa.schema(zip(names, (pa.string(), pa.int64(), pa.timestamp("us", "UTC"), pa.string()), strict=True)),
+    )
+
+    def shown(held_rows: int) -> list[tuple[str, int]]:
+        newest_rows = _Newest(table.schema, 5, sound_first=sound_first)
+        monkeypatch.setattr(newest_rows, "_room", held_rows)
+        for batch in table.to_batches(max_chunksize=7):
+            newest_rows.add(batch)
+        batches = newest_rows.rows()
+        return [(row["brokerName"], row["physicalOffset"]) for batch in batches for row in batch.to_pylist()]
+
+    assert len(shown(10_000)) == 5
+    assert shown(20) == shown(10_000)
 
 
 def test_what_is_shown_is_chosen(store: Store, run: Run) -> None:

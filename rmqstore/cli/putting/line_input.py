@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rmqstore.cli.putting.chunks import ROWS_AT_ONCE, Mistake
 from rmqstore.errors import Rejected
+from rmqstore.files.reading import opened_at_once
 
 STANDARD_INPUT = "-"
 _READ_SIZE = 4 * 1024 * 1024
@@ -61,7 +62,7 @@ def _opened(path: str) -> io.FileIO:
         if sys.stdin is None:  # as `<&-` starts a program
             raise Rejected("standard input is closed: name a FILE, or pipe messages into it")
         return io.FileIO(sys.stdin.fileno(), "rb", closefd=False)
-    return io.FileIO(path, "rb")
+    return opened_at_once(path)
 
 
 class _Gathered(NamedTuple):

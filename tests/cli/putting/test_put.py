@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
+from rmqstore.cli.putting.line_input import lines_of
 from rmqstore.files.filesystem import RealFileSystem
 from tests.cli.conftest import Run, document_of, last_line, store_of
 
@@ -335,6 +337,28 @@ def test_a_pipe_is_put_as_it_comes_and_a_signal_says_how_much(
         "go on with --from-line 3\n"
     )
     assert sorted(found) == [b"one", b"two"]
+
+
+def test_a_pipe_with_a_name_that_nobody_writes_to_holds_up_no_signal(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    asked: list[None] = []
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(list, lines_of(str(pipe), lambda: bool(asked.append(None)) or len(asked) > 2, int))
+        try:
+            assert read.result(timeout=60) == []
+        finally:
+            os.close(os.open(pipe, os.O_RDWR))  # lets a thread go that waits in open
+
+
+def test_a_pipe_with_a_name_is_read_to_the_end_of_its_writer(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(pipe.write_bytes, b"one\ntwo\n" * 100_000)
+        lines = [line for part in lines_of(str(pipe), lambda: False, int) for line in part.lines]
+        assert written.result() == 800_000
+    assert lines == [b"one", b"two"] * 100_000
 
 
 @pytest.mark.some(3)

@@ -668,6 +668,23 @@ def test_a_progress_file_in_a_wrong_place_is_refused(store, tmp_path, path, advi
         Stream(store.root, progressFile=path.format(store=store.root, tmp=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [("{store}", "{tmp}/link/x"), ("{tmp}/same", "{store}/config/x"), ("{tmp}/same", "{tmp}/link/x"),
+     ("{store}", "{tmp}/file")],
+)  # fmt: skip
+def test_no_link_leads_a_progress_file_into_a_store(store, tmp_path, root, path):
+    offsets = store.root / "config" / "x"
+    offsets.parent.mkdir(exist_ok=True)
+    offsets.write_text("a broker's")
+    for name, target in (("link", offsets.parent), ("same", store.root), ("file", offsets)):
+        (tmp_path / name).symlink_to(target)
+    root, path = (text.format(store=store.root, tmp=tmp_path) for text in (root, path))
+    with pytest.raises(Rejected, match="lies in the store"):
+        Stream(root, progressFile=path)
+    assert offsets.read_text() == "a broker's"
+
+
 def test_a_changed_subscription_forgets_what_it_does_not_mean(store):
     store.add("U", 0)
     store.publish()
