@@ -46,6 +46,7 @@ class DirectoryTarget:
         self._whole: dict[int, str] = {}
         self._held_size = self._written = self._row_count = 0
         self._step_began_s = monotonic()
+        self.left_out: Mapping[str, int] = {}  # files take all topics
 
     @property
     def manifest(self) -> Any:

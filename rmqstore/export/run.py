@@ -1,6 +1,7 @@
 """One run of an export: what came since the last one, each message once, whatever ended that."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,7 +39,8 @@ class OtherLogThanExported(OtherLogThanRead):
 
 class ExportDone(NamedTuple):
     """The outcome of one run: messages that it added, those of all runs, those that were deleted before they were read,
-    damaged ones among those that it added, and files of earlier runs that somebody took away or renamed.
+    damaged ones among those that it added, files of earlier runs that somebody took away or renamed, and messages that
+    it left out, by topics of which no store takes any.
     """
 
     added_count: int
@@ -46,6 +48,7 @@ class ExportDone(NamedTuple):
     lost_count: int
     damaged_count: int
     gone_file_count: int = 0
+    left_out: Mapping[str, int] = MappingProxyType({})
 
 
 class _Target(Protocol):
@@ -59,6 +62,9 @@ class _Target(Protocol):
 
     @property
     def gone_file_count(self) -> int: ...
+
+    @property
+    def left_out(self) -> Mapping[str, int]: ...
 
     def begin(self, offsets: Mapping[str, Any], window: Window) -> None: ...
 
@@ -154,7 +160,9 @@ class _Run:
         if following.offsets != target.manifest.offsets:
             target.commit(following.offsets)
         total = target.manifest.message_count
-        return ExportDone(total - before, total, following.skipped_count, damaged, target.gone_file_count)
+        return ExportDone(
+            total - before, total, following.skipped_count, damaged, target.gone_file_count, dict(target.left_out)
+        )
 
     def _damaged(self, rows: pa.RecordBatch) -> Mask:
         if not self._shows_damage:

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from rmqstore.arguments import integer, word
 from rmqstore.errors import Rejected
+from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.search.window import ALWAYS, WINDOW_COLUMNS, TimeColumn, Window
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS, resolve_columns
 from rmqstore.snapshot.request import BATCH_ROWS, AnyOf, OnCorruptRecord, ScanRequest, wanted_keys, wanted_tags
@@ -72,6 +73,10 @@ class ExportWish:
                 )
             if self.on_corrupt_record == "null":
                 raise Rejected("on_corrupt_record=null: a damaged message cannot be put into a store; skip it, or fail")
+            for topic in sorted(NOT_SENDABLE_TOPICS.intersection(self.topics or ())):
+                raise Rejected(
+                    f"topics: no store takes messages of {topic}; leave it out, or export it as parquet or json-lines"
+                )
         elif self.file_columns == ():
             raise Rejected("columns: nothing but the partitions is asked for; name one more")
 
