@@ -39,8 +39,8 @@ class OtherLogThanExported(OtherLogThanRead):
 
 class ExportDone(NamedTuple):
     """The outcome of one run: messages that it added, those of all runs, those that were deleted before they were read,
-    damaged ones among those that it added, files of earlier runs that somebody took away or renamed, and messages that
-    it left out, by topics of which no store takes any.
+    damaged ones, which it added or skipped as it was told to, files of earlier runs that somebody took away or renamed,
+    and messages that it left out, by topics of which no store takes any.
     """
 
     added_count: int
@@ -129,8 +129,8 @@ class _Run:
         manifest = target.manifest
         self._window = wish.window if manifest.offsets is None else manifest.window
         needed: list[str] = [] if self._window.is_open else [self._window.column]
-        self._shows_damage = wish.on_corrupt_record == "null"
-        needed += ["corruptReason"] if self._shows_damage else []
+        self._reads_damage, self._skips_damage = wish.reads_damage, wish.on_corrupt_record == "skip"
+        needed += ["corruptReason"] if self._reads_damage else []
         self._columns = columns
         request = wish.request(tuple(dict.fromkeys((*columns, *needed))))
         selection = StreamSelection(wish.topics, wish.pattern, None, wish.include_system_topics)
@@ -151,7 +151,10 @@ class _Run:
         for batch in following:
             rows = self._wished(batch.rows)
             if rows.num_rows:
-                damaged += int(self._damaged(rows).sum())
+                is_damaged = self._damaged(rows)
+                damaged += int(is_damaged.sum())
+                if self._skips_damage and is_damaged.any():
+                    rows = rows.filter(pa.array(~is_damaged))
                 target.add(rows.select(self._columns))
             looked += batch.rows.num_rows
             self._tell(looked, looked + following.waiting_count)
@@ -165,7 +168,7 @@ class _Run:
         )
 
     def _damaged(self, rows: pa.RecordBatch) -> Mask:
-        if not self._shows_damage:
+        if not self._reads_damage:
             return np.zeros(rows.num_rows, bool)
         return ~np.asarray(rows.column("corruptReason").is_null().to_numpy(zero_copy_only=False), bool)
 

@@ -81,6 +81,13 @@ class ExportWish:
             raise Rejected("columns: nothing but the partitions is asked for; name one more")
 
     @property
+    def reads_damage(self) -> bool:
+        """Whether damaged messages are read as rows, to be kept or counted.  With these no index finds keys: so those
+        that are skipped beside keys are not counted.
+        """
+        return self.on_corrupt_record == "null" or (self.on_corrupt_record == "skip" and not wanted_keys(self.keys))
+
+    @property
     def read_columns(self) -> tuple[str, ...]:
         """The columns that messages are read with."""
         chosen = resolve_columns(self.columns if self.columns is not None else DEFAULT_COLUMNS)
@@ -99,8 +106,8 @@ class ExportWish:
         """How the messages are read."""
         return ScanRequest(
             columns=tuple(columns), tags=wanted_tags(self.tags), keys=wanted_keys(self.keys),
-            on_corrupt_record=self.on_corrupt_record, fail_on_data_loss=not self.skip_lost,
-            batch_rows=self.batch_rows,
+            on_corrupt_record="null" if self.reads_damage else self.on_corrupt_record,
+            fail_on_data_loss=not self.skip_lost, batch_rows=self.batch_rows,
         )  # fmt: skip
 
     def told(self, stores: Any) -> dict[str, Any]:

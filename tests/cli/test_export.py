@@ -308,3 +308,18 @@ def test_topics_that_no_store_takes_are_left_out_and_told(how: tuple[str, ...], 
     assert {row[0] for row in rows_of(place, "store")} == {"orders"}
     assert run(*arguments, place, "--format", "store").stderr == ""
     assert last_line(run(*arguments, tmp_path / "files").stdout).startswith("6 messages added")
+
+
+@pytest.mark.parametrize("form", ["parquet", "json-lines", "store"])
+def test_damaged_messages_that_are_left_out_are_told(form: str, tmp_path: Path, run: Run) -> None:
+    made = small_store(10)
+    made.change(made.offsets[3] + 88, b"\xff\xff")  # in the body
+    store = made.write(tmp_path / "s")
+    (store / "abort").write_bytes(b"")
+    place = tmp_path / "out"
+    arguments = ("export", store, "--to", place, "--on-corrupt-record", "skip", "--format", form)
+    done = run(*arguments)
+    assert (done.exit_code, last_line(done.stdout)) == (0, f"9 messages added to {place}, 9 in all")
+    assert done.stderr == "1 message damaged, and left out; `rmqstore verify` says where\n"
+    again = run(*arguments)
+    assert (again.stderr, last_line(again.stdout)) == ("", f"0 messages added to {place}, 9 in all")
