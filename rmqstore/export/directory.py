@@ -93,19 +93,27 @@ class ExportDirectory:
             self._lock.release()
 
     def _give_names(self, pending: Mapping[str, str]) -> None:
-        """A name that is gone was given: the state's directory was synced before the manifest that tells it."""
-        changed = set[str]()
+        """A name that is gone was given: the state's directory was synced before the manifest that tells it.
+
+        Raises OSError for the first file that can have none, once all the others have theirs.
+        """
+        changed, failure = set[str](), None
         for name, path in pending.items():
             source, target = join(self._state, name), join(self.root, path)
             if not self.fs.exists(source):
                 continue
             directory = directory_of(target)
-            if directory not in changed:
-                self.fs.make_directories(directory)
-            self.fs.rename(source, target)
-            changed.add(directory)
+            try:
+                if directory not in changed:
+                    self.fs.make_directories(directory)
+                self.fs.rename(source, target)
+                changed.add(directory)
+            except OSError as error:
+                failure = failure or error
         for directory in sorted(changed):
             self.fs.sync_directory(directory)
+        if failure is not None:
+            raise failure
 
     def _remove_leftovers(self, kept: Collection[str] = ()) -> None:
         for entry in self.fs.entries(self._state):

@@ -7,10 +7,11 @@ from time import monotonic
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore.export.directory import ExportDirectory
 from rmqstore.export.open_files import GROUP_BYTES, JsonLinesFile, Opener, ParquetFile, RowFile
-from rmqstore.export.parts import parts_of
+from rmqstore.export.parts import parts_of, require_room
 from rmqstore.export.wish import ExportWish
 from rmqstore.files.filesystem import join
 from rmqstore.search.window import Window
@@ -46,6 +47,7 @@ class DirectoryTarget:
         self._whole: dict[int, str] = {}
         self._held_size = self._written = self._row_count = 0
         self._step_began_s = monotonic()
+        self.left_out: Mapping[str, int] = {}  # files take all topics
 
     @property
     def manifest(self) -> Any:
@@ -66,7 +68,9 @@ class DirectoryTarget:
         return self._directory.gone_count(_FILE_NAME, len(self._wish.partition_by))
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes rows.  Raises OSError."""
+        """Takes rows.  Raises Rejected for a topic that can have no directory, OSError."""
+        if "topic" in self._wish.partition_by:
+            require_room(pc.unique(rows.column("topic")).drop_null().to_pylist(), self._wish.partition_by)
         self._row_count += rows.num_rows
         for directory, part in parts_of(rows, self._wish.partition_by, self._wish.day_of):
             held = self._held.setdefault(directory, _Held())
@@ -77,7 +81,8 @@ class DirectoryTarget:
             self._write(max(self._held, key=lambda name: self._held[name].size))
 
     def begin(self, offsets: Mapping[str, Any], window: Window) -> None:
-        """Makes the directory this export's.  Raises OSError."""
+        """Makes the directory this export's.  Raises Rejected for a topic that can have no directory, OSError."""
+        require_room(offsets, self._wish.partition_by)
         begun = replace(
             self._directory.manifest, offsets=offsets, since_ms=window.since_ms, until_ms=window.until_ms
         )  # fmt: skip

@@ -7,6 +7,7 @@ the last: so a run that was cut short anywhere knows where it stands.
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from rmqstore.export.manifest import Manifest, difference, read_manifest, write_
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.store_lock import HeldLock
 from rmqstore.formats.message_columns import Ints
+from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.formats.properties import DELIVERED
 from rmqstore.search.window import Window
 from rmqstore.sink import (
@@ -76,6 +78,7 @@ class StoreTarget:
         self._lock = self._locked()
         self._task: StagingTask | None = None
         self._row_count = self._size = 0
+        self.left_out = Counter[str]()  # messages by topic
         try:
             self.manifest = self._settled()
         except BaseException:
@@ -93,7 +96,12 @@ class StoreTarget:
         return 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes rows of READ_COLUMNS.  Raises Rejected for what no message can be, OSError."""
+        """Takes rows of READ_COLUMNS, but for those of topics that no store takes: they would wait once more.  Raises
+        Rejected for what no message can be, OSError.
+        """
+        rows = self._takeable(rows)
+        if not rows.num_rows:
+            return
         if self._task is None:
             batch, attempt = (self._writer, self.manifest.batch + 1), secrets.randbelow(_ATTEMPTS)
             self._task = stage_part(self._root, batch, (0, attempt), self._config, _QUEUE_COUNT, filesystem=self._fs)
@@ -136,6 +144,15 @@ class StoreTarget:
                     self._write(self.manifest)
         finally:
             self._lock.release()
+
+    def _takeable(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without those of topics that no store takes, which are counted."""
+        topics = rows.column("topic")
+        is_refused = pc.is_in(topics, pa.array(sorted(NOT_SENDABLE_TOPICS), topics.type))
+        if not pc.any(is_refused).as_py():
+            return rows
+        self.left_out.update(topics.filter(is_refused).to_pylist())
+        return rows.filter(pc.invert(is_refused))
 
     def _found(self) -> Manifest:
         found = read_manifest(self._fs, self._path)

@@ -1,12 +1,13 @@
 """Rows sorted out by the directories that they go to: topic=NAME/day=YYYY-MM-DD, written as Spark writes them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from rmqstore.errors import Rejected
 from rmqstore.formats.message_columns import Ints
 
 _DAY_US = 86_400_000_000
@@ -14,6 +15,7 @@ _NO_DAY = np.iinfo(np.int64).min
 # Spark: ExternalCatalogUtils.escapePathName, and the name of a partition without a value.
 _ESCAPED = re.compile("[\x01-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_NAME_SIZE_MAX = 255  # bytes, of a directory in common file systems
 
 
 class Part(NamedTuple):
@@ -45,6 +47,16 @@ def parts_of(batch: pa.RecordBatch, by: Sequence[str], day_of: str) -> Iterator[
         else:
             first = int(ends[place - 1]) if place else 0
             yield Part(directory, batch.take(pa.array(order[first : int(ends[place])])))
+
+
+def require_room(topics: Iterable[str], by: Sequence[str]) -> None:
+    """Raises Rejected for a topic whose name, escaped, is too long for a directory, where there is one for each."""
+    for topic in topics if "topic" in by else ():
+        if len(f"topic={_escaped(topic)}".encode("utf-8", "surrogatepass")) > _NAME_SIZE_MAX:
+            raise Rejected(
+                f"topic {topic[:60]}…: its name, escaped, is too long for a directory of its own; use "
+                "partition_by=('day',) or () (--partition-by day, or none)"
+            )
 
 
 def _distinct(numbers: Ints, days: Ints) -> tuple[list[tuple[int, int]], Ints]:

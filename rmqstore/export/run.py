@@ -1,6 +1,7 @@
 """One run of an export: what came since the last one, each message once, whatever ended that."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,7 +39,8 @@ class OtherLogThanExported(OtherLogThanRead):
 
 class ExportDone(NamedTuple):
     """The outcome of one run: messages that it added, those of all runs, those that were deleted before they were read,
-    damaged ones among those that it added, and files of earlier runs that somebody took away or renamed.
+    damaged ones, which it added or skipped as it was told to, files of earlier runs that somebody took away or renamed,
+    and messages that it left out, by topics of which no store takes any.
     """
 
     added_count: int
@@ -46,6 +48,7 @@ class ExportDone(NamedTuple):
     lost_count: int
     damaged_count: int
     gone_file_count: int = 0
+    left_out: Mapping[str, int] = MappingProxyType({})
 
 
 class _Target(Protocol):
@@ -59,6 +62,9 @@ class _Target(Protocol):
 
     @property
     def gone_file_count(self) -> int: ...
+
+    @property
+    def left_out(self) -> Mapping[str, int]: ...
 
     def begin(self, offsets: Mapping[str, Any], window: Window) -> None: ...
 
@@ -123,8 +129,8 @@ class _Run:
         manifest = target.manifest
         self._window = wish.window if manifest.offsets is None else manifest.window
         needed: list[str] = [] if self._window.is_open else [self._window.column]
-        self._shows_damage = wish.on_corrupt_record == "null"
-        needed += ["corruptReason"] if self._shows_damage else []
+        self._reads_damage, self._skips_damage = wish.reads_damage, wish.on_corrupt_record == "skip"
+        needed += ["corruptReason"] if self._reads_damage else []
         self._columns = columns
         request = wish.request(tuple(dict.fromkeys((*columns, *needed))))
         selection = StreamSelection(wish.topics, wish.pattern, None, wish.include_system_topics)
@@ -145,7 +151,10 @@ class _Run:
         for batch in following:
             rows = self._wished(batch.rows)
             if rows.num_rows:
-                damaged += int(self._damaged(rows).sum())
+                is_damaged = self._damaged(rows)
+                damaged += int(is_damaged.sum())
+                if self._skips_damage and is_damaged.any():
+                    rows = rows.filter(pa.array(~is_damaged))
                 target.add(rows.select(self._columns))
             looked += batch.rows.num_rows
             self._tell(looked, looked + following.waiting_count)
@@ -154,10 +163,12 @@ class _Run:
         if following.offsets != target.manifest.offsets:
             target.commit(following.offsets)
         total = target.manifest.message_count
-        return ExportDone(total - before, total, following.skipped_count, damaged, target.gone_file_count)
+        return ExportDone(
+            total - before, total, following.skipped_count, damaged, target.gone_file_count, dict(target.left_out)
+        )
 
     def _damaged(self, rows: pa.RecordBatch) -> Mask:
-        if not self._shows_damage:
+        if not self._reads_damage:
             return np.zeros(rows.num_rows, bool)
         return ~np.asarray(rows.column("corruptReason").is_null().to_numpy(zero_copy_only=False), bool)
 

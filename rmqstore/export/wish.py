@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from rmqstore.arguments import integer, word
 from rmqstore.errors import Rejected
+from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.search.window import ALWAYS, WINDOW_COLUMNS, TimeColumn, Window
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS, resolve_columns
 from rmqstore.snapshot.request import BATCH_ROWS, AnyOf, OnCorruptRecord, ScanRequest, wanted_keys, wanted_tags
@@ -72,8 +73,19 @@ class ExportWish:
                 )
             if self.on_corrupt_record == "null":
                 raise Rejected("on_corrupt_record=null: a damaged message cannot be put into a store; skip it, or fail")
+            for topic in sorted(NOT_SENDABLE_TOPICS.intersection(self.topics or ())):
+                raise Rejected(
+                    f"topics: no store takes messages of {topic}; leave it out, or export it as parquet or json-lines"
+                )
         elif self.file_columns == ():
             raise Rejected("columns: nothing but the partitions is asked for; name one more")
+
+    @property
+    def reads_damage(self) -> bool:
+        """Whether damaged messages are read as rows, to be kept or counted.  With these no index finds keys: so those
+        that are skipped beside keys are not counted.
+        """
+        return self.on_corrupt_record == "null" or (self.on_corrupt_record == "skip" and not wanted_keys(self.keys))
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -94,8 +106,8 @@ class ExportWish:
         """How the messages are read."""
         return ScanRequest(
             columns=tuple(columns), tags=wanted_tags(self.tags), keys=wanted_keys(self.keys),
-            on_corrupt_record=self.on_corrupt_record, fail_on_data_loss=not self.skip_lost,
-            batch_rows=self.batch_rows,
+            on_corrupt_record="null" if self.reads_damage else self.on_corrupt_record,
+            fail_on_data_loss=not self.skip_lost, batch_rows=self.batch_rows,
         )  # fmt: skip
 
     def told(self, stores: Any) -> dict[str, Any]:

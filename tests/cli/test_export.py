@@ -15,7 +15,7 @@ import pytest
 from rmqstore import Message, open_snapshot, open_store
 from rmqstore.files.real_file import RealFile
 from tests.cli.conftest import Run, last_line
-from tests.export.reading import files_of, require_each_once
+from tests.export.reading import files_of, require_each_once, rows_of
 from tests.export.stores import CONFIG, filled, put
 from tests.snapshot.small_store import SmallStore, small_store
 
@@ -276,3 +276,50 @@ def test_delays_and_transactions_are_not_begun_again(tmp_path: Path, run: Run) -
     exported(run, source, "--format", "store", "--to", tmp_path / "t")
     for found in open_snapshot(tmp_path / "t").scan(columns=["properties"]).read_all()["properties"].to_pylist():
         assert dict(found) == kept
+
+
+def with_waiting(path: Path) -> Path:
+    """A store with 4 messages, and 2 more that wait."""
+    with open_store(path, CONFIG, workers=False) as one:
+        put(one, 0, 4, ["orders"])
+        for body in (b"1", b"2"):
+            one.put(Message("orders", body, properties={"DELAY": "18"})).raise_for_status()
+    return path
+
+
+@pytest.mark.parametrize("named", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_a_topic_that_no_store_takes_is_refused_by_name(named: str, tmp_path: Path, run: Run) -> None:
+    source, place = with_waiting(tmp_path / "s"), tmp_path / "t"
+    done = run("export", source, "--format", "store", "--to", place, "--topic", "orders", "--topic", named)
+    assert (done.exit_code, done.stdout, place.exists()) == (2, "", False)
+    line = last_line(done.stderr)
+    assert line.startswith(f"Error: topics: no store takes messages of {named}")
+    assert line.endswith("leave it out, or export it as parquet or json-lines")
+
+
+@pytest.mark.parametrize("how", [(), ("--topic", "S*", "--topic", "orders")], ids=["all", "a pattern"])
+def test_topics_that_no_store_takes_are_left_out_and_told(how: tuple[str, ...], tmp_path: Path, run: Run) -> None:
+    source, place = with_waiting(tmp_path / "s"), tmp_path / "t"
+    arguments = ("export", source, "--include-system-topics", *how, "--to")
+    done = run(*arguments, place, "--format", "store")
+    assert (done.exit_code, last_line(done.stdout)) == (0, f"4 messages added to {place}, 4 in all")
+    told = "2 messages of 1 topic left out, which no store takes messages of: SCHEDULE_TOPIC_XXXX\n"
+    assert done.stderr == told
+    assert {row[0] for row in rows_of(place, "store")} == {"orders"}
+    assert run(*arguments, place, "--format", "store").stderr == ""
+    assert last_line(run(*arguments, tmp_path / "files").stdout).startswith("6 messages added")
+
+
+@pytest.mark.parametrize("form", ["parquet", "json-lines", "store"])
+def test_damaged_messages_that_are_left_out_are_told(form: str, tmp_path: Path, run: Run) -> None:
+    made = small_store(10)
+    made.change(made.offsets[3] + 88, b"\xff\xff")  # in the body
+    store = made.write(tmp_path / "s")
+    (store / "abort").write_bytes(b"")
+    place = tmp_path / "out"
+    arguments = ("export", store, "--to", place, "--on-corrupt-record", "skip", "--format", form)
+    done = run(*arguments)
+    assert (done.exit_code, last_line(done.stdout)) == (0, f"9 messages added to {place}, 9 in all")
+    assert done.stderr == "1 message damaged, and left out; `rmqstore verify` says where\n"
+    again = run(*arguments)
+    assert (again.stderr, last_line(again.stdout)) == ("", f"0 messages added to {place}, 9 in all")

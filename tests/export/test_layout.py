@@ -3,6 +3,7 @@
 import datetime
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore import Message, open_snapshot, open_store
+from rmqstore import Message, Rejected, open_snapshot, open_store
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.export import ExportWish, Window, export_messages, into_directory
+from rmqstore.export.directory import ExportDirectory
 from rmqstore.export.parts import parts_of
+from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.snapshot.arrow.json_lines import json_lines
 from rmqstore.snapshot.stream import following
 from tests.export.reading import files_of, rows_of
 from tests.export.stores import CONFIG, filled, put
 from tests.golden.conftest import store_of
+from tests.snapshot.small_store import SmallStore
 
 pytestmark = pytest.mark.stores
 
@@ -236,3 +240,33 @@ def test_one_run_has_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     store = filled(tmp_path / "store", 300)
     wish = ExportWish(columns=("topic", "queueId", "queueOffset", "body"), partition_by=())
     assert export_messages(store, tmp_path / "out", wish).added_count == 300
+
+
+@pytest.mark.parametrize("length", [84, 83])  # escaped, "%" is three bytes
+def test_a_topic_too_long_for_a_directory_is_refused_before_anything_is_kept(length: int, tmp_path: Path) -> None:
+    made = SmallStore()
+    made.add("T", body=b"1")
+    made.add("%" * length, body=b"2")
+    store = made.write(tmp_path / "store")
+    if length == 84:
+        for _ in range(2):
+            with pytest.raises(Rejected, match=r"too long for a directory of its own; .*--partition-by day, or none"):
+                export_messages(store, tmp_path / "out", ExportWish())
+        assert files_of(tmp_path / "out") == []
+        assert not (tmp_path / "out" / ".rmqstore-export" / "manifest.json").exists()
+        wish = ExportWish(partition_by=("day",))
+    else:
+        wish = ExportWish()
+    assert export_messages(store, tmp_path / "out", wish).total_count == 2
+
+
+def test_a_file_that_can_have_no_name_keeps_no_other_from_its_own(tmp_path: Path) -> None:
+    fs, told = RealFileSystem(), {"stores": "s"}
+    directory = ExportDirectory(fs, str(tmp_path / "out"), told, [])
+    for number in range(3):
+        Path(directory.unfinished_path(number)).write_bytes(b"x")
+    files = {0: "a/part-0", 1: f"{'b' * 256}/part-1", 2: "c/part-2"}
+    with pytest.raises(OSError, match="File name too long"):
+        directory.commit(files, replace(directory.manifest, next_file=3))
+    directory.release()
+    assert [str(path.relative_to(tmp_path / "out")) for path in files_of(tmp_path / "out")] == ["a/part-0", "c/part-2"]

@@ -71,8 +71,11 @@ def export(stores: tuple[str, ...], to: str, **given: Any) -> None:
             sorted({topic for store in known.stores for topic, _ in store.queues}), ", ".join(stores)
         )
         del known
-    done = _exported(paths, to, wish)
-    place = printable(to)
+    _tell(_exported(paths, to, wish), printable(to), skips_damage=wish.on_corrupt_record == "skip")
+
+
+def _tell(done: ExportDone, place: str, *, skips_damage: bool) -> None:
+    """Says what a run did, and on standard error what is missing."""
     click.echo(f"{counted(done.added_count, 'message')} added to {place}, {done.total_count} in all")
     if done.gone_file_count:
         files = counted(done.gone_file_count, "file")
@@ -82,9 +85,15 @@ def export(stores: tuple[str, ...], to: str, **given: Any) -> None:
         )
         click.echo(f"{gone}name another directory", err=True)
     if done.damaged_count:
-        click.echo(f"{counted(done.damaged_count, 'message')} damaged; `rmqstore verify` says where", err=True)
+        how = "damaged, and left out" if skips_damage else "damaged"
+        click.echo(f"{counted(done.damaged_count, 'message')} {how}; `rmqstore verify` says where", err=True)
     if done.lost_count:
         click.echo(f"{counted(done.lost_count, 'message')} deleted before they were read", err=True)
+    if done.left_out:
+        messages = counted(sum(done.left_out.values()), "message")
+        topics = f"{counted(len(done.left_out), 'topic')} left out"
+        names = ", ".join(sorted(done.left_out))
+        click.echo(f"{messages} of {topics}, which no store takes messages of: {names}", err=True)
 
 
 def _wish(given: dict[str, Any]) -> ExportWish:

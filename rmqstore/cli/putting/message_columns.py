@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from rmqstore.cli.putting.chunks import Mistake
 from rmqstore.formats.names import NOT_SENDABLE_TOPICS
-from rmqstore.formats.properties import KEYS, TAGS
+from rmqstore.formats.properties import DELAY, KEYS, TAGS
+from rmqstore.log.encode.column_values import property_texts, texts_of
 from rmqstore.snapshot.columns import COLUMNS, near_names, property_of
 
 BODY_BASE64 = "bodyBase64"
@@ -31,7 +32,7 @@ _TAKEN: dict[str, pa.DataType] = {
 }  # fmt: skip
 # Those that say where the message was, and how it was stored there: another place has its own.
 _PASSED_OVER = frozenset(COLUMNS) - frozenset(_TAKEN) - {"propertiesText"}
-_NUMBERS = ("flag", "queueId", "reconsumeTimes")
+_NUMBERS = ("flag", "reconsumeTimes")
 _WORDS = {
     pa.string(): "a text", pa.int32(): "a whole number of 32 bits", pa.binary(): "a text or bytes",
     _TAKEN["properties"]: "an object of texts", _TAKEN["bornTimestamp"]: "a time as 2026-11-25T09:00:00.000Z, or ms",
@@ -226,13 +227,23 @@ def _with_single_properties(columns: dict[str, pa.Array], count: int) -> None:
 
 
 def _require_said_once(columns: dict[str, pa.Array]) -> None:
-    """Tags and keys are properties as well: of two that differ one would be lost."""
-    for name, own in (("tags", TAGS), ("keys", KEYS)):
-        if name not in columns or "properties" not in columns or not pa.types.is_string(columns[name].type):
+    """Tags, keys and the delay level are properties as well: of two that differ one would be lost."""
+    for name, own in (("tags", TAGS), ("keys", KEYS), ("delayLevel", DELAY)):
+        if name not in columns or "properties" not in columns:
             continue
-        inside = pc.map_lookup(columns["properties"], own, "last")
-        if pc.any(pc.not_equal(inside.cast(pa.string()), columns[name])).as_py():
+        outside, inside = _said(columns[name]), property_texts(columns["properties"], own)
+        if outside is not None and inside is not None and pc.any(pc.not_equal(inside, outside)).as_py():
             raise Mistake(f"has both {name} and the property {own}, and they differ")
+
+
+def _said(column: pa.Array) -> pa.Array | None:
+    """The column as string[n]; None for types that no message has."""
+    plain = column.dictionary_decode() if _is_encoded_number(column.type) else column
+    return plain.cast(pa.string()) if pa.types.is_integer(plain.type) else texts_of(plain)
+
+
+def _is_encoded_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) and pa.types.is_integer(kind.value_type))
 
 
 def _require_sendable(topics: pa.Array) -> None:
@@ -255,10 +266,10 @@ def _finished(columns: dict[str, pa.Array], count: int, wishes: MessageWishes) -
         columns["queueId"] = pa.repeat(pa.scalar(wishes.queue_id, pa.int32()), count)
     elif not wishes.keeps_queues:
         columns.pop("queueId", None)
+    elif count and ("queueId" not in columns or columns["queueId"].null_count):
+        raise Mistake("has no queueId, which --keep-queues asks for")
     for name in _NUMBERS:
         if name in columns and columns[name].null_count:
-            if name == "queueId":
-                raise Mistake("has no queueId, which --keep-queues asks for")
             columns[name] = columns[name].fill_null(0)
     born = columns.get("bornTimestamp")
     if born is not None and born.null_count:

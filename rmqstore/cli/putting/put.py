@@ -79,6 +79,8 @@ def put(ctx: click.Context, /, store: str, files: tuple[str, ...], **given: Any)
     form: InputForm | None = "lines" if given["are_lines"] else given["form"]
     if form == "lines" and given["topic"] is None:
         raise click.UsageError("--lines: lines have no topic; name it with --topic")
+    if form == "lines" and given["keep_queues"]:
+        raise click.UsageError("--lines and --keep-queues: lines have no queues; give one of them")
     wishes = MessageWishes(given["topic"], given["tags"], given["keys"], given["queue"], given["keep_queues"])
     conf = given["broker_conf"]
     config = StoreConfig.from_broker_conf(conf) if conf else StoreConfig()

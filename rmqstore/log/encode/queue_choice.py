@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from rmqstore.formats.java_hash import string_hashes
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.formats.properties import KEY_SEPARATOR
+from rmqstore.formats.properties import KEYS
 from rmqstore.log.encode.binary_columns import data_of, offsets_of
-from rmqstore.log.encode.column_values import decoded, is_list_of_text, is_text
+from rmqstore.log.encode.column_values import property_texts, texts_of
 
 _QUEUE_ID = "queueId"
 
@@ -56,15 +56,17 @@ class QueueChoice:
 
 
 def _key_texts(batch: pa.RecordBatch) -> pa.Array | None:
-    """KEYS of each row as binary[n]; None where no row has any."""
-    place = batch.schema.get_field_index("keys")
-    if place < 0:
+    """KEYS of each row as binary[n], from its properties where `keys` has none; None where no row has any."""
+    own, inside = (_column(batch, name) for name in ("keys", "properties"))
+    texts = None if own is None else texts_of(own)
+    if inside is not None and (texts is None or texts.null_count):
+        more = property_texts(inside, KEYS)
+        texts = more if texts is None else texts if more is None else pc.coalesce(texts, more)
+    if texts is None or texts.null_count == len(texts):
         return None
-    column = batch.column(place)
-    if pa.types.is_dictionary(column.type):
-        column = decoded(column)
-    if is_list_of_text(column.type):
-        column = pc.binary_join(column.cast(pa.list_(pa.string())), KEY_SEPARATOR)
-    if not is_text(column.type) or column.null_count == len(column):
-        return None
-    return column.cast(pa.string()).cast(pa.binary())
+    return texts.cast(pa.binary())
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    place = batch.schema.get_field_index(name)
+    return batch.column(place) if place >= 0 else None

@@ -16,8 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
+<<<<<<< HEAD
 from rmqstore.cli.putting.line_input import lines_of
+=======
+from rmqstore.cli.putting.chunks import Mistake
+from rmqstore.cli.putting.message_columns import MessageWishes, of_table
+>>>>>>> exportb
 from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.log.encode.queue_choice import QueueChoice
 from tests.cli.conftest import Run, document_of, last_line, store_of
 
 pytestmark = pytest.mark.stores
@@ -129,6 +135,79 @@ def test_messages_with_one_key_share_a_queue_and_the_others_take_turns(run: Run,
     assert sorted(row["queueId"] for row in rows if row["topic"] == "turns") == sorted([*range(8)] * 2)
 
 
+LISTED = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+MAPS = (pa.map_(pa.string(), pa.string()), pa.map_(pa.large_string(), pa.string_view()), LISTED)
+KINDS = [
+    pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.string()),
+    pa.large_list(pa.large_string()), pa.int8(), pa.dictionary(pa.int8(), pa.int64()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("maps", MAPS, ids=["map", "others", "list"])
+def test_a_value_that_differs_from_its_property_is_a_mistake_in_every_type(
+    kind: pa.DataType, maps: pa.DataType
+) -> None:
+    column, own, value = ("delayLevel", "DELAY", 4) if "int8" in str(kind) else ("keys", "KEYS", "4")
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    given = pa.array([[str(value)] if listed else value] * 4)
+    given = given.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else given.cast(kind)
+    for last, is_wrong in (("5", True), ("4", False)):
+        rows = [None, [], [("x", "5"), (own, None)], [(own, "4" if not is_wrong else "3"), (own, last)]]
+        pairs = (
+            [row and [{"key": name, "value": text} for name, text in row] for row in rows] if maps == LISTED else rows
+        )
+        batch = pa.record_batch({"body": ["x"] * 4, column: given, "properties": pa.array(pairs, maps)})
+        for first in range(4):
+            part = batch.slice(first)
+            if not is_wrong:
+                assert of_table(part, MessageWishes("a")).num_rows == 4 - first
+                continue
+            with pytest.raises(Mistake, match=f"has both {column} and the property {own}, and they differ"):
+                of_table(part, MessageWishes("a"))
+
+
+@pytest.mark.parametrize("form", ["map", "single", "list", "mixed"])
+def test_keys_among_the_properties_choose_the_queue_as_well(form: str) -> None:
+    keys = [f"k{number % 5}" for number in range(20)]
+    wanted = QueueChoice(8).queued(pa.record_batch({"keys": keys})).column("queueId")
+    rows = [[("x", "1"), ("KEYS", key)] for key in keys]
+    columns: dict[str, Any] = {"topic": ["a"] * 20, "body": ["x"] * 20}
+    if form == "single":
+        columns |= {"property.KEYS": keys}
+    elif form == "list":
+        columns |= {"properties": pa.array([[{"key": n, "value": t} for n, t in row] for row in rows], LISTED)}
+    else:
+        columns |= {"properties": pa.array(rows, MAPS[0])}
+    if form == "mixed":
+        columns |= {"keys": [key if number % 2 else None for number, key in enumerate(keys)]}
+    made = of_table(pa.record_batch(columns), MessageWishes())
+    assert QueueChoice(8).queued(made).column("queueId").to_pylist() == wanted.to_pylist()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("numbers", [[None, None, 1], [1, None, 1], [None], [0, 1]], ids=str)
+def test_a_message_without_a_queue_is_a_mistake_where_queues_are_kept(
+    numbers: list[int | None], form: str, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / f"in.{form}"
+    if form == "jsonl":
+        write(file, *(line("x", **({} if number is None else {"queueId": number})) for number in numbers))
+    elif numbers == [None]:
+        pq.write_table(pa.table({"topic": ["orders"], "body": ["x"]}), file)
+    else:
+        whole = {"topic": ["orders"] * len(numbers), "body": ["x"] * len(numbers)}
+        pq.write_table(pa.table(whole | {"queueId": pa.array(numbers, pa.int32())}), file)
+    done = run("put", tmp_path / "store", "--create", "--keep-queues", file)
+    if None not in numbers:
+        assert (done.exit_code, sorted(row["queueId"] for row in objects(run, tmp_path / "store"))) == (0, numbers)
+        return
+    first = numbers.index(None)
+    assert done.exit_code == 1
+    assert f"line {first + 1}: has no queueId, which --keep-queues asks for" in last_line(done.stderr)
+    assert ("1 message put" in done.stderr) == (first == 1)
+
+
 WRONG = {
     "no json": ("{", "is no JSON object (Expecting property name"),
     "array": ("[1]", "is no JSON object"),
@@ -150,6 +229,10 @@ WRONG = {
     "system": ('{"topic":"SCHEDULE_TOPIC_XXXX","body":"x"}', "the topic SCHEDULE_TOPIC_XXXX is RocketMQ's own"),
     "tags twice": (
         '{"topic":"a","body":"x","tags":"q","properties":{"TAGS":"z"}}', "has both tags and the property TAGS",
+    ),
+    "level twice": (
+        '{"topic":"a","body":"x","delayLevel":2,"properties":{"DELAY":"3"}}',
+        "has both delayLevel and the property DELAY",
     ),
     "half": ('{"topic":"a","body":"\\ud800"}', "body: wanted is a text"),
     "time": ('{"topic":"a","body":"x","bornTimestamp":"noon"}', "bornTimestamp: wanted is a time as"),
@@ -257,6 +340,8 @@ def test_a_byte_order_mark_is_no_matter(run: Run, tmp_path: Path) -> None:
     [
         ([], 1, "does not exist here"),
         (["--lines", "--format", "json-lines"], 2, "--lines and --format: give one of them"),
+        (["--lines", "--topic", "a", "--keep-queues"], 2, "--lines and --keep-queues: lines have no queues"),
+        (["--format", "lines", "--topic", "a", "--keep-queues"], 2, "--lines and --keep-queues: lines have no queues"),
         (["--lines"], 2, "lines have no topic; name it with --topic"),
         (["--topic", ""], 2, "is empty"),
         (["--queue", "1", "--keep-queues"], 2, "give one of them"),
