@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import rocksdict
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
@@ -179,9 +180,11 @@ def test_a_cut_lowers_the_progress() -> None:
 def of_broker(path: Path) -> Path:
     """A store with everything that a broker of RocketMQ 5.5 may leave beside."""
     put(path, OF_5_5, "red")
-    for room in ("rocksdbstore", "consumequeue_rocksdb", "kvStore/pop", "config/metadata", "config/topics"):
+    for room in ("rocksdbstore", "consumequeue_rocksdb", "kvStore/pop"):
         (path / room).mkdir(parents=True)
         (path / room / "CURRENT").write_text("MANIFEST-000005\n")
+    for room in ("metadata", "topics"):
+        rocksdict.Rdict(str(path / "config" / room), rocksdict.Options(raw_mode=True)).close()
     for name in ("timerwheel.4096.tmp", "timerwheel.4096", "abort.bak"):
         (path / name).write_bytes(b"")
     return path
@@ -193,7 +196,7 @@ def test_the_parts_of_a_store_of_5_5(tmp_path: Path) -> None:
     assert damage_of(path) == []
     with open_store(path, workers=False) as store:
         places = [str(path / "config" / name) for name in ("metadata", "topics")]
-        assert [warning.partition(":")[0] for warning in store.warnings] == places
+        assert sorted(warning.partition(":")[0] for warning in store.warnings) == places
         assert len(store.query("orders", "k0")) == 1
     assert open_snapshot(path).scan().read_all().num_rows == 1
 
