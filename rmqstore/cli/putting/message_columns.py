@@ -237,9 +237,9 @@ def _require_said_once(columns: dict[str, pa.Array]) -> None:
 
 
 def _said(column: pa.Array) -> pa.Array | None:
-    """The column as string[n]; None for types that no message has."""
+    """The column as binary[n]; None for types that no message has."""
     plain = column.dictionary_decode() if _is_encoded_number(column.type) else column
-    return plain.cast(pa.string()) if pa.types.is_integer(plain.type) else texts_of(plain)
+    return plain.cast(pa.string()).cast(pa.binary()) if pa.types.is_integer(plain.type) else texts_of(plain)
 
 
 def _is_encoded_number(kind: pa.DataType) -> bool:

@@ -189,17 +189,16 @@ def is_list_of_text(kind: pa.DataType) -> bool:
 
 
 def texts_of(column: pa.Array) -> pa.Array | None:
-    """The column as string[n], lists with spaces between their elements; None for other types than text."""
+    """The column as binary[n], lists with spaces between their elements; None for other types than text."""
+    if pa.types.is_dictionary(column.type):
+        column = decoded(column)
     if is_list_of_text(column.type):
-        return pc.binary_join(column.cast(pa.list_(pa.binary())), KEY_SEPARATOR).cast(pa.string())
-    if not is_text(column.type):
-        return None
-    plain = decoded(column) if pa.types.is_dictionary(column.type) else column
-    return plain.cast(pa.string())
+        return pc.binary_join(column.cast(pa.list_(pa.binary())), KEY_SEPARATOR)
+    return column.cast(pa.binary()) if is_text(column.type) else None
 
 
 def property_texts(column: pa.Array, name: str) -> pa.Array | None:
-    """The property of a name in each row of a column of maps, the last of several: string[n], null where there is none;
+    """The property of a name in each row of a column of maps, the last of several: binary[n], null where there is none;
     None for types that `read_columns` refuses.
     """
     if not _is_map_of_text(column.type):
@@ -213,7 +212,7 @@ def property_texts(column: pa.Array, name: str) -> pa.Array | None:
     places = np.flatnonzero(is_it.to_numpy(zero_copy_only=False))
     found = np.full(len(column), -1)
     found[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)[places]] = places  # the last wins
-    return pc.struct_field(pairs, [1]).take(pa.array(found, mask=found < 0)).cast(pa.string())
+    return pc.struct_field(pairs, [1]).take(pa.array(found, mask=found < 0))
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -64,7 +64,7 @@ def _key_texts(batch: pa.RecordBatch) -> pa.Array | None:
         texts = more if texts is None else texts if more is None else pc.coalesce(texts, more)
     if texts is None or texts.null_count == len(texts):
         return None
-    return texts.cast(pa.binary())
+    return texts
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
