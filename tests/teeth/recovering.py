@@ -111,7 +111,7 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "queue files after one that cannot be used are not written again",
         "rmqstore/log/recovery/start.py",
-        "    starts += [_end_of(store, queue) for queue in store.all_queues() if queue.is_broken]\n",
+        "    starts += [_last_file_of(store, queue) for queue in store.all_queues() if queue.is_broken]\n",
         "",
         "tests/log/recovery/test_queue_files.py::test_a_file_of_a_batch_queue_that_cannot_be_used_hides_no_later_one[blanked-460-closed]",
         finding="AssertionError: assert ",

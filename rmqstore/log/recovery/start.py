@@ -142,7 +142,7 @@ def hole_start(store: StoreView, tracks: Sequence[QueueTrack | BatchTrack], star
     found, or files that cannot be used.
     """
     starts = [_before_hole(store, track, start[0]) for track in tracks if track.has_hole]
-    starts += [_end_of(store, queue) for queue in store.all_queues() if queue.is_broken]
+    starts += [_last_file_of(store, queue) for queue in store.all_queues() if queue.is_broken]
     earlier = [place for place in starts if place < start[0]]
     if not earlier:
         return start
@@ -160,7 +160,7 @@ def _before_hole(store: StoreView, track: QueueTrack | BatchTrack, start: int) -
     return start_of(store.log, int(entry["physical_offset"][0]))
 
 
-def _end_of(store: StoreView, queue: QueueView) -> int:
+def _last_file_of(store: StoreView, queue: QueueView) -> int:
     """Where the log file begins that holds the record of the last entry of a queue; the log's first one without any."""
     entry = queue.read(queue.end - 1, queue.end)
     if not len(entry) or is_pre_blank(entry)[0]:
