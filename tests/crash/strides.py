@@ -37,12 +37,13 @@ def stride(quick: int, whole: int = 1) -> int:
     return whole if IS_WHOLE else quick
 
 
-def first(distance: int) -> int:
-    """The first moment that a sweep of this distance takes."""
-    return residue() % distance
+def first(distance: int, around: int = 1) -> int:
+    """The first moment that a sweep of this distance takes.  `around`: the distance of a sweep within each of its
+    moments; the two begin independently of each other, so that all pairs have their turn."""
+    return residue() // around % distance
 
 
-def every(quick: int, moments: Sequence[T], whole: int = 1) -> Sequence[T]:
-    """The moments that this run takes, never none of some."""
+def every(quick: int, moments: Sequence[T], whole: int = 1, around: int = 1) -> Sequence[T]:
+    """The moments that this run takes, never none of some.  `around`: see `first`."""
     distance = min(stride(quick, whole), max(len(moments), 1))
-    return moments[first(distance) :: distance]
+    return moments[first(distance, around) :: distance]

@@ -19,7 +19,7 @@ from rmqstore.files.filesystem import FileSystem
 from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
 from rmqstore.store import Store, open_store
-from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, PowerCut
+from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
 from tests.crash.strides import ROUNDS, every
 from tests.crash.sweep import Promises, Scenario, sweep
 from tests.crash.unaware import unaware
@@ -150,7 +150,7 @@ def test_a_crash_in_the_middle_of_settling():
     batch = staged(disk, 7, COUNTS, PLAIN)
     counter = CrashAt(disk.crash("killed"))
     append_once(ROOT, batch, PLAIN, clock=later(), filesystem=counter)
-    for at in every(2 * STRIDE, range(20, counter.operations - 20)):
+    for at in every(2 * STRIDE, range(20, counter.operations - 20), around=STRIDE):
         cut = CrashAt(disk.crash("killed"), at)
         with pytest.raises(PowerCut):
             append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
@@ -167,6 +167,36 @@ def test_a_crash_in_the_middle_of_settling():
                 except Exception as error:
                     error.add_note(f"commit cut at {at}, {dispatched=}, then crash before {operation}, {choice}")
                     raise
+
+
+@pytest.mark.parametrize("left", ["killed", "kept"])
+@pytest.mark.parametrize("records", ["a few", "nearly all", "all"])
+def test_what_settling_decided_is_on_the_disk_before_the_intent_goes(records: str, left: Choice):
+    """In every run, whatever moments its sweeps take: a batch that counts as in reaches the disk before; one that was
+    cut off does not come back."""
+    disk = with_messages(PLAIN)
+    batch = staged(disk, 7, COUNTS, PLAIN)
+    watched = WatchedDisk(disk.crash("killed"), keep_trace=True)
+    append_once(ROOT, batch, PLAIN, clock=later(), filesystem=watched)
+    assert watched.trace is not None
+    writes, syncs = (
+        [each.number for each in watched.trace if "/commitlog/" in each.path and each.verb == verb]
+        for verb in ("write", "sync")
+    )
+    cut = CrashAt(disk.crash("killed"), {"a few": writes[2], "nearly all": writes[-1], "all": syncs[0]}[records])
+    with pytest.raises(PowerCut):
+        append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
+    moments = Moments(cut.inner.crash(left), ["lost"], Ledger)
+    settle_store(ROOT, PLAIN, clock=later(), filesystem=moments)
+    moments.before(Operation(moments.operations + 1, "settled", ROOT))
+    gone = next(at for at, (operation, *_) in enumerate(moments.taken)
+                if (operation.verb, operation.path[-12:]) == ("remove", "/intent.json"))  # fmt: skip
+    for operation, choice, image, _ in (*moments.taken[gone - 1 : gone + 3], moments.taken[-1]):
+        try:
+            check_settled(image, PLAIN, OLD, all_bodies(7, COUNTS))
+        except Exception as error:
+            error.add_note(f"crash before {operation}, {choice}")
+            raise
 
 
 @pytest.mark.parametrize("error", [5, 28, "short"], ids=["EIO", "ENOSPC", "short"])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.files.replace import replace_file
+from rmqstore.files.replace import replace_file, replace_output
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 
 PATH = "/store/config/topics.json"
@@ -74,3 +74,12 @@ def test_a_first_file_is_made_on_a_real_disk(tmp_path) -> None:
         replace_file(RealFileSystem(), path, content, backup=True)
     assert sorted(os.listdir(tmp_path)) == ["file", "file.bak"]
     assert ((tmp_path / "file").read_bytes(), (tmp_path / "file.bak").read_bytes()) == (b"two", b"one")
+
+
+def test_a_file_for_a_user_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch) -> None:
+    steps, sync, rename = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: steps.append(os.fstat(descriptor).st_size) or sync(descriptor))
+    monkeypatch.setattr(os, "replace", lambda old, new: steps.append(new) or rename(old, new))
+    replace_output(f"{tmp_path}/report.html", NEW)
+    assert steps == [len(NEW), f"{tmp_path}/report.html"]
+    assert (tmp_path / "report.html").read_bytes() == NEW

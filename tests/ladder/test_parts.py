@@ -130,6 +130,17 @@ def test_all_residues_together_are_the_whole_sweep(count: int, quick: int, monke
     assert [*strides.every(quick, range(count))] == [*range(count)]
 
 
+def test_a_sweep_around_another_has_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strides, "IS_WHOLE", False)
+    pairs = set()
+    for residue in range(6 * 3):
+        monkeypatch.setattr(strides, "residue", lambda residue=residue: residue)
+        pairs |= {
+            (outer, inner) for outer in strides.every(6, range(12), around=3) for inner in strides.every(3, range(9))
+        }
+    assert pairs == {(outer, inner) for outer in range(12) for inner in range(9)}
+
+
 @dataclass
 class Item:
     """What `left_out` asks of a case."""

@@ -197,6 +197,20 @@ def test_they_wait_for_the_disk_once(count: int, monkeypatch: pytest.MonkeyPatch
     assert len(syncs) == 1
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, MANY])
+@pytest.mark.parametrize("odd", [[], [replace(FINE, wait_store_ok=False)], [replace(FINE, topic="")]], ids=len)
+def test_all_that_wait_are_told_that_the_disk_did_not_answer(
+    count: int, odd: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first, the last, and those beside one that does not wait, or that is refused."""
+    store = opened(CONFIGS["sync"])
+    monkeypatch.setattr(Watermarks, "sync_to", lambda marks, end, *more: False)
+    for messages in ([*odd, *[FINE] * count], [*[FINE] * count, *odd]):
+        statuses = [answer.status for answer in store.put_each(messages)]
+        waiting = [status for message, status in zip(messages, statuses, strict=True) if message is FINE]
+        assert waiting == [PutStatus.FLUSH_DISK_TIMEOUT] * count
+
+
 class FullDisk(MemoryDisk):
     """Takes no more files once `is_full`."""
 

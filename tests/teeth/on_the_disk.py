@@ -8,6 +8,8 @@ _FILES = "rmqstore/files/file_sequence.py"
 _ZEROS = "rmqstore/files/zeros.py"
 _LOG = "rmqstore/log/put/commitlog.py"
 _OPENING = "rmqstore/log/opening.py"
+_BATCHES = "rmqstore/log/staging/committed_batches.py"
+_T_BATCHES = "tests/crash/test_batch_commits.py::test_what_settling_decided_is_on_the_disk_before_the_intent_goes"
 
 PLANTS: tuple[Plant, ...] = (
     plant(
@@ -276,5 +278,50 @@ PLANTS: tuple[Plant, ...] = (
         "            found = replace(found, batch=held)\n",
         "tests/export/test_into_store.py::test_a_run_that_ends_before_or_after_its_batch_goes_on",
         finding="AssertionError",
+    ),
+    plant(
+        "a batch that counts as in is not synced by the opening that settles it",
+        _BATCHES,
+        "            parts.log.sync(intent.start, plan.log_end)\n",
+        "",
+        f"{_T_BATCHES}[all-killed]",
+        finding=r"assert False == \(\[b'old 1'",
+    ),
+    plant(
+        "the zeros where a batch was cut off are not synced",
+        _BATCHES,
+        "at)])\n    file.sync()\n",
+        "at)])\n",
+        f"{_T_BATCHES}[a few-kept]",
+        f"{_T_BATCHES}[nearly all-kept]",
+        finding=r"AssertionError: \[b'old 1', b'old 2\.+', b'old 3', b'<7/0/0>",
+    ),
+    plant(
+        "the last of many messages is told as stored before the disk answers",
+        "rmqstore/log/put/many_puts.py",
+        "            self._waiting += numbers\n",
+        "            self._waiting += numbers[:-1] or numbers\n",
+        "tests/store/test_put_many.py::test_all_that_wait_are_told_that_the_disk_did_not_answer[0-300]",
+        finding="At index 299 diff: <PutStatus.PUT_OK",
+    ),
+    plant(
+        "entries of a queue are on the disk before the units that they point at",
+        "rmqstore/log/derived/consume_queue.py",
+        "            self.extension.flush()  # first: no entry on the disk points at a unit that is not there\n"
+        "        if self._flushed < end:\n            self.files.sync(self._flushed, end)\n"
+        "            self._flushed = end\n",
+        "            self.files.sync(self._flushed, end)\n            self.extension.flush()\n"
+        "        if self._flushed < end:\n            self.files.sync(self._flushed, end)\n"
+        "            self._flushed = end\n",
+        "tests/log/derived/test_queue_extension.py::test_units_are_on_the_disk_before_the_entries_that_point_at_them",
+        finding=r"assert \['consumequeu",
+    ),
+    plant(
+        "a file for a user has its name before it is on the disk",
+        "rmqstore/files/replace.py",
+        "            os.fsync(descriptor)\n",
+        "",
+        "tests/files/test_replace.py::test_a_file_for_a_user_is_on_the_disk_before_it_has_its_name",
+        finding=r"assert \['.*report\.html'\] ==",
     ),
 )

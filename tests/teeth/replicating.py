@@ -10,6 +10,8 @@ _DELETION = "rmqstore/broker/topic_deletion.py"
 _UNNOTED = "rmqstore/snapshot/survey/unnoted_deletions.py"
 _T_OUTCOMES = "tests/deletions/test_outcomes.py"
 _T_REST = "tests/deletions/test_what_no_row_says.py"
+_REALIGN = "rmqstore/replication/following/realign.py"
+_T_REALIGN = "tests/replication/following/test_realign.py"
 _T_SIMULATION = "tests/replication/test_simulation.py"
 
 PLANTS: tuple[Plant, ...] = (
@@ -116,5 +118,22 @@ PLANTS: tuple[Plant, ...] = (
         "    proven = dict(older.values())\n",
         f"{_T_REST}::test_a_record_that_names_another_topic_is_no_proof_of_a_deletion",
         finding="lost 0",
+    ),
+    plant(
+        "replica: what a cut zeroed is not synced",
+        _REALIGN,
+        "        file.sync()\n        file.close()\n",
+        "        file.close()\n",
+        f"{_T_REALIGN}::test_each_step_of_a_cut_is_on_the_disk_before_the_next[False]",
+        f"{_T_REALIGN}::test_each_step_of_a_cut_is_on_the_disk_before_the_next[True]",
+        finding=r"assert \d+ == \d+",
+    ),
+    plant(
+        "replica: a cut takes files away before the checkpoint is durable that misses none of its files",
+        _REALIGN,
+        "\n    file.sync()\n    file.close()\n",
+        "\n    file.close()\n",
+        f"{_T_REALIGN}::test_a_cut_where_a_file_ends_is_no_missing_file",
+        finding="StoreDamaged",
     ),
 )

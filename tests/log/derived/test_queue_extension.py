@@ -130,6 +130,18 @@ def test_entries_point_at_units_with_their_tags() -> None:
     assert store.bodies("orders", tags="b") == [b"%d" % number for number in range(1, 25, 2)]
 
 
+def test_units_are_on_the_disk_before_the_entries_that_point_at_them() -> None:
+    disk = WatchedDisk(MemoryDisk(), keep_trace=True)
+    store = KindsStore(disk)
+    for _ in range(20):
+        store.put("orders", tags="a")
+    store.flush()
+    assert disk.trace is not None
+    rooms = [each.path.split("/")[2] for each in disk.trace if each.verb == "sync" and "/orders/" in each.path]
+    assert {*rooms} == {"consumequeue", "consumequeue_ext"}
+    assert rooms == sorted(rooms, reverse=True)
+
+
 def test_the_filter_reads_no_record_that_a_unit_rules_out(monkeypatch: pytest.MonkeyPatch) -> None:
     store = KindsStore(MemoryDisk())
     for _ in range(20):

@@ -22,7 +22,8 @@ from rmqstore.replication.following.note import Origin, read_origin, write_origi
 from rmqstore.replication.following.preparation import Preparation
 from rmqstore.replication.following.realign import Parting, cut_log, parting
 from rmqstore.replication.following.replica import realign
-from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
+from tests.crash.disks import CrashAt, MemoryDisk, Operation, PowerCut
+from tests.crash.workload import Ledger, Moments
 
 pytestmark = pytest.mark.stores
 
@@ -124,7 +125,8 @@ def test_a_cut_replica_follows_its_master_again(seed: int) -> None:
 
 
 def test_a_cut_where_a_file_ends_is_no_missing_file() -> None:
-    """Its last file is whole, entries lead to messages after it, and all of them had been flushed."""
+    """Its last file is whole, entries lead to messages after it, and all of them had been flushed.  Nor is it one after
+    a power cut that takes all that the cut did not sync."""
     disk, clock = MemoryDisk(), ManualClock()
     engine = Engine("/s", CONFIG, clock, disk, Attached(), threads=False)
     for _ in range(9):
@@ -133,9 +135,10 @@ def test_a_cut_where_a_file_ends_is_no_missing_file() -> None:
     engine.close()
     write_origin(disk, "/s", ORIGIN)
     cut_log(disk, "/s", 2 * FILE_SIZE, FILE_SIZE)
-    with closing(opened(disk, follows="the master")) as engine:
-        assert engine.log.marks.appended == 2 * FILE_SIZE
-    assert 0 < len(rows_of(disk)) < 90
+    for left in (disk.crash("lost"), disk):
+        with closing(opened(left, follows="the master")) as engine:
+            assert engine.log.marks.appended == 2 * FILE_SIZE
+        assert 0 < len(rows_of(left)) < 90
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -191,6 +194,21 @@ def test_a_cut_that_is_interrupted_anywhere_is_gone_on_with(seed: int, *, delete
         assert rows_of(after) == rows_of(pair.master_disk)
         resumed += 1
     assert resumed > 10
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_each_step_of_a_cut_is_on_the_disk_before_the_next(*, deletes: bool) -> None:
+    """In every run: a power cut that takes all that was not synced, before each operation, and when all is done."""
+    pair = parted_by_a_deletion(0, is_replicas_own=True) if deletes else parted(0, (30, 60, 20))
+    cut = parting_of(pair).offset
+    moments = Moments(pair.replica.crash("kept"), ["lost"], Ledger)
+    cut_log(moments, "/s", cut, FILE_SIZE)
+    moments.before(Operation(moments.operations + 1, "cut", "/s"))
+    begun = [disk for _, _, disk, _ in moments.taken if read_origin(disk, "/s") != ORIGIN]
+    for disk in (*begun, moments.taken[-1][2]):
+        follow_again(disk, pair, cut)
+        assert rows_of(disk) == rows_of(pair.master_disk)
+    assert len(begun) > 5
 
 
 def test_what_is_no_replica_is_not_cut() -> None:
