@@ -25,12 +25,14 @@ from rmqstore.broker.transaction_messages import (
     rocksdb_op_message,
 )
 from rmqstore.broker.transaction_table import OpProgress
+from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
+from rmqstore.store import open_store
 from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk
@@ -80,6 +82,17 @@ def test_a_rollback_shows_nothing(opened: Opened):
     assert opened.transactions.pending() == [kept]
     assert opened.bodies("orders", 1) == []
     assert opened.bodies(names.OP_HALF_TOPIC) == [b"1,"]
+
+
+def test_a_rollback_is_on_the_disk_whatever_the_store_flushes():
+    """Of a whole store: without it a check could ask again, and bring the message back."""
+    disk, config = MemoryDisk(), replace(SMALL, flush="ASYNC")
+    store = open_store("/store", config, clock=ManualClock(), filesystem=disk, workers=False)
+    half = store.transactions.prepare(Message("orders", b"one", queue_id=1), "shop")
+    store.flush()
+    assert store.transactions.rollback(store.transactions.prepared(half)).is_stored
+    again = open_store("/store", config, clock=ManualClock(), filesystem=disk.crash("lost"), workers=False)
+    assert again.transactions.pending() == []
 
 
 @pytest.mark.parametrize("first", ["commit", "rollback"])

@@ -73,6 +73,25 @@ def test_the_files_are_those_of_the_original() -> None:
     assert image["/checkpoint"] == b"committedIndex=3\nendIndex=4\n"
 
 
+def test_entries_that_an_opening_finds_are_on_the_disk_when_it_is_done() -> None:
+    """A kill left all of them in memory; a member that has opened may tell its group that it has them."""
+    disk = MemoryDisk()
+    opened(disk).append(bodies(7), 1)
+    found = disk.crash("killed")
+    assert indexes(opened(found)) == bodies(7)
+    assert indexes(reopened(found, "lost")) == bodies(7)
+
+
+def test_a_flush_has_entries_and_their_index_on_the_disk() -> None:
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(7), 1)
+    store.flush()
+    assert {path: data for path, data in disk.crash("lost").image().items() if "/lock" not in path} == {
+        path: data for path, data in disk.image().items() if "/lock" not in path
+    }
+
+
 @pytest.mark.parametrize("make", [lambda: opened(MemoryDisk()), MemoryEntryStore], ids=["files", "memory"])
 def test_what_is_appended_is_had_again(make: Callable[[], EntryLog]) -> None:
     store = make()

@@ -124,4 +124,12 @@ PLANTS: tuple[Plant, ...] = (
         ("tests/dledger/test_data_paths.py::test_read_only_paths_are_read_and_get_no_file[True-True]",),
         finding=r"At index|!=|more item",
     ),
+    plant(
+        "a member takes entries for durable that only its memory has after a kill",
+        "rmqstore/dledger/entry_store.py",
+        "        self._files.sync(self._files.start, plan.end)\n",
+        "",
+        "tests/dledger/test_entry_store.py::test_entries_that_an_opening_finds_are_on_the_disk_when_it_is_done",
+        finding="StoreDamaged",
+    ),
 )

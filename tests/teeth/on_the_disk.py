@@ -324,4 +324,12 @@ PLANTS: tuple[Plant, ...] = (
         "tests/files/test_replace.py::test_a_file_for_a_user_is_on_the_disk_before_it_has_its_name",
         finding=r"assert \['.*report\.html'\] ==",
     ),
+    plant(
+        "a rollback is told before it is on the disk",
+        "rmqstore/broker/transactions.py",
+        "            self._log.sync()\n",
+        "            pass\n",
+        "tests/broker/test_transactions.py::test_a_rollback_is_on_the_disk_whatever_the_store_flushes",
+        finding=r"assert \[Prepared",
+    ),
 )
