@@ -156,3 +156,33 @@ def test_files_without_a_manifest_that_counts_them_are_no_part_of_it(
     assert exported(left, form) == Counter()
     go_on(left, form, store)
     assert exported(left, form) == wanted
+
+
+class LooksAtManifests(WatchedDisk):
+    """Notes what a power cut would leave of the files that a manifest is about to count, and what they hold."""
+
+    def __init__(self, inner: MemoryDisk) -> None:
+        super().__init__(inner)
+        self.inner: MemoryDisk
+        self.unfinished: list[tuple[dict[str, bytes], dict[str, bytes]]] = []
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith("/manifest.json"):
+            durable, seen = (
+                {path: data for path, data in image.items() if "/unfinished-" in path}
+                for image in (self.inner.crash("lost").image(), self.inner.image())
+            )
+            self.unfinished.append((durable, seen))
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("form", ["parquet", "json-lines"])
+def test_files_and_their_names_are_on_the_disk_before_a_manifest_counts_them(
+    form: str, store: Path, wanted: Counter[Row]
+) -> None:
+    disk = LooksAtManifests(MemoryDisk())
+    run(disk, form, store)
+    assert exported(disk.inner.crash("lost"), form) == wanted
+    assert sum(len(seen) for _, seen in disk.unfinished) >= 2
+    for durable, seen in disk.unfinished:
+        assert durable == seen
