@@ -5,12 +5,16 @@
 
 import ast
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.ladder.clocks import CLOCKS, look, names_of
+from tests.ladder.parts import NOT_QUICK
 
 pytestmark = pytest.mark.source
 
@@ -1661,60 +1665,81 @@ def test_a_module_of_no_room_is_found(name: str) -> None:
 # --- tests and the clock
 
 
-_CLOCKS = {"monotonic", "perf_counter", "process_time", "sleep", "thread_time", "getrusage"}
-# Functions that read the clock and that tests of `make test` call: they give a hang an end, or make figures that only
-# tests with the mark `host` judge.
+# Functions and classes that read a clock and that tests of `make test` may use: they give a hang an end.
 _ENDS_OF_HANGS = {
-    "crash.broker_killed_writer:monotonic_s",
-    "crash.killed_child:told_until_killed",
-    "replication.following.test_group:run_until",
-    "replication.following.test_group:is_stopping",
-    "replication.serving.pairs:pair",
-    "store.children:in_child",
+    "tests.crash.killed_child.told_until_killed",
+    "tests.mutation.damage.no_hang",
+    "tests.patience.until",
+    "tests.replication.following.test_group.run_until",
+    "tests.store.children.in_child",
+    "tests.store.test_interrupts.no_hang",
+    "tests.store.test_interrupts.opened",
 }
+# These make no figure of it that a test judges.
+_JUDGED_BY_NOBODY = {
+    "tests.cli.test_start.has_handler",  # the signals that a process handles
+    "tests.crash.broker_killed_writer.FastClock",  # the clock of a program that is killed at random,
+    "tests.crash.broker_killed_writer.Program",  # and its threads' pauses
+    "tests.files.test_residency.locked_kib",  # pages that were locked: a count
+    "tests.files.test_residency.test_no_address_space_to_map_is_told",  # the limit that it sets is above what it has
+    "tests.spark_source.sink_kills._ancestors",  # the parent of a process
+}
+# Those that only tests outside `make test` may use: they make figures, or wait.
 _FIGURES = {
-    "replication.serving.test_hostile_peers:work",  # of a test with the mark
-    "report.chromium:_next",
-    "report.chromium:call",
-    "report.chromium:wait_for",
-    "export.test_cost:seconds",
-    "remoting.test_hostile_answers:peak_kib",
-    "replication.following.test_hostile_masters:peak_kib",
-    "replication.serving.pairs:peak_kib",
-    "replication.serving.pairs:slowest_put_s",
+    "tests.cli.test_start.waited",
+    "tests.export.test_cost.seconds",
+    "tests.remoting.test_hostile_answers.peak_kib",
+    "tests.replication.following.test_hostile_masters.peak_kib",
+    "tests.replication.serving.pairs.peak_kib",
+    "tests.replication.serving.pairs.slowest_put_s",
+    "tests.report.chromium.Chromium",
+    "tests.report.conftest.browser",
 }
-# Programs, and parts of `make deep` by their folder.
-_NOT_QUICK_FOLDERS = {"conformance", "ladder", "oracle", "sail", "soak", "tables", "teeth"}
+# Of these folders the test files are not in `make test` (tests/conftest.py).  The rest of them, and of some others, are
+# programs and helpers: figures as well, as far as they read a clock.
+_OWN_COMMANDS = {"conformance", "sail", "soak", "tables"}
+_PROGRAMS = _OWN_COMMANDS | {"ladder", "oracle", "teeth"}
+_NOT_QUICK_MARKS = set(NOT_QUICK.split(" or "))
 
 
-def marks_of(nodes: Sequence[ast.expr]) -> set[str]:
-    """The names of the pytest marks in decorators, or in the value of `pytestmark`."""
-    return {node.attr for one in nodes for node in ast.walk(one) if isinstance(node, ast.Attribute)}
+def sources_of_tests() -> dict[str, str]:
+    """The source of each file of tests/, by its module."""
+    paths = sorted((PROJECT / "tests").rglob("*.py"))
+    return {".".join(path.relative_to(PROJECT).with_suffix("").parts): path.read_text("utf-8") for path in paths}
 
 
-def clock_readers(name: str, tree: ast.Module) -> Iterator[str]:
-    """The functions of a test file that read a clock, or the memory that was used, and are in `make test`."""
-    slow = {"host", "deep", "browser", "mutation", "teeth"}
-    of_module = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
-    ]
-    if marks_of(of_module) & slow:
-        return
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-        calls = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Call)]
-        reads = {call.partition("(")[0].rpartition(".")[2] for call in calls if call != "asyncio.sleep(0)"}
-        if reads & _CLOCKS and not marks_of(function.decorator_list) & slow:
-            yield f"{name}:{function.name}"
+def is_program(module: str) -> bool:
+    """Whether `make test` has a module neither as a test nor as what its tests may use."""
+    parts = module.split(".")
+    return parts[1] in (_OWN_COMMANDS if parts[-1].startswith("test_") else _PROGRAMS)
+
+
+def clock_readers(sources: dict[str, str], figures: set[str]) -> dict[str, str]:
+    """The functions and classes of tests that read a clock or use what `figures` names, and are in `make test` or may
+    be used there; with what each reads."""
+    clocks, fixtures = CLOCKS | figures, dict[str, dict[str, str]]()
+    for module, source in sources.items():
+        folder, _, name = module.rpartition(".")
+        if is_program(module):
+            clocks |= {f"{module}.{unit.name}" for unit, _ in look(module, source, CLOCKS)}
+        elif name == "conftest":
+            fixtures[folder] = names_of(module, ast.parse(source))
+    found = {}
+    for module, source in sources.items():
+        if not is_program(module):
+            folder, _, name = module.rpartition(".")
+            above = [fixtures[each] for each in fixtures if f"{folder}.".startswith(f"{each}.")]
+            takes_fixtures = name == "conftest" or name.startswith("test_")
+            for unit, reading in look(module, source, clocks, dict(ChainMap(*above)) if takes_fixtures else {}):
+                if not unit.marks & _NOT_QUICK_MARKS:
+                    found[f"{module}.{unit.name}"] = reading
+    return found
 
 
 def test_quick_tests_do_not_look_at_the_clock() -> None:
     """What a busy machine changes is asserted under the mark `host` alone."""
-    found = set()
-    for path in sorted((PROJECT / "tests").rglob("*.py")):
-        parts = path.relative_to(PROJECT / "tests").with_suffix("").parts
-        if parts[0] not in _NOT_QUICK_FOLDERS:
-            found |= {*clock_readers(".".join(parts), ast.parse(path.read_text(encoding="utf-8")))}
-    assert sorted(found - _ENDS_OF_HANGS - _FIGURES) == []
-    assert sorted((_ENDS_OF_HANGS | _FIGURES) - found) == [], "take out what is gone"
+    found = clock_readers(sources_of_tests(), _FIGURES)
+    known = _ENDS_OF_HANGS | _JUDGED_BY_NOBODY | _FIGURES
+    offences = [f"{name}: {found[name]}" for name in sorted(found.keys() - known)]
+    assert offences == [], "\n".join(offences)
+    assert sorted(known - found.keys()) == [], "take out what is gone"
