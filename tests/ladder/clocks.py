@@ -68,14 +68,17 @@ def units(body: Sequence[ast.stmt], name: str = "", marks: Iterable[str] = ()) -
             yield Unit(name or "<module>", node, of_all)
 
 
-def names_of(module: str, tree: ast.Module) -> dict[str, str]:
-    """What each name of a module is in full: what it imports, wherever it does, and its own functions and classes."""
+def names_of(module: str, tree: ast.Module, nodes: Sequence[ast.AST] = ()) -> dict[str, str]:
+    """What each name of a module is in full: what it imports, wherever it does, and its own functions and classes.
+
+    `nodes`: all of the tree, where the caller has walked it.
+    """
     found = {
         node.name: f"{module}.{node.name}"
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
-    for node in ast.walk(tree):
+    for node in nodes or ast.walk(tree):
         if isinstance(node, ast.Import):
             for one in node.names:
                 found[one.asname or one.name.partition(".")[0]] = one.name if one.asname else one.name.split(".")[0]
@@ -103,11 +106,11 @@ def _seconds(node: ast.expr, numbers: Mapping[str, float]) -> float | None:
     return numbers.get(node.id) if isinstance(node, ast.Name) else None
 
 
-def _numbers(tree: ast.Module) -> dict[str, float]:
+def _numbers(nodes: Sequence[ast.AST]) -> dict[str, float]:
     """The numbers that have names in a module."""
     return {
         ast.unparse(node.targets[0]): node.value.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, int | float)
@@ -149,13 +152,16 @@ def _in_text(text: str) -> Iterator[str]:
             program = ast.parse(textwrap.dedent(text))
         except (SyntaxError, ValueError):
             return
-        yield from readings(program, names_of("", program), _numbers(program), CLOCKS)
+        nodes = [*ast.walk(program)]
+        yield from readings(nodes, names_of("", program, nodes), _numbers(nodes), CLOCKS)
 
 
-def readings(node: ast.AST, names: Names, numbers: Mapping[str, float], clocks: Iterable[str]) -> Iterator[str]:
+def readings(
+    nodes: Sequence[ast.AST], names: Names, numbers: Mapping[str, float], clocks: Iterable[str]
+) -> Iterator[str]:
     """What a piece of source looks at of `clocks` and of the rest that counts."""
-    none = {id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call) and _yields_only(each)}
-    for each in ast.walk(node):
+    none = {id(each.func) for each in nodes if isinstance(each, ast.Call) and _yields_only(each)}
+    for each in nodes:
         name = "" if id(each) in none else _in_full(each, names)
         if name in clocks or (name.partition(".")[0] in _CLOCK_MODULES and "." in name):
             yield name
@@ -175,8 +181,8 @@ def look(
 ) -> Iterator[tuple[Unit, str]]:
     """The units of a module that look at a clock, each with a clock that it looks at."""
     tree = ast.parse(source)
-    names, numbers = {**(fixtures or {}), **names_of(module, tree)}, _numbers(tree)
+    nodes = [*ast.walk(tree)]
+    names, numbers = {**(fixtures or {}), **names_of(module, tree, nodes)}, _numbers(nodes)
     for unit in units(tree.body):
-        for reading in readings(unit.node, names, numbers, clocks):
+        if reading := next(readings([*ast.walk(unit.node)], names, numbers, clocks), None):
             yield unit, reading
-            break
