@@ -21,12 +21,12 @@ from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.log.put.watermarks import Watermarks
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.crash.disks import BreakingDisk
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
 CONFIG = StoreConfig(flush="SYNC", log_file_size=1 << 20, preallocate=False)
 PEAR = Message("pears", b"pear", tags="ripe", keys=["k"])
-PATIENCE_S = 600
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -337,7 +337,7 @@ def test_an_error_of_one_message_is_its_own(tmp_path: Path) -> None:
             assert [type(each) for each in found] == [PutResult, ValueError, PutResult]
             with pytest.raises(RuntimeError, match="CancelledError"):
                 await store.put(Message("cancels", b"x"))
-            assert (await asyncio.wait_for(store.put(Message("t", b"3")), 30)).is_stored
+            assert (await asyncio.wait_for(store.put(Message("t", b"3")), PATIENCE_S)).is_stored
 
     asyncio.run(main())
 
@@ -355,7 +355,7 @@ def test_a_loop_that_ended_while_tasks_waited_leaves_nothing_behind(tmp_path: Pa
     async def second() -> None:
         await store.close()
         async with store:
-            assert (await asyncio.wait_for(store.put(Message("t", b"3")), 30)).is_stored
+            assert (await asyncio.wait_for(store.put(Message("t", b"3")), PATIENCE_S)).is_stored
 
     for steps in (0, 1, 2):
         asyncio.run(first(steps))
@@ -383,7 +383,7 @@ def test_in_a_child_made_by_fork_it_is_closed_and_close_does_nothing(tmp_path: P
         for call in (store.put(Message("t", b"1")), store.put_many([Message("t", b"1")]), store.flush()):
             with pytest.raises(StoreClosed):
                 await call
-        await asyncio.wait_for(store.close(), 30)
+        await asyncio.wait_for(store.close(), PATIENCE_S)
 
     store = aio.open_store(tmp_path / "s", CONFIG)
     asyncio.run(store.open())

@@ -5,12 +5,16 @@
 
 import ast
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.ladder.clocks import CLOCKS, look, names_of
+from tests.ladder.parts import NOT_QUICK
 
 pytestmark = pytest.mark.source
 
@@ -1661,60 +1665,192 @@ def test_a_module_of_no_room_is_found(name: str) -> None:
 # --- tests and the clock
 
 
-_CLOCKS = {"monotonic", "perf_counter", "process_time", "sleep", "thread_time", "getrusage"}
-# Functions that read the clock and that tests of `make test` call: they give a hang an end, or make figures that only
-# tests with the mark `host` judge.
+# Functions and classes that read a clock and that tests of `make test` may use: they give a hang an end.
 _ENDS_OF_HANGS = {
-    "crash.broker_killed_writer:monotonic_s",
-    "crash.killed_child:told_until_killed",
-    "replication.following.test_group:run_until",
-    "replication.following.test_group:is_stopping",
-    "replication.serving.pairs:pair",
-    "store.children:in_child",
+    "tests.crash.killed_child.told_until_killed",
+    "tests.mutation.damage.no_hang",
+    "tests.patience.until",
+    "tests.replication.following.test_group.run_until",
+    "tests.store.children.in_child",
+    "tests.store.test_interrupts.no_hang",
+    "tests.store.test_interrupts.opened",
 }
+# These make no figure of it that a test judges.
+_JUDGED_BY_NOBODY = {
+    "tests.cli.test_start.has_handler",  # the signals that a process handles
+    "tests.crash.broker_killed_writer.FastClock",  # the clock of a program that is killed at random,
+    "tests.crash.broker_killed_writer.Program",  # and its threads' pauses
+    "tests.files.test_residency.locked_kib",  # pages that were locked: a count
+    "tests.files.test_residency.test_no_address_space_to_map_is_told",  # the limit that it sets is above what it has
+    "tests.ladder.test_parts.test_a_part_that_is_not_there_is_told",  # before a run that would be timed
+    "tests.spark_source.sink_kills._ancestors",  # the parent of a process
+}
+# Those that only tests outside `make test` may use: they make figures, or wait.
 _FIGURES = {
-    "replication.serving.test_hostile_peers:work",  # of a test with the mark
-    "report.chromium:_next",
-    "report.chromium:call",
-    "report.chromium:wait_for",
-    "export.test_cost:seconds",
-    "remoting.test_hostile_answers:peak_kib",
-    "replication.following.test_hostile_masters:peak_kib",
-    "replication.serving.pairs:peak_kib",
-    "replication.serving.pairs:slowest_put_s",
+    "tests.cli.test_start.waited",
+    "tests.export.test_cost.seconds",
+    "tests.remoting.test_hostile_answers.peak_kib",
+    "tests.replication.following.test_hostile_masters.peak_kib",
+    "tests.replication.serving.pairs.peak_kib",
+    "tests.replication.serving.pairs.slowest_put_s",
+    "tests.report.conftest.browser",
 }
-# Programs, and parts of `make deep` by their folder.
-_NOT_QUICK_FOLDERS = {"conformance", "ladder", "oracle", "sail", "soak", "tables", "teeth"}
+# Of these folders the test files are not in `make test` (tests/conftest.py).  The rest of them, and of some others, are
+# programs and helpers: figures as well, as far as they read a clock.
+_OWN_COMMANDS = {"conformance", "sail", "soak", "tables"}
+_PROGRAMS = {"ladder", "oracle", "teeth"}
+_BROWSER = "tests.report.chromium"
+_NOT_QUICK_MARKS = set(NOT_QUICK.split(" or "))
 
 
-def marks_of(nodes: Sequence[ast.expr]) -> set[str]:
-    """The names of the pytest marks in decorators, or in the value of `pytestmark`."""
-    return {node.attr for one in nodes for node in ast.walk(one) if isinstance(node, ast.Attribute)}
+def sources_of_tests() -> dict[str, str]:
+    """The source of each file of tests/, by its module."""
+    paths = sorted((PROJECT / "tests").rglob("*.py"))
+    return {".".join(path.relative_to(PROJECT).with_suffix("").parts): path.read_text("utf-8") for path in paths}
 
 
-def clock_readers(name: str, tree: ast.Module) -> Iterator[str]:
-    """The functions of a test file that read a clock, or the memory that was used, and are in `make test`."""
-    slow = {"host", "deep", "browser", "mutation", "teeth"}
-    of_module = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
-    ]
-    if marks_of(of_module) & slow:
-        return
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-        calls = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Call)]
-        reads = {call.partition("(")[0].rpartition(".")[2] for call in calls if call != "asyncio.sleep(0)"}
-        if reads & _CLOCKS and not marks_of(function.decorator_list) & slow:
-            yield f"{name}:{function.name}"
+def is_test_file(module: str) -> bool:
+    return module.rpartition(".")[2].startswith("test_")
+
+
+def is_program(module: str) -> bool:
+    """Whether `make test` has a module neither as a test nor as what its tests may use."""
+    folder = module.split(".")[1]
+    return folder in _OWN_COMMANDS or (not is_test_file(module) and (folder in _PROGRAMS or module == _BROWSER))
+
+
+def readers_in(programs: dict[str, str], clocks: set[str]) -> set[str]:
+    """The functions and classes of programs that read a clock, or use another that does."""
+    found: set[str] = set()
+    while more := {
+        f"{name}.{unit.name}" for name in programs for unit, _ in look(name, programs[name], clocks | found)
+    }:
+        if more <= found:
+            break
+        found |= more
+    return found
+
+
+def clock_readers(sources: dict[str, str], figures: set[str]) -> dict[str, str]:
+    """The functions and classes of tests that read a clock or use what `figures` names, and are in `make test` or may
+    be used there; with what each reads."""
+    clocks, fixtures = CLOCKS | figures, dict[str, dict[str, str]]()
+    for module, source in sources.items():
+        folder, _, name = module.rpartition(".")
+        if name == "conftest" and not is_program(module):
+            names = names_of(module, ast.parse(source))
+            fixtures[folder] = {each: full for each, full in names.items() if full == f"{module}.{each}"}
+    programs = {module: source for module, source in sources.items() if is_program(module)}
+    clocks |= readers_in({module: programs[module] for module in programs if not is_test_file(module)}, clocks)
+    found = {}
+    for module, source in sources.items():
+        if module not in programs:
+            folder, _, name = module.rpartition(".")
+            takes_fixtures = name == "conftest" or is_test_file(module)
+            above = [fixtures[each] for each in fixtures if f"{folder}.".startswith(f"{each}.")]
+            for unit, reading in look(module, source, clocks, dict(ChainMap(*above)) if takes_fixtures else {}):
+                if not unit.marks & _NOT_QUICK_MARKS:
+                    found[f"{module}.{unit.name}"] = reading
+    return found
 
 
 def test_quick_tests_do_not_look_at_the_clock() -> None:
     """What a busy machine changes is asserted under the mark `host` alone."""
-    found = set()
-    for path in sorted((PROJECT / "tests").rglob("*.py")):
-        parts = path.relative_to(PROJECT / "tests").with_suffix("").parts
-        if parts[0] not in _NOT_QUICK_FOLDERS:
-            found |= {*clock_readers(".".join(parts), ast.parse(path.read_text(encoding="utf-8")))}
-    assert sorted(found - _ENDS_OF_HANGS - _FIGURES) == []
-    assert sorted((_ENDS_OF_HANGS | _FIGURES) - found) == [], "take out what is gone"
+    found = clock_readers(sources_of_tests(), _FIGURES)
+    known = _ENDS_OF_HANGS | _JUDGED_BY_NOBODY | _FIGURES
+    offences = [f"{name}: {found[name]}" for name in sorted(found.keys() - known)]
+    assert offences == [], "\n".join(offences)
+    assert sorted(known - found.keys()) == [], "take out what is gone"
+
+
+def quick_readers(source: str) -> dict[str, str]:
+    """What the check finds in a test file beside a helper that makes a figure, and a fixture that does."""
+    sources = {
+        "tests.store.test_one": source,
+        "tests.store.figures": "import time\ndef took(): return time.monotonic()",
+        "tests.store.conftest": "import time, pytest\n@pytest.fixture\ndef began(): return time.monotonic()",
+        "tests.soak.load": "import time\ndef pause(): time.sleep(1)",
+    }
+    figures = {"tests.store.figures.took", "tests.store.conftest.began"}
+    return {name: what for name, what in clock_readers(sources, figures).items() if name not in figures}
+
+
+LOOKS = {
+    **{name: f"import time\ndef test(): time.{name}()" for name in (
+        "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
+        "process_time_ns", "thread_time", "thread_time_ns",
+    )},
+    "sleep": "import time\ndef test(): time.sleep(0.1)",
+    "asyncio.sleep": "import asyncio\nasync def test(): await asyncio.sleep(0.1)",
+    "datetime.now": "from datetime import UTC, datetime\ndef test(): datetime.now(UTC)",
+    "datetime.utcnow": "import datetime as d\ndef test(): d.datetime.utcnow()",
+    "datetime.today": "import datetime\ndef test(): datetime.datetime.today()",
+    "a name of one's own": "from time import monotonic as m\ndef test(): m()",
+    "a module's name of one's own": "import time as t\ndef test(): t.sleep(1)",
+    "imported late": "def test():\n    import time as t\n    t.sleep(1)",
+    "handed on": "import time\ndef test(): measured(clock=time.monotonic)",
+    "a default": "import time\ndef test(clock=time.monotonic): clock()",
+    "an event": "from threading import Event\ndef test(): Event().wait(0.2)",
+    "an event with a name": "import threading\ndef test():\n    turn = threading.Event()\n    turn.wait(0.2)",
+    "an event's time that has a name": "import threading\nA_BIT = 0.2\ndef test(): threading.Event().wait(A_BIT)",
+    "an event's time from elsewhere": "import threading\ndef test(pause): threading.Event().wait(pause)",
+    "a condition": "def test(change): change.wait(timeout=0.2)",
+    "a condition that is asked": "def test(change): change.wait_for(bool, 5)",
+    "a lock": "def test(lock): assert lock.acquire(timeout=10)",
+    "a thread": "def test(thread): thread.join(10)",
+    "a process": "def test(child): child.communicate(timeout=20)",
+    "a socket": "def test(peer): peer.settimeout(5)",
+    "a connection": "import socket\ndef test(place): socket.create_connection(place, 5)",
+    "select": "import select\ndef test(pipe): select.select([pipe], [], [], 0.2)",
+    "select until then": "import select\ndef test(pipe, left_s): select.select([pipe], [], [], left_s)",
+    "poll": "import select\ndef test(): select.poll().poll(200)",
+    "selectors": "import selectors\ndef test(): selectors.DefaultSelector().select(0.2)",
+    "setitimer": "import signal\ndef test(): signal.setitimer(signal.ITIMER_REAL, 0.2)",
+    "alarm": "import signal\ndef test(): signal.alarm(1)",
+    "a timer": "import threading\ndef test(): threading.Timer(1, print).start()",
+    "the module": "import time\nBEGAN_S = time.monotonic()",
+    "a class": "import time\nclass Case:\n    began_s = time.monotonic()",
+    "a method": "import time\nclass TestCase:\n    def test(self): time.monotonic()",
+    "a function within": "import time\ndef test():\n    def late(): return time.monotonic()\n    assert late()",
+    "a fixture": "import time, pytest\n@pytest.fixture\ndef began(): return time.monotonic()",
+    "a fixture of the folder": "def test(began): assert began",
+    "a helper": "from tests.store.figures import took\ndef test(): assert took() < 1",
+    "a helper's module": "from tests.store import figures as f\ndef test(): assert f.took() < 1",
+    "a program's helper": "import tests.soak.load\ndef test(): tests.soak.load.pause()",
+    "a program as text": "def test(): run('-c', 'import time as t; t.sleep(1)')",
+    "a program that is indented": "PROGRAM = '''\n    from time import monotonic as m\n    m()\n'''",
+    "a program with values": "def test(seconds): run(f'import time as t; t.sleep({seconds})')",
+    "a part of a program": "def test(): run('-c', BEGIN + 'time.sleep(1)')",
+    "a shell's sleep": "def test(): run('sh', '-c', 'echo; sleep 5')",
+    "a command": "def test(): run(['sleep', '5'])",
+    "psutil": "import psutil\ndef test(): psutil.Process().memory_info()",
+    "tracemalloc": "from tracemalloc import get_traced_memory\ndef test(): get_traced_memory()",
+    "getrusage": "from resource import RUSAGE_SELF, getrusage\ndef test(): getrusage(RUSAGE_SELF)",
+    "status": "def test(): open('/proc/self/status')",
+    "status of another": "def test(pid): open(f'/proc/{pid}/status')",
+    "os.times": "import os\ndef test(): os.times()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", LOOKS.values(), ids=LOOKS)
+def test_a_look_at_the_clock_is_found(source: str) -> None:
+    assert len(quick_readers(source)) == 1
+
+
+@pytest.mark.parametrize("source", [
+    "import time, pytest\n@pytest.mark.host\ndef test(): time.sleep(1)",
+    "import time, pytest\npytestmark = [pytest.mark.stores, pytest.mark.host]\ndef test(): time.sleep(1)",
+    "import time, pytest\n@pytest.mark.host\nclass TestCase:\n    def test(self): time.sleep(1)",
+    "import pytest\nfrom tests.store.figures import took\n@pytest.mark.deep\ndef test(began): took()",
+    "import asyncio\nasync def test(): await asyncio.sleep(0)",
+    "import time\ndef test(monkeypatch): monkeypatch.setattr(time, 'sleep', print)",
+    "from tests.patience import PATIENCE_S\ndef test(thread): thread.join(PATIENCE_S)",
+    "def test(gate, lock): assert gate.wait(60) and not gate.wait(0) and lock.acquire(timeout=-1)",
+    "import os\ndef test(names): return ', '.join(names), os.path.join('a', 'b')",
+    "def test(consumer, time): return consumer.poll(2), time.time(), time.sleep",
+    "import select\ndef test(pipe): select.select([pipe], [], [], 600), select.select([pipe], [], [])",
+    "def test(): 'a page on how to sleep, on time and on monotonic clocks'",
+    "def test(): open('/proc/self/fd')",
+])  # fmt: skip
+def test_what_looks_at_no_clock_passes(source: str) -> None:
+    assert quick_readers(source) == {}

@@ -15,7 +15,6 @@ from bench.quiet import only_ours
 pytestmark = pytest.mark.stores
 
 NOISY = "import sys; print('noise'); print('more noise', file=sys.stderr)"
-BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True); input()"
 
 
 def test_what_other_processes_print_goes_to_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -42,8 +41,9 @@ def test_outputs_are_what_they_were_after_an_error(tmp_path: Path, capfd: pytest
 
 @pytest.mark.host
 def test_cpu_seconds_are_those_of_all_processes_below() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True); input()"
     before = tree_seconds()
-    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         assert tree_seconds() - before >= 0.25

@@ -3,6 +3,7 @@
 import threading
 
 from rmqstore.worker import Worker
+from tests.patience import PATIENCE_S
 
 
 def test_steps_run_until_stopped_and_wake_calls_early() -> None:
@@ -13,9 +14,9 @@ def test_steps_run_until_stopped_and_wake_calls_early() -> None:
 
     worker = Worker("test", step, lambda name, failure: None)
     worker.start()
-    assert steps.acquire(timeout=10)  # the first comes by itself
+    assert steps.acquire(timeout=PATIENCE_S)  # the first comes by itself
     worker.wake()
-    assert steps.acquire(timeout=10)
+    assert steps.acquire(timeout=PATIENCE_S)
     worker.stop()
     assert "rmqstore-test" not in {thread.name for thread in threading.enumerate()}
     assert worker.failure is None
@@ -34,7 +35,7 @@ def test_a_step_that_asks_for_zero_seconds_is_called_at_once() -> None:
 
     worker = Worker("test", step, lambda name, failure: None)
     worker.start()
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     worker.stop()
 
 
@@ -51,7 +52,7 @@ def test_a_failure_ends_the_thread_and_is_told_once() -> None:
 
     worker = Worker("dispatch", step, on_failure)
     worker.start()
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE_S)
     worker.stop()
     assert [(name, str(failure)) for name, failure in told] == [("dispatch", "broken")]
     assert worker.failure is told[0][1]

@@ -27,6 +27,7 @@ from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
@@ -406,17 +407,18 @@ def test_producers_and_checks_at_the_same_time():
     def produce(name: int) -> None:
         try:
             made = [prepare(opened, b"%d %d" % (name, number)) for number in range(COUNT)]
-            ready.wait(10)
+            ready.wait(PATIENCE_S)
             for number, prepared in enumerate(made):
                 decide = opened.transactions.rollback if number % 2 else opened.transactions.commit
                 decide_in_turn(decide, prepared)
         except Exception as failure:  # noqa: BLE001  whatever it is, the test is to say it
             failures.append(failure)
+            ready.abort()
 
     threads = [threading.Thread(target=produce, args=(name,)) for name in range(4)]
     for thread in threads:
         thread.start()
-    ready.wait(10)
+    ready.wait(PATIENCE_S)
     while any(thread.is_alive() for thread in threads):
         opened.check()
     opened.check()

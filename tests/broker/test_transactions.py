@@ -37,6 +37,7 @@ from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
+from tests.patience import PATIENCE_S
 
 # What a broker adds on the way, which is no concern of a half message.
 ADDED_BY_BROKER = {"MSG_REGION", "TRACE_ON", "CLUSTER"}
@@ -174,17 +175,17 @@ def test_only_one_thread_decides(opened: Opened):
 
     def slow_put(message: Message) -> PutResult:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return plain_put(message)
 
     opened.log.put_copy = slow_put  # type: ignore[method-assign]
     committing = threading.Thread(target=opened.transactions.commit, args=(prepared,))
     committing.start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_S)
     with pytest.raises(Rejected, match="another thread"):
         opened.transactions.rollback(prepared)
     go_on.set()
-    committing.join(10)
+    committing.join(PATIENCE_S)
     assert opened.bodies("orders", 1) == [b"one"]
 
 

@@ -196,8 +196,8 @@ def test_hostile_names_become_directories_that_are_none(tmp_path: Path, run: Run
 def test_ctrl_c_leaves_an_export_that_goes_on(store: Path, tmp_path: Path, run: Run) -> None:
     place = tmp_path / "out"
     slow = (
-        "import os, sys, time; from rmqstore.files.real_file import RealFile\n"
-        "def sync(_): print('syncing', flush=True); time.sleep(60)\n"
+        "from rmqstore.files.real_file import RealFile\n"
+        "def sync(_):\n print('syncing', flush=True)\n while True: pass\n"
         "RealFile.sync = sync\n"
         f"from rmqstore.cli import main; main(['export', {str(store)!r}, '--to', {str(place)!r}, *{PLAIN!r}])"
     )

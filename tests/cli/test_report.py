@@ -238,8 +238,8 @@ def test_an_interrupt_leaves_nothing_behind(store: Path, tmp_path: Path) -> None
     """Neither half a page nor a file of another name, and the page that was there stays."""
     (tmp_path / "r.html").write_text("old")
     slow = (
-        "import os, sys, time; from rmqstore.files import replace\n"
-        "def sync(_): print('writing', flush=True); time.sleep(60)\n"
+        "from rmqstore.files import replace\n"
+        "def sync(_):\n print('writing', flush=True)\n while True: pass\n"
         "replace.os.fsync = sync\n"
         f"from rmqstore.cli import main; main(['report', {str(store)!r}, '-o', {str(tmp_path / 'r.html')!r}])"
     )

@@ -9,6 +9,7 @@ from rmqstore.clock import ManualClock
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.preallocation import Preallocator
 from tests.crash.disks import FailingDisk, MemoryDisk
+from tests.patience import PATIENCE_S
 
 SIZE = 4096
 
@@ -68,17 +69,17 @@ def test_what_is_still_being_made_is_waited_for_and_can_be_taken_later(disk) -> 
 
     def prepare(file, size) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE_S)
 
     ahead = preallocator(disk, prepare=prepare)
     ahead.request("/log/1", SIZE)
     worker = threading.Thread(target=ahead.step)
     worker.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     with pytest.raises(TimeoutError, match="still being made"):
         ahead.take("/log/1", 0.001)
     go_on.set()
-    assert ahead.take("/log/1", 10).size() == SIZE
+    assert ahead.take("/log/1", PATIENCE_S).size() == SIZE
     worker.join()
     assert ahead.wait_count >= 1
 

@@ -26,6 +26,7 @@ from rmqstore.lake import (
 from rmqstore.snapshot.stream.following import Following
 from tests.lake.conftest import CONFIG, put, put_into, stored
 from tests.lake.tables import Lake, places_of
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
@@ -177,7 +178,7 @@ def test_it_follows_until_it_is_stopped(lake: Lake, store: Path) -> None:
         put(one, "orders", 30, 5)
         assert have_come(5)
         run.stop()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert lake.places() == stored(store)
     assert run.totals.rows == 47

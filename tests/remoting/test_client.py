@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.remoting import cluster
 from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
@@ -15,8 +16,9 @@ from rmqstore.remoting.command import Command
 from rmqstore.remoting.signing import Credentials
 from tests.remoting.peers import Answer, bytes_peer, peer, saying
 
-QUICK = Access(timeout_s=0.3)  # where no answer comes
+QUICK = Access(timeout_s=0.3)  # where no answer comes, and its end is what a test waits for
 PATIENT = Access(timeout_s=60.0)
+NO_ROCKETMQ = "does not speak RocketMQ's"
 
 
 def test_the_answer_is_that_of_the_question_whatever_else_comes() -> None:
@@ -75,55 +77,70 @@ def test_a_peer_that_fails_or_is_busy_may_answer_later(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "words", "access"),
     [
-        (lambda connection, _: connection.close(), "closed the connection instead of answering: .* --tls"),
-        (lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak RocketMQ's"),
-        (lambda connection, _: connection.sendall(struct.pack(">ii", 2**31 - 1, 5)), "does not speak RocketMQ's"),
-        (lambda _connection, _: None, "no answer within 0.3 s"),
-        (lambda connection, _: connection.sendall(b"\0"), "no answer within 0.3 s"),
+        (lambda connection, _: connection.close(), "closed the connection instead of answering: .* --tls", PATIENT),
+        (lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), NO_ROCKETMQ, PATIENT),
+        (lambda connection, _: connection.sendall(struct.pack(">ii", 2**31 - 1, 5)), NO_ROCKETMQ, PATIENT),
+        (lambda _connection, _: None, "no answer within 0.3 s", QUICK),
+        (lambda connection, _: connection.sendall(b"\0"), "no answer within 0.3 s", QUICK),
     ],
     ids=["closes", "http", "absurd size", "silent", "half"],
 )
-def test_a_peer_that_does_not_answer_is_unreachable(answer: Answer, words: str) -> None:
-    with peer(answer) as address, RemotingClient(address, QUICK) as client, pytest.raises(Unreachable, match=words):
+def test_a_peer_that_does_not_answer_is_unreachable(answer: Answer, words: str, access: Access) -> None:
+    with peer(answer) as address, RemotingClient(address, access) as client, pytest.raises(Unreachable, match=words):
         client.ask(1)
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_question() -> None:
-    held: list[tuple[socket.socket, Command]] = []
+    clock, held = ManualClock(), list[tuple[socket.socket, Command]]()
 
     def answer(connection: socket.socket, command: Command) -> None:
         if not held:
             held.append((connection, command))
+            clock.advance(60_000)
+            connection.sendall(b"\0")  # has the client look at its clock
             return
         saying(b"second")(connection, command)
 
-    with peer(answer) as address, RemotingClient(address, Access(timeout_s=1.0)) as client:
+    with peer(answer) as address, RemotingClient(address, PATIENT, clock) as client:
         with pytest.raises(Unreachable):
             client.ask(1)
         assert client.ask(2).body == b"second"
 
 
 def test_bytes_that_drip_in_are_not_waited_for_longer_than_was_said() -> None:
-    stop = threading.Event()
+    class Asked(ManualClock):
+        """A clock that tells of each look."""
+
+        looks = threading.Semaphore(0)
+
+        def monotonic_s(self) -> float:
+            self.looks.release()
+            return super().monotonic_s()
+
+    clock = Asked()
 
     def answer(connection: socket.socket, command: Command) -> None:
         for byte in Command(0, command.opaque, {}, b"x" * 500, is_answer=True).encode():
+            clock.looks.acquire()  # never more bytes than looks, so that they cannot come all at once
+            clock.advance(20_000)
             connection.sendall(bytes([byte]))
-            if stop.wait(0.02):
-                return
 
-    with peer(answer) as address, RemotingClient(address, QUICK) as client:
-        with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
-            client.ask(1)
-        stop.set()
+    with (
+        peer(answer) as address,
+        RemotingClient(address, PATIENT, clock) as client,
+        pytest.raises(Unreachable, match="no answer within 60 s"),
+    ):
+        client.ask(1)
+    for _ in range(1000):
+        clock.looks.release()
 
 
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    with RemotingClient(f"127.0.0.1:{port}", QUICK) as client, pytest.raises(Unreachable, match="Connection refused"):
+    with RemotingClient(f"127.0.0.1:{port}", PATIENT) as client, pytest.raises(Unreachable, match="Connection refused"):
         client.ask(1)
 
 
@@ -133,7 +150,7 @@ def test_nobody_listens() -> None:
     lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
 ], ids=["resets", "closes", "http"])  # fmt: skip
 def test_tls_with_a_peer_that_has_none_says_so(answer: Answer) -> None:
-    access = Access(timeout_s=5.0, tls=ssl.create_default_context())
+    access = Access(timeout_s=60.0, tls=ssl.create_default_context())
     with (
         bytes_peer(answer) as address,
         RemotingClient(address, access) as client,

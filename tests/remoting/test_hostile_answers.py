@@ -24,7 +24,7 @@ from tests.remoting.peers import Answer, peer, saying
 pytestmark = pytest.mark.stores
 
 QUICK = Access(timeout_s=1.0)
-PATIENT = Access(timeout_s=30.0)
+PATIENT = Access(timeout_s=60.0)
 GROWN_KIB_MAX = 1024 * 1024
 FILE_SIZE = 65_536
 

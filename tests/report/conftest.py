@@ -1,6 +1,5 @@
 """The browser of the browser tests, one for all, and figures of stores."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def figures_of(store: Path, **wishes: object) -> Figures:
     """The figures of a store; `wishes` as those of a report."""
     snapshot = rmqstore.open_snapshot(store)
-    given = {"title": "A store", "now_ms": time.time_ns() // 1_000_000, "made_by": "a test"} | wishes
+    given = {"title": "A store", "now_ms": 1_800_000_000_000, "made_by": "a test"} | wishes
     documents = [store_document(one) for one in snapshot.stores]
     return collect(snapshot, documents, Wishes(**given), lambda _what, _done: None)  # type: ignore[arg-type]
 

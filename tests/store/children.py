@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-PATIENCE_S = 600
+from tests.patience import PATIENCE_S
 
 
 def in_child(work: Callable[[Callable[[str], None]], object]) -> list[str]:

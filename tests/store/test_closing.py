@@ -18,12 +18,11 @@ from rmqstore.message import Message, PutStatus
 from rmqstore.store import Store, open_store
 from rmqstore.worker import Worker
 from tests.crash.disks import Operation, WatchedDisk
+from tests.patience import PATIENCE_S
 from tests.store.interrupting import Interrupt, sweep
 from tests.store.real_store import SYNC, bodies
 
 pytestmark = pytest.mark.stores
-
-PATIENCE_S = 600
 
 
 @pytest.mark.parametrize("flush", ["SYNC", "ASYNC"])

@@ -16,6 +16,7 @@ from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import stride
+from tests.patience import PATIENCE_S
 from tests.store.interrupting import Interrupt, sweep
 
 pytestmark = [pytest.mark.crash, pytest.mark.stores]
@@ -31,7 +32,6 @@ CONFIGS = {
     "ahead": replace(SMALL, flush="SYNC", preallocate=True),
     "ledger": replace(SMALL, flush="SYNC", dledger=LedgerConfig(index_file_size=640)),
 }
-PATIENCE_S = 600  # of one round of a sweep, however many it has
 MANY = 130
 STEPS = {"many": 101, "so many": 211}  # those that take longer are interrupted at fewer lines
 Put = Callable[[Store, bytes], PutResult]

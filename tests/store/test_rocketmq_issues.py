@@ -50,6 +50,7 @@ from tests.crash.workload import (
     run,
     stored_bodies,
 )
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
@@ -390,7 +391,7 @@ def test_rocketmq_7902_whoever_waits_for_a_dead_worker_is_told_at_once(tmp_path)
 
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
-    assert answered.wait(20), "it waits for a timeout"
+    assert answered.wait(PATIENCE_S), "it waits for a timeout"
     waiter.join()
     with pytest.raises(DurabilityLost):
         store.close()

@@ -15,6 +15,7 @@ from rmqstore.formats import sys_flag
 from rmqstore.message import GetStatus, Message, PutStatus
 from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, Operation, WatchedDisk
+from tests.patience import PATIENCE_S
 from tests.store.opened import ASYNC, SMALL, opened
 
 
@@ -115,7 +116,7 @@ class SlowSync(WatchedDisk):
     def before(self, operation: Operation) -> None:
         if operation.verb == "sync" and "/commitlog/" in operation.path:
             self.entered.set()
-            assert self.going_on.wait(20)
+            assert self.going_on.wait(PATIENCE_S)
 
 
 def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_path):
@@ -125,7 +126,7 @@ def test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored(tmp_p
     first: list[PutStatus] = []
     leader = threading.Thread(target=lambda: first.append(store.put(Message("orders", b"first")).status))
     leader.start()
-    assert disk.entered.wait(20)
+    assert disk.entered.wait(PATIENCE_S)
     result = store.put(Message("orders", b"second"))
     assert (result.status, result.is_stored, result.queue_offset) == (PutStatus.FLUSH_DISK_TIMEOUT, True, 1)
     assert store.put(Message("orders", b"third", wait_store_ok=False)).status is PutStatus.PUT_OK
@@ -151,7 +152,7 @@ def test_closing_while_a_sync_does_not_end_is_no_clean_end(tmp_path):
 
     leader = threading.Thread(target=sync)
     leader.start()
-    assert disk.entered.wait(20)
+    assert disk.entered.wait(PATIENCE_S)
     with pytest.raises(NotNow):
         store.close()
     assert (tmp_path / "s" / "abort").exists()

@@ -3,7 +3,6 @@
 import datetime
 import enum
 import pickle
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +33,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("reconsume_times", {"reconsume_times": 1.5}, "an integer"),
     ("prepared_transaction_offset", {"prepared_transaction_offset": True}, "an integer"),
     ("born_timestamp_ms", {"born_timestamp_ms": NOW}, "milliseconds since the epoch, int(value.timestamp() * 1000)"),
-    ("born_timestamp_ms", {"born_timestamp_ms": time.time()}, "milliseconds since the epoch"),
+    ("born_timestamp_ms", {"born_timestamp_ms": 1_700_000_000.5}, "milliseconds since the epoch"),
     ("born_host", {"born_host": 10911}, "text"),
     ("wait_store_ok", {"wait_store_ok": "false"}, "True or False"),
 ]

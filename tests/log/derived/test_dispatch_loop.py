@@ -10,6 +10,7 @@ from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.records.batch import RecordBatch
 from rmqstore.worker import Worker
 from tests.formats.records import encoded
+from tests.patience import PATIENCE_S
 
 FILE_SIZE = 1024
 
@@ -123,7 +124,7 @@ def test_a_worker_whose_dispatcher_fails_is_dead_and_says_why() -> None:
         "dispatch", loop_of(log, taker).step, lambda name, failure: (told.append((name, failure)), ended.set())
     )
     worker.start()
-    assert ended.wait(5)
+    assert ended.wait(PATIENCE_S)
     assert told == [("dispatch", taker.failure)]
 
 
@@ -165,9 +166,9 @@ def test_wait_until_is_answered_when_the_record_was_delivered() -> None:
     loop = loop_of(log, taker)
     assert not loop.wait_until(1, timeout_s=0)
     answers: list[bool] = []
-    waiter = threading.Thread(target=lambda: answers.append(loop.wait_until(log.end, timeout_s=10)))
+    waiter = threading.Thread(target=lambda: answers.append(loop.wait_until(log.end, timeout_s=PATIENCE_S)))
     waiter.start()
     loop.catch_up()
-    waiter.join(10)
+    waiter.join(PATIENCE_S)
     assert answers == [True]
     assert loop.wait_until(log.end, timeout_s=0)

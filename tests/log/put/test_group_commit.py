@@ -11,10 +11,9 @@ from rmqstore.log.put import group_commit
 from rmqstore.log.put.group_commit import GroupPut
 from rmqstore.log.put.turn import Placed, WaitingFrame
 from rmqstore.message import PutStatus
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.stores
-
-PATIENCE_S = 600
 
 
 class Log:
@@ -120,12 +119,7 @@ class Producers:
 
 def waits(group: GroupPut, count: int) -> None:
     """Until so many frames wait for the next group."""
-    turn = threading.Event()
-    for _ in range(100_000):
-        if (waiting := len(group._waiting)) == count:
-            return
-        turn.wait(0.0002)
-    raise AssertionError(f"{waiting} frames wait, not {count}")
+    until(lambda: len(group._waiting) == count, f"not {count} frames wait")
 
 
 @pytest.fixture

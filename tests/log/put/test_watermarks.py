@@ -6,6 +6,7 @@ import pytest
 
 from rmqstore.errors import DurabilityLost
 from rmqstore.log.put.watermarks import Watermarks
+from tests.patience import PATIENCE_S, until
 
 END = 1000
 
@@ -15,17 +16,16 @@ def appended(marks: Watermarks, offset: int) -> None:
 
 
 def until_so_many_wait(marks: Watermarks, count: int) -> None:
-    while len(marks._waiting) < count:
-        pass
+    until(lambda: len(marks._waiting) >= count)
 
 
 def test_a_sync_covers_everything_committed() -> None:
     ranges: list[tuple[int, int]] = []
     marks = Watermarks(END, lambda low, high: ranges.append((low, high)))
     appended(marks, END + 300)
-    assert marks.sync_to(END + 100, 1.0)
+    assert marks.sync_to(END + 100, PATIENCE_S)
     assert (marks.flushed, ranges) == (END + 300, [(END, END + 300)])
-    assert marks.sync_to(END + 300, 1.0)
+    assert marks.sync_to(END + 300, PATIENCE_S)
     assert len(ranges) == 1  # already durable: no second sync
 
 
@@ -37,23 +37,23 @@ def test_many_waiters_share_few_syncs() -> None:
     def sync(low: int, high: int) -> None:
         ranges.append((low, high))
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
 
     marks = Watermarks(0, sync)
     appended(marks, 1)
     answers: list[bool] = []
-    leader = threading.Thread(target=lambda: answers.append(marks.sync_to(1, 10)))
+    leader = threading.Thread(target=lambda: answers.append(marks.sync_to(1, PATIENCE_S)))
     leader.start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE_S)
     followers = []
     for number in range(2, threads_count + 2):
         appended(marks, number)
-        followers.append(threading.Thread(target=lambda n=number: answers.append(marks.sync_to(n, 10))))
+        followers.append(threading.Thread(target=lambda n=number: answers.append(marks.sync_to(n, PATIENCE_S))))
         followers[-1].start()
     until_so_many_wait(marks, threads_count)
     go_on.set()
     for thread in (leader, *followers):
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert answers == [True] * (threads_count + 1)
     assert ranges == [(0, 1), (1, threads_count + 1)]
 
@@ -69,7 +69,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     appended(marks, 10)
     for _ in range(3):
         with pytest.raises(DurabilityLost, match="Input/output error"):
-            marks.sync_to(10, 1.0)
+            marks.sync_to(10, PATIENCE_S)
     assert (calls, marks.flushed) == ([(0, 10)], 0)
 
 
@@ -78,7 +78,7 @@ def test_waiters_get_the_error_of_the_sync_they_wait_for() -> None:
 
     def sync(low: int, high: int) -> None:
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         raise OSError(5, "Input/output error")
 
     marks = Watermarks(0, sync)
@@ -87,20 +87,20 @@ def test_waiters_get_the_error_of_the_sync_they_wait_for() -> None:
 
     def wait(offset: int) -> None:
         try:
-            marks.sync_to(offset, 10)
+            marks.sync_to(offset, PATIENCE_S)
         except DurabilityLost as error:
             errors.append(error)
 
     threads = [threading.Thread(target=wait, args=(5,))]
     threads[0].start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE_S)
     threads += [threading.Thread(target=wait, args=(10,)) for _ in range(3)]
     for thread in threads[1:]:
         thread.start()
     until_so_many_wait(marks, 3)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert len(errors) == 4
 
 
@@ -109,18 +109,18 @@ def test_a_wait_ends_at_its_timeout_and_the_next_leader_is_not_lost() -> None:
 
     def sync(low: int, high: int) -> None:
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
 
     marks = Watermarks(0, sync)
     appended(marks, 10)
-    leader = threading.Thread(target=marks.sync_to, args=(5, 10))
+    leader = threading.Thread(target=marks.sync_to, args=(5, PATIENCE_S))
     leader.start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE_S)
     appended(marks, 20)
     assert marks.sync_to(20, 0.001) is False
     go_on.set()
-    leader.join(10)
-    assert marks.sync_to(20, 10) is True
+    leader.join(PATIENCE_S)
+    assert marks.sync_to(20, PATIENCE_S) is True
     assert marks.flushed == 20
 
 

@@ -42,6 +42,7 @@ from tests.log.retaining import (
     readable,
     retention_of,
 )
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
@@ -109,7 +110,7 @@ def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched()
             dispatched.set()
 
     def read() -> None:
-        removals.acquire(timeout=10)
+        removals.acquire(timeout=PATIENCE_S)
         for queue in table.queues():
             queue.read(queue.min_offset, queue.max_offset)
             queue.expired(10**9)
@@ -120,7 +121,7 @@ def test_rocketmq_8405_a_topic_deleted_a_thousand_times_while_it_is_dispatched()
         for _ in range(50):
             while table.find("T19", 0) is None:
                 dispatched.clear()
-                assert dispatched.wait(10), problems
+                assert dispatched.wait(PATIENCE_S), problems
             removals.release()
             assert [table.remove_topic(topic, 0) for topic in topics] == [1] * 20
     for topic in topics:

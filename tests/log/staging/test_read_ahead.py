@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqstore.log.staging.read_ahead import read_ahead
+from tests.patience import PATIENCE_S
 
 
 def _threads() -> list[str]:
@@ -28,7 +29,7 @@ def test_the_next_item_is_made_while_one_is_used() -> None:
 
     ahead = read_ahead(items())
     assert next(ahead) == 0
-    assert made.wait(10)  # though nobody has asked for it yet
+    assert made.wait(PATIENCE_S)  # though nobody has asked for it yet
     assert list(ahead) == [1]
 
 

@@ -18,6 +18,7 @@ from rmqstore.remoting.command import Command
 from rmqstore.replication.following.donor import Donor
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
+from tests.patience import PATIENCE_S
 from tests.remoting.peers import peer
 
 pytestmark = pytest.mark.stores
@@ -65,7 +66,7 @@ def test_the_command_says_where_and_ends_cleanly(backup: Path, how: signal.Signa
         assert child.stdout is not None
         assert "of log at 127.0.0.1:" in child.stdout.readline()
         child.send_signal(how)
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE_S) == 0
     assert not (backup / "abort").exists()
 
 
@@ -91,7 +92,7 @@ def test_a_slave_is_told_where_to_fetch_and_where_to_go_then(backup: Path, tmp_p
             replica.run(lambda _: len(told) == 2)
         assert [fields["masterHaAddress"] for fields in told] == [donor, "127.0.0.1:10912"]
         child.terminate()
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ from rmqstore.replication.following.group import Open, ReplicaGroup
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
 from rmqstore.replication.following.state import ReplicaState
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores
 
 FILE_SIZE = 16_384
-PATIENCE_S = 600
 
 
 class AwayMaster(BareMaster):

@@ -15,6 +15,7 @@ from rmqstore.message import PutStatus
 from rmqstore.replication.following.connection import LinkTls
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica
+from tests.patience import until
 
 FILE_SIZE = 1 << 20
 SLAVES_MAX = 16
@@ -37,9 +38,7 @@ def pair(
             thread = threading.Thread(target=replica.run)
             thread.start()
             try:
-                deadline_s = time.monotonic() + 600
-                while store.put(Message("t", b"first")).status is not PutStatus.PUT_OK:
-                    assert time.monotonic() < deadline_s, replica.state
+                until(lambda: store.put(Message("t", b"first")).status is PutStatus.PUT_OK, lambda: str(replica.state))
                 yield store, (host, int(port))
             finally:
                 replica.stop()

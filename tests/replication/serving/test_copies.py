@@ -52,7 +52,7 @@ def test_a_slave_that_has_gone_counts_no_more() -> None:
 
 
 def test_one_notice_serves_all_who_wait_for_it_and_nobody_else() -> None:
-    waiting, answers = copies(2, timeout_s=20.0), dict[int, PutStatus]()
+    waiting, answers = copies(2), dict[int, PutStatus]()
     for slave in "ab":
         waiting.attached(slave, 0)
     threads = [

@@ -22,6 +22,7 @@ from rmqstore.message import PutStatus
 from rmqstore.replication.following.connection import LinkTls
 from rmqstore.replication.tls import slave_side
 from rmqstore.testing import Probe
+from tests.patience import PATIENCE_S
 from tests.replication.pem import files
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 
@@ -90,7 +91,7 @@ def stepped(root: Path) -> Iterator[tuple[rmqstore.Store, ManualClock, tuple[str
 
 @pytest.mark.parametrize("first", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_what_is_no_handshake_is_let_go_at_once(first: bytes, tmp_path: Path) -> None:
-    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=PATIENCE_S) as peer:
         peer.sendall(first)
         for _ in range(4):
             Probe(store).step("replication")
@@ -100,7 +101,7 @@ def test_what_is_no_handshake_is_let_go_at_once(first: bytes, tmp_path: Path) ->
 
 @pytest.mark.parametrize("first", HALVES.values(), ids=HALVES)
 def test_a_handshake_that_is_not_finished_has_the_time_of_a_first_report(first: bytes, tmp_path: Path) -> None:
-    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=PATIENCE_S) as peer:
         peer.sendall(first)
         for _ in range(3):
             Probe(store).step("replication")
@@ -114,7 +115,7 @@ def test_a_handshake_that_is_not_finished_has_the_time_of_a_first_report(first: 
 
 
 def test_a_hello_that_comes_byte_by_byte_has_no_longer(tmp_path: Path) -> None:
-    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, clock, place), socket.create_connection(place, timeout=PATIENCE_S) as peer:
         Probe(store).step("replication")
         for byte in HELLO[:10]:
             peer.sendall(bytes([byte]))
@@ -127,7 +128,7 @@ def test_a_hello_that_comes_byte_by_byte_has_no_longer(tmp_path: Path) -> None:
 def test_a_slave_that_is_greeted_and_then_says_nothing_is_let_go(tmp_path: Path) -> None:
     with (
         stepped(tmp_path) as (store, clock, place),
-        socket.create_connection(place, timeout=5) as plain,
+        socket.create_connection(place, timeout=PATIENCE_S) as plain,
         context_of("slave").wrap_socket(plain, do_handshake_on_connect=False) as peer,
     ):
         shaking = threading.Thread(target=peer.do_handshake)
@@ -147,7 +148,7 @@ def test_a_slave_that_is_greeted_and_then_says_nothing_is_let_go(tmp_path: Path)
 def asked(context: ssl.SSLContext, place: tuple[str, int]) -> tuple[bytes, str]:
     """The first that a slave with this side of TLS gets of the log, and in whose words it ended; none where it met a
     closed connection before it could read them."""
-    with socket.create_connection(place, timeout=5) as plain:
+    with socket.create_connection(place, timeout=PATIENCE_S) as plain:
         try:
             with context.wrap_socket(plain) as peer:
                 peer.sendall(FIRST_REPORT)
@@ -176,7 +177,7 @@ def test_a_wrong_certificate_is_let_go_with_the_reason_and_sees_no_log(
 
 
 def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
-    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=0.1) as peer:
+    with stepped(tmp_path) as (store, _, place), socket.create_connection(place, timeout=PATIENCE_S) as peer:
         peer.sendall(HELLO.replace(b"\x03\x03", b"\x03\x02").replace(b"\x03\x04", b"\x03\x02"))
         for _ in range(4):
             Probe(store).step("replication")
@@ -191,7 +192,7 @@ def test_thousands_of_strangers_leave_nothing_behind(tmp_path: Path, capsys: pyt
         contexts = [context_of(name) for name in (None, "stranger", "expired")]
         for number in range(3000):
             with socket.socket() as peer, suppress(OSError):
-                peer.settimeout(5)
+                peer.settimeout(PATIENCE_S)
                 peer.connect(place)
                 if number % 3 == 0:
                     with chance.choice(contexts).wrap_socket(peer) as shaken:
@@ -241,7 +242,7 @@ def test_a_slave_that_reads_nothing_holds_no_more_than_a_portion(tmp_path: Path)
         assert slowest_put_s(store) < LAG_MAX_S
         assert peak_kib() - began_kib < 64 * 1024
         came = 0
-        deaf.settimeout(20)
+        deaf.settimeout(PATIENCE_S)
         while came < 40_000_000:  # and once it reads, it gets all of it
             data = deaf.recv(1 << 16)
             assert data
@@ -254,7 +255,7 @@ def test_a_false_acknowledgement_inside_tls_has_no_put_acknowledged(tmp_path: Pa
         assert store.ha_address is not None
         host, _, port = store.ha_address.rpartition(":")
         with (
-            socket.create_connection((host, int(port)), timeout=20) as plain,
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S) as plain,
             context_of("slave").wrap_socket(plain) as liar,
         ):
             liar.sendall(FIRST_REPORT + struct.pack(">q", 2**62))
@@ -268,7 +269,7 @@ def test_a_store_is_closed_while_its_slaves_shake_hands(tmp_path: Path) -> None:
         assert store.ha_address is not None
         host, _, port = store.ha_address.rpartition(":")
         before = descriptors()
-        peers = [socket.create_connection((host, int(port)), timeout=20) for _ in HALVES]
+        peers = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in HALVES]
         for peer, first in zip(peers, HALVES.values(), strict=True):
             peer.sendall(first)
     for peer in peers:
