@@ -14,7 +14,7 @@ from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, NotNow, Rejected, StoreClosed, StoreDamaged, StoreInUse
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries
-from tests.crash.disks import MemoryDisk
+from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.dledger.ledgers import LEDGER, PLAIN, put
 from tests.store.interrupting import Interrupt
 
@@ -44,6 +44,16 @@ def indexes(store: EntryLog) -> list[bytes]:
 
 def reopened(disk: MemoryDisk, how: str = "killed", config: EntryStoreConfig = SMALL) -> EntryStore:
     return opened(disk.crash(how), config)  # type: ignore[arg-type]
+
+
+def test_where_a_log_begins_in_the_middle_of_a_file_is_on_the_disk_before_its_first_entry() -> None:
+    """Only the index tells."""
+    disk = WatchedDisk(MemoryDisk(), keep_trace=True)
+    store = EntryStore(NODE, SMALL, ManualClock(), disk)
+    store.truncate(Entry(10, 1, 1001, b"hello-10"))
+    assert disk.trace is not None
+    begun = next(each for each in disk.trace if (each.verb, "/data/" in each.path) == ("write", True))
+    assert [each.verb for each in disk.trace[: begun.number] if "/index/" in each.path][-1] == "sync"
 
 
 def test_the_files_are_those_of_the_original() -> None:
