@@ -41,7 +41,7 @@ _KEPT = {"PYTHON", "RMQSTORE_BENCH_DIR", "RMQSTORE_CONFORMANCE_SEED", "RMQSTORE_
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a part: without what would change the outcome of a test.
 
-    Of PYTHONPATH only this project stays, for who runs its tests with the packages of another checkout.
+    Of PYTHONPATH only this project stays: a checkout can be tested with the packages of another.
     """
     kept = {
         name: value
