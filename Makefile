@@ -17,6 +17,7 @@ BROKERS := $(patsubst %,tests/oracle/target/broker-%/classpath.txt,5.5.1 5.3.3 4
 # `make test ARGS=…` counts; what a shell happens to export under these names does not.
 OURS := ARGS PART N EXAMPLES ONLY DEMO_ARGS
 $(foreach name,$(OURS),$(if $(filter environment,$(origin $(name))),$(eval $(name) :=)))
+unexport PYTEST_ADDOPTS PYTEST_PLUGINS
 
 # Not empty where an environment is set up, and the interpreter that it links to is gone, as on another machine.
 GONE := $(if $(wildcard $(READY)),$(shell $(VENV)/bin/python -c '' >/dev/null 2>&1 || echo interpreter-gone))

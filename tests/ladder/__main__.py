@@ -1,9 +1,9 @@
 """Runs parts of the ladder of tests:  python -m tests.ladder [--keep FILE] PART … [-- OPTIONS OF PYTEST]
 
 PART: the name of a part (see parts.py), `quick` or `deep` for all of that kind, `?` for a list.  Ends with a table, and
-with 1 if a part failed; a part in which no test ran has failed.  All quick parts together, without options of pytest,
-are held to what folders and tests may cost, too (see times.py).  `--keep FILE` keeps the table as JSON; rows of parts
-that did not run now stay in it.
+with 1 if a part failed; a part in which no test ran has failed.  All quick parts together, green and without options of
+pytest, are held to what folders and tests may cost, too (see times.py).  `--keep FILE` keeps the table as JSON; rows of
+parts that did not run now stay in it.
 """
 
 import argparse
@@ -70,9 +70,9 @@ def run(arguments: Sequence[str]) -> int:
             keep(chosen.keep, rows[-1])
     print(f"\n{table(rows)}", flush=True)
     status = int(not all(row.is_green for row in rows))
-    if {part.name for part in QUICK} <= {row.part for row in rows} and not options:
+    if not status and not options and {part.name for part in QUICK} <= {row.part for row in rows}:
         print()
-        status |= times.run(_file(part) for part in QUICK)
+        status = times.run(_file(part) for part in QUICK)
     return status
 
 

@@ -31,6 +31,14 @@ def test_only_the_command_line_of_make_gives_options(tmp_path: Path, name: str) 
     assert make(tmp_path, "print-options", f"{name}=some", **{name: "-k nothing"}).stdout == "[some]\n"
 
 
+@pytest.mark.parametrize("name", ["PYTEST_ADDOPTS", "PYTEST_PLUGINS"])
+def test_options_of_pytest_do_not_come_from_the_shell(tmp_path: Path, name: str) -> None:
+    shutil.copy(PROJECT / "Makefile", tmp_path)
+    with (tmp_path / "Makefile").open("a", encoding="utf-8") as file:
+        file.write(f'print-option:\n\t@echo "[$${name}$$OTHER]"\n')
+    assert make(tmp_path, "print-option", OTHER="other", **{name: "--co"}).stdout == "[other]\n"
+
+
 def test_an_environment_whose_python_is_gone_is_told_in_a_line(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "Makefile", tmp_path)
     for name in ("pyproject.toml", "constraints.txt"):

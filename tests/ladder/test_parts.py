@@ -195,18 +195,28 @@ def test_of_some_cases_each_comes_at_its_turn_whatever_their_order(monkeypatch: 
     assert [*left_out(some)] == []  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["RMQSTORE_RESIDUE", "RMQSTORE_CRASH_ROUNDS"])
-@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "²"])
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "²", "0"])
+def test_a_bad_number_ends_a_program(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", value)
+    with pytest.raises(SystemExit, match=f"^A={value}: that is no whole number from 1 on; "):
+        strides.number("A", 7, least=1)
+
+
+@pytest.mark.parametrize(("value", "number"), [("", 7), ("1", 1), ("41", 41)])
+def test_a_number_is_taken(value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", value)
+    assert strides.number("A", 7, least=1) == number
+
+
 @pytest.mark.stores
-def test_a_bad_number_ends_with_one_line(name: str, value: str) -> None:
+def test_a_bad_number_ends_the_ladder_with_one_line() -> None:
     command = [sys.executable, "-m", "tests.ladder", "unit", "--", "--co", "-q", "-n0", "tests/test_errors.py"]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), name: value}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "RMQSTORE_RESIDUE": "abc"}
     done = subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"{name}={value}: that is no whole number from ")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr == "RMQSTORE_RESIDUE=abc: that is no whole number from 0 on; set another, or unset it\n"
 
 
 @pytest.mark.stores
