@@ -4,7 +4,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
-LADDER := $(PY) -m tests.ladder
+# `exec`: a signal to make reaches the ladder, which ends what it started.
+LADDER := exec $(PY) -m tests.ladder
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYTHON_VERSIONS := 3.11 3.12 3.13 3.14
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
@@ -12,6 +13,14 @@ ORACLES := $(ORACLE_VERSIONS:%=tests/oracle/target/%/classpath.txt)
 NEWEST_ORACLE := tests/oracle/target/5.5.1/classpath.txt
 # The newest releases of either line whose broker Maven Central has.
 BROKERS := $(patsubst %,tests/oracle/target/broker-%/classpath.txt,5.5.1 5.3.3 4.9.7)
+
+# `make test ARGS=…` counts; what a shell happens to export under these names does not.
+OURS := ARGS PART N EXAMPLES ONLY DEMO_ARGS
+$(foreach name,$(OURS),$(if $(filter environment,$(origin $(name))),$(eval $(name) :=)))
+unexport PYTEST_ADDOPTS PYTEST_PLUGINS
+
+# Not empty where an environment is set up, and the interpreter that it links to is gone, as on another machine.
+GONE := $(if $(wildcard $(READY)),$(shell $(VENV)/bin/python -c '' >/dev/null 2>&1 || echo interpreter-gone))
 
 # Spark's workers run the same Python, not the first one on PATH; and a machine whose name does not resolve can run Spark.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
@@ -22,7 +31,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 need = $(if $(filter no,$(shell scripts/check_environment.sh $(1) >/dev/null 2>&1 || echo no)),$(error rmqstore $(shell scripts/check_environment.sh $(1) 2>&1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-unit test-stores test-spark test-java test-matrix lint format options docs conformance test-tables test-sail bench bench-kafka bench-sail figures mutation flips crash sim teeth soak wheel test-pythons release clean
+.PHONY: interpreter-gone help setup demo test deep test-unit test-stores test-spark test-java test-matrix lint format options docs conformance test-tables test-sail bench bench-kafka bench-sail figures mutation flips crash sim teeth soak wheel test-pythons release clean
 
 help:  ## this list
 	@echo "rmqstore: read RocketMQ stores with Spark.  Try \`make demo\` first."
@@ -30,7 +39,10 @@ help:  ## this list
 
 setup: $(READY)  ## a virtual environment in .venv, with everything pinned
 
-$(READY): pyproject.toml constraints.txt
+interpreter-gone:
+	@echo "the Python that $(VENV) was set up with is gone: remove $(VENV) and run \`make setup\`" >&2; exit 1
+
+$(READY): pyproject.toml constraints.txt $(GONE)
 	$(call need,python)
 	@echo "setting up $(VENV) (a few minutes the first time: Spark is large)"
 	@$$(scripts/check_environment.sh python) -m venv $(VENV)

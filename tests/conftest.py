@@ -16,6 +16,7 @@ pytest.register_assert_rewrite(*(f"tests.{path.name}" for path in Path(__file__)
 
 from tests.golden.cases import TWINS  # noqa: E402  after what it is to be rewritten for
 from tests.ladder.parts import left_out  # noqa: E402
+from tests.ladder.run import Watch  # noqa: E402
 from tests.ladder.times import Keeper  # noqa: E402
 
 # How long an example takes says more of the machine, and of what else runs there, than of the code.
@@ -50,14 +51,18 @@ _LONG_FILES = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--times FILE`: what each test took, as tests/ladder/times.py reads it."""
+    """`--times FILE`: what each test took, as tests/ladder/times.py reads it.  `--hang-s`: see tests/ladder/run.py."""
     parser.addoption("--times", type=Path, help="keep the seconds and outcomes of all tests in this file")
+    parser.addoption("--hang-s", type=float, help="with --times: end a run in which no test ends for so many seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps the times where that is asked for, once for all workers of xdist."""
+    """Keeps the times, and watches the run, where that is asked for, once for all workers of xdist."""
     if config.option.times and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Keeper(config.option.times))
+        keeper = Keeper(config.option.times)
+        config.pluginmanager.register(keeper)
+        if config.option.hang_s:
+            config.pluginmanager.register(Watch(keeper, config.option.hang_s))
 
 
 def _is_twin(item: pytest.Item) -> bool:

@@ -1854,3 +1854,21 @@ def test_a_look_at_the_clock_is_found(source: str) -> None:
 ])  # fmt: skip
 def test_what_looks_at_no_clock_passes(source: str) -> None:
     assert quick_readers(source) == {}
+
+
+def source_marks(tests: Path) -> Iterator[str]:
+    """The test files with the mark `source` that `make lint` does not run."""
+    for path in sorted(tests.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text)) if "mark.source" in text else ()
+        used = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "source"}
+        if "pytest.mark.source" in used and path != tests / "test_architecture.py":
+            yield str(path.relative_to(tests))
+
+
+def test_tests_of_the_source_stand_where_lint_runs_them(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for name in ("log/test_a.py", "test_architecture.py"):
+        (tmp_path / name).write_text("import pytest\n\n\n@pytest.mark.source\ndef test_a() -> None: ...\n")
+    assert [*source_marks(tmp_path)] == ["log/test_a.py"]
+    assert [*source_marks(PROJECT / "tests")] == []

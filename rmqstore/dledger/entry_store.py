@@ -203,10 +203,12 @@ class EntryStore:
             raise Rejected(f"entry {entry.index}: the group agreed on entry {self.committed_index}")
         begin, end = self.begin_index, self.end_index
         if begin < 0 or entry.index < begin:
+            self._require_fit(entry)
             return False
         if entry.index > end + 1:
             if entry.offset < self.data_end:
                 raise Rejected(f"entry {entry.index} of byte {entry.offset}: entry {end} ends at {self.data_end}")
+            self._require_fit(entry)
             return False
         before = self.get(entry.index - 1) if entry.index > begin else None
         if before is not None and entry.term < before.term:
@@ -221,6 +223,15 @@ class EntryStore:
         if not is_same and entry.index == self.committed_index:
             raise Rejected(f"entry {entry.index}: the group agreed on another one")
         return is_same
+
+    def _require_fit(self, entry: Entry) -> None:
+        """Raises Rejected unless a file can hold the entry at its place, where a log is to begin with it."""
+        room = self._files.file_size - entry.offset % self._files.file_size
+        if entry.size + ENTRY_BLANK.size > room:
+            raise Rejected(
+                f"entry {entry.index} of byte {entry.offset}: its {entry.size} bytes and a blank do not fit into the "
+                f"{room} that the file has there"
+            )
 
     def _require_place(self, entry: Entry) -> None:
         """Raises Rejected unless the entry's place is that of the next one."""

@@ -14,22 +14,38 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _PROJECT = Path(__file__).parents[2]
+
+
+def number(name: str, usual: int, least: int = 0) -> int:
+    """The number that an environment variable holds, `usual` where it is not set or empty.
+
+    Raises SystemExit, which ends a program with one line, where it holds something else.
+    """
+    text = os.environ.get(name) or str(usual)
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise SystemExit(f"{name}={text}: that is no whole number from {least} on; set another, or unset it")
+    return int(text)
+
+
 # How many random images of each crash there are, too.
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+ROUNDS = number("RMQSTORE_CRASH_ROUNDS", 1, least=1)
 IS_WHOLE = ROUNDS > 1 or os.environ.get("RMQSTORE_SWEEPS") == "whole"
+
+
+def commit() -> str:
+    """The hash of the commit that is checked out; empty outside of a repository, and without git."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=_PROJECT, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 @cache
 def residue() -> int:
-    """That of this run: RMQSTORE_RESIDUE, else the commit's; 0 outside of a repository."""
-    if given := os.environ.get("RMQSTORE_RESIDUE"):
-        return int(given)
-    command = ["git", "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, cwd=_PROJECT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:  # no git
-        return 0
-    return int(done.stdout[:8], 16) if done.returncode == 0 else 0
+    """That of this run: RMQSTORE_RESIDUE, else the commit's; 0 where no commit is known."""
+    return number("RMQSTORE_RESIDUE", int(commit()[:8] or "0", 16))
 
 
 def stride(quick: int, whole: int = 1) -> int:

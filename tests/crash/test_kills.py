@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.strides import ROUNDS
+
 pytestmark = [pytest.mark.deep, pytest.mark.crash]
 
-ROUNDS = int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
 PROJECT = Path(__file__).parents[2]
 
 

@@ -50,10 +50,26 @@ def test_where_a_log_begins_in_the_middle_of_a_file_is_on_the_disk_before_its_fi
     """Only the index tells."""
     disk = WatchedDisk(MemoryDisk(), keep_trace=True)
     store = EntryStore(NODE, SMALL, ManualClock(), disk)
-    store.truncate(Entry(10, 1, 1001, b"hello-10"))
+    store.truncate(Entry(10, 1, 800, b"hello-10"))
     assert disk.trace is not None
     begun = next(each for each in disk.trace if (each.verb, "/data/" in each.path) == ("write", True))
     assert [each.verb for each in disk.trace[: begun.number] if "/index/" in each.path][-1] == "sync"
+
+
+@pytest.mark.parametrize("count", [0, 5])
+@pytest.mark.parametrize("offset", [768 + 200, 768 + 201, 768 + 255])
+def test_a_place_where_no_file_holds_an_entry_begins_no_log(offset: int, count: int) -> None:
+    """It comes from a leader of other file sizes, or from nobody's; what was there stays there."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    store.append(bodies(count), 1)
+    store.flush()
+    before = disk.image()
+    with pytest.raises(Rejected, match=f"entry 10 of byte {offset}: its 56 bytes and a blank do not fit"):
+        store.truncate(Entry(10, 1, offset, b"hello-10"))
+    assert disk.image() == before
+    store.truncate(Entry(10, 1, 768 + 192, b"hello-10"))
+    assert indexes(reopened(disk)) == [b"hello-10"]
 
 
 def test_the_files_are_those_of_the_original() -> None:

@@ -19,13 +19,14 @@ import pytest
 
 from rmqstore import open_store
 from rmqstore.export import export_messages
+from tests.crash.strides import ROUNDS
 from tests.export.killed_exports import wish_of
 from tests.export.reading import require_each_once
 from tests.export.stores import CONFIG, put
 
 pytestmark = [pytest.mark.deep, pytest.mark.crash]
 
-KILLS = 20 * int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+KILLS = 20 * ROUNDS
 PROJECT = Path(__file__).parents[2]
 
 

@@ -1,10 +1,9 @@
 """The golden stores: where they are, how one is unpacked, and what Java answered about it.
 
 A case is a folder with `store.tar.gz`, `expected.json.gz` and HOW.md.  `stores/` holds what RocketMQ's bare message
-store wrote
-(and its answers about it, in expected.json), `broker/` what whole brokers wrote under traffic.  The environment
-variable
-RMQSTORE_GOLDEN names another directory of case folders: the same tests then run on stores that nobody has seen before.
+store wrote (and its answers about it, in expected.json), `broker/` what whole brokers wrote under traffic.  names.txt
+lists all, so that none goes missing.  The environment variable RMQSTORE_GOLDEN names another directory of case folders:
+the same tests then run on stores that nobody has seen before.
 """
 
 import base64

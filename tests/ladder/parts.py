@@ -19,6 +19,8 @@ _REPEATABLE = ("--hypothesis-profile=repeatable",)
 _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 # A session lives for a minute: what its second compiler would gain costs more than it brings, a third of all.
 _SHORT_JVM = MappingProxyType({"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+# The slowest test took 120 s on a machine that did much else.
+_QUICK_HANG_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Part:
     """`marks`: its tests, as pytest's -m takes them; or `command`: one of the Makefile's.
 
     `needs`: tools that have to be there, as scripts/check_environment.sh names them.  `workers`: how many processes
-    pytest-xdist has; 0: none.
+    pytest-xdist has; 0: none.  `hang_s`: a run in which no test ends for so long hangs, and is ended; a command is not.
     """
 
     name: str
@@ -34,24 +36,26 @@ class Part:
     marks: str = ""
     command: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ("tests",)
     workers: int = 2
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    hang_s: float = 3600.0
 
 
 QUICK = (
-    Part("unit", "the parts of the product one by one", f"{_QUICK} and not stores and not spark", options=_REPEATABLE),
-    Part("stores", "whole stores and programs", f"{_QUICK} and stores and not spark", options=_REPEATABLE),
     Part(
-        "spark",
-        "the source in Spark",
-        f"{_QUICK} and spark",
-        needs=("java",),
-        options=(*_REPEATABLE, *_BY_FILE),
-        environment=_SHORT_JVM,
+        "unit", "the parts of the product one by one", f"{_QUICK} and not stores and not spark",
+        options=_REPEATABLE, hang_s=_QUICK_HANG_S,
     ),
-)
+    Part(
+        "stores", "whole stores and programs", f"{_QUICK} and stores and not spark",
+        options=_REPEATABLE, hang_s=_QUICK_HANG_S,
+    ),
+    Part(
+        "spark", "the source in Spark", f"{_QUICK} and spark", needs=("java",),
+        options=(*_REPEATABLE, *_BY_FILE), environment=_SHORT_JVM, hang_s=_QUICK_HANG_S,
+    ),
+)  # fmt: skip
 
 _WHOLE = MappingProxyType({"RMQSTORE_SWEEPS": "whole"})
 _MANY = MappingProxyType({"RMQSTORE_MUTATION_EXAMPLES": "300"})

@@ -1,10 +1,12 @@
-"""Each test is in a part, quick ones in one of `make test`; what a part says of itself is kept."""
+"""Each test is in a part, quick ones in one of `make test`; what a part says of itself is kept, and is true."""
 
 import json
+import os
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
+import tomllib
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
@@ -12,10 +14,10 @@ import pytest
 
 from tests.crash import strides
 from tests.ladder import __main__ as ladder
-from tests.ladder.parts import DEEP, NOT_QUICK, QUICK, left_out
-from tests.ladder.times import USUAL, Taken, folder_of, folders, outcomes, read, told
+from tests.ladder.parts import DEEP, NOT_QUICK, QUICK, Part, left_out
+from tests.ladder.run import HUNG, PROJECT
+from tests.ladder.times import Taken, read
 
-PROJECT = Path(__file__).parents[2]
 MARKERS = ("stores", "spark", "deep", "host", "crash", "mutation", "teeth", "browser")
 
 
@@ -48,55 +50,9 @@ def test_commands_are_targets_of_the_makefile() -> None:
         assert f"\n{target}: " in text, target
 
 
-def taken(folder: str, count: int, seconds: float) -> dict[str, Taken]:
-    return {f"tests/{folder}/test_a.py::test_{number}": Taken(seconds) for number in range(count)}
-
-
-def test_a_folder_that_costs_more_than_it_may_is_told_and_the_machine_does_not_count() -> None:
-    for speed in (1.0, 7.0):
-        run = taken("log", 100, 0.01 * speed) | taken("crash", 10, 0.5 * speed)
-        assert [each.name for each in folders(run, {"crash": 60}) if each.is_over] == []
-        over = folders(run, {"crash": 40})
-        assert [each.name for each in over if each.is_over] == ["crash"]
-        assert "  OVER" in told(run, over)
-    assert [each.allowance for each in folders(run, {"crash": 40}) if each.name == "log"] == [USUAL]
-    assert folders({}) == []
-    assert max(map(len, told(run, over).splitlines())) <= 80
-
-
-def test_the_folder_of_a_test() -> None:
-    assert folder_of("tests/log/put/test_a.py::test_b[c/d]") == "log"
-    assert folder_of("tests/test_a.py::test_b") == "."
-
-
-def test_times_of_a_run_are_kept_over_its_processes(tmp_path: Path) -> None:
-    """Set-up, call and tear-down together; a failure in any of them is one."""
-    (tmp_path / "tests").mkdir()
-    text = (
-        "import pytest\n"
-        "@pytest.fixture\ndef broken():\n    raise OSError\n"
-        "def test_a(): pass\ndef test_b(): assert 0\ndef test_c(broken): pass\n"
-        "@pytest.mark.skip\ndef test_d(): pass\n@pytest.mark.xfail\ndef test_e(): assert 0\n"
-    )
-    (tmp_path / "tests" / "test_some.py").write_text(text)
-    program = (
-        "import sys, pathlib, pytest\n"
-        f"sys.path.insert(0, {str(PROJECT)!r})\n"
-        "from tests.ladder.times import Keeper\n"
-        "pytest.main(['-q', '-p', 'no:cacheprovider', 'tests'], plugins=[Keeper(pathlib.Path('times.json'))])\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=False, timeout=600)
-    found = read(tmp_path / "times.json")
-    assert {name.partition("::")[2]: one.outcome for name, one in found.items()} == {
-        "test_a": "passed", "test_b": "failed", "test_c": "failed", "test_d": "skipped", "test_e": "xfailed",
-    }  # fmt: skip
-    assert outcomes(found)["failed"] == 2
-    assert read(tmp_path / "none.json") == {}
-
-
 def test_rows_of_other_parts_stay_in_the_file(tmp_path: Path) -> None:
     rows = [
-        ladder.Row(name, name == "unit", 1.5, tests, 2, 0, 7, 3, "abc", "2026-01-01T00:00:00+00:00")
+        ladder.Row(name, name == "unit", 1.5, tests, 2, 0, 1, 7, 3, "abc", "2026-01-01T00:00:00+00:00")
         for name, tests in (("unit", 10), ("teeth", None))
     ]
     for row in (*rows, rows[0]):
@@ -106,6 +62,85 @@ def test_rows_of_other_parts_stay_in_the_file(tmp_path: Path) -> None:
     lines = ladder.table(rows).splitlines()
     assert ["FAILED" in line for line in lines] == [False, False, True, False]
     assert max(map(len, lines)) <= 80
+
+
+UNIT = QUICK[0]
+
+
+@pytest.mark.parametrize("outcomes", [[], ["skipped", "skipped"], ["begun"], ["xfailed"], ["passed", "skipped"]])
+def test_a_part_in_which_no_test_ran_is_red(outcomes: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """As with `--collect-only`, `--setup-plan`, or options that name no test of the part."""
+    row = ladder.row_of(UNIT, 0, {f"tests/a.py::test_{n}": Taken(0.1, one) for n, one in enumerate(outcomes)}, 1.0, 7)
+    assert row.is_green == bool({*outcomes} & {"passed", "xfailed"})
+    assert capsys.readouterr().out == ("" if row.is_green else "unit: no test was executed\n")
+
+
+def test_a_command_without_times_is_judged_by_its_exit_status() -> None:
+    command = next(part for part in DEEP if part.command)
+    assert [ladder.row_of(command, status, {}, 1.0, 7).is_green for status in (0, 1)] == [True, False]
+
+
+def test_tests_that_hung_are_named_and_counted_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    taken = {"tests/a.py::test_a": Taken(0.1, "hung"), "tests/a.py::test_b": Taken(0.1)}
+    row = ladder.row_of(UNIT, HUNG, taken, 1.0, 7)
+    assert (row.is_green, row.failed) == (False, 1)
+    assert capsys.readouterr().out == "unit: no test ended for 900 s; these were running: tests/a.py::test_a\n"
+
+
+def test_files_that_cannot_be_collected_and_expected_failures_are_in_the_table() -> None:
+    outcomes = ["failed", "hung", "skipped", "xfailed", "xpassed", "passed"]
+    row = ladder.row_of(UNIT, 1, {f"tests/{n}.py": Taken(0.1, one) for n, one in enumerate(outcomes)}, 1.0, 7)
+    assert (row.failed, row.skipped, row.xfailed) == (2, 1, 2)
+
+
+@pytest.mark.parametrize("options", [["-p", "no:randomly"], ["-pno:randomly"], ["-x", "-p", "no:randomly"]])
+def test_without_randomly_there_is_no_seed(options: list[str]) -> None:
+    assert not [each for each in ladder.command_of(UNIT, options, 7) if "seed" in each]
+    assert "--randomly-seed=7" in ladder.command_of(UNIT, ["-k", "no:randomly"], 7)
+
+
+@pytest.mark.parametrize("part", [part for part in (*QUICK, *DEEP) if not part.command], ids=lambda part: part.name)
+def test_no_path_stands_before_those_of_the_options(part: Part) -> None:
+    """Where there is none, pytest takes `testpaths`: they are all tests."""
+    assert not [each for each in ladder.command_of(part, [], 7)[3:] if Path(each).exists() and "=" not in each]
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests"]
+
+
+@pytest.mark.stores
+def test_options_can_name_a_file_and_leave_the_order_of_the_files(tmp_path: Path) -> None:
+    command = ladder.command_of(UNIT, ["tests/test_errors.py", "-p", "no:randomly", "-n0"], 7)
+    taken = tmp_path / "taken.json"
+    command = [f"--times={taken}" if each.startswith("--times=") else each for each in command]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout
+    assert {name.partition("::")[0] for name in read(taken)} == {"tests/test_errors.py"}
+
+
+@pytest.mark.parametrize(("seconds", "options", "status"), [(1.0, [], 0), (60.0, [], 1), (60.0, ["-x"], 0)])
+def test_the_quick_ladder_holds_its_own_tests_to_what_they_may_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: float,
+    options: list[str], status: int,
+) -> None:  # fmt: skip
+    """Not those of files that other runs left; nor where options may take some of the tests alone."""
+
+    def run_part(command: list[str], environment: dict[str, str]) -> int:
+        file = next(Path(each.partition("=")[2]) for each in command if each.startswith("--times="))
+        assert not file.exists()
+        tests = {f"tests/folder{n}/test_a.py::test_{file.stem}": Taken(1.0) for n in range(100)}
+        tests[f"tests/folder0/test_b.py::test_{file.stem}"] = Taken(seconds)
+        file.write_text(json.dumps({name: asdict(one) for name, one in tests.items()}))
+        return 0
+
+    monkeypatch.setattr(ladder, "TIMES", tmp_path)
+    monkeypatch.setattr(ladder, "status_of", run_part)
+    for name in ("unit", "slow"):
+        (tmp_path / f"{name}.json").write_text('{"tests/old/test_a.py::test_a": {"seconds": 9, "outcome": "passed"}}')
+    assert ladder.run(["quick", "--", *options]) == status
+    out = capsys.readouterr().out
+    assert ("slowest of 303 tests" in out) == (not options)
+    assert "tests/old" not in out
+    assert ("OVER: tests/folder0/test_b.py::test_unit: it costs " in out) == (status == 1)
 
 
 def test_a_part_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,6 +204,49 @@ def test_of_some_cases_each_comes_at_its_turn_whatever_their_order(monkeypatch: 
     assert sorted(taken) == [item.nodeid for item in some]
     monkeypatch.setattr(strides, "IS_WHOLE", True)
     assert [*left_out(some)] == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "²", "0"])
+def test_a_bad_number_ends_a_program(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", value)
+    with pytest.raises(SystemExit, match=f"^A={value}: that is no whole number from 1 on; "):
+        strides.number("A", 7, least=1)
+
+
+@pytest.mark.parametrize(("value", "number"), [("", 7), ("1", 1), ("41", 41)])
+def test_a_number_is_taken(value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", value)
+    assert strides.number("A", 7, least=1) == number
+
+
+@pytest.mark.stores
+def test_a_bad_number_ends_the_ladder_with_one_line() -> None:
+    command = [sys.executable, "-m", "tests.ladder", "unit", "--", "--co", "-q", "-n0", "tests/test_errors.py"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "RMQSTORE_RESIDUE": "abc"}
+    done = subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 1
+    assert done.stderr == "RMQSTORE_RESIDUE=abc: that is no whole number from 0 on; set another, or unset it\n"
+
+
+@pytest.mark.stores
+def test_a_bad_number_ends_pytest_with_one_line() -> None:
+    command = [sys.executable, "-m", "pytest", "-n0", "--co", "-q", "tests/test_errors.py"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "RMQSTORE_CRASH_ROUNDS": "x"}
+    done = subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 1
+    assert (done.stdout + done.stderr).splitlines() == [
+        "RMQSTORE_CRASH_ROUNDS=x: that is no whole number from 1 on; set another, or unset it"
+    ]
+
+
+def test_without_git_no_commit_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert strides.commit() == ""
+    assert ladder.row_of(UNIT, 0, {}, 1.0, 7).commit == ""
 
 
 def test_a_residue_can_be_repeated() -> None:

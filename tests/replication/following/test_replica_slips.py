@@ -29,6 +29,7 @@ from rmqstore.replication.following.replica import Replica, realign
 from rmqstore.replication.following.session import LogsDiverged
 from rmqstore.replication.following.state import ReplicaState
 from tests.crash.disks import BreakingDisk, MemoryDisk
+from tests.crash.strides import ROUNDS
 
 pytestmark = pytest.mark.stores
 
@@ -253,7 +254,7 @@ def test_a_replica_that_was_made_while_its_master_was_away_begins_where_that_beg
 
 @pytest.mark.deep
 def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Path) -> None:
-    chance, rounds = random.Random(11), 6 * int(os.environ.get("RMQSTORE_CRASH_ROUNDS", "1"))
+    chance, rounds = random.Random(11), 6 * ROUNDS
     with opened(tmp_path / "m") as store:
         address = master_of(store).address
         program = "from rmqstore.cli import main; main(prog_name='rmqstore')"
