@@ -5,12 +5,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rmqstore import DataLost, NotAStore, NotNow, Rejected, StoreConfig, StoreError, open_snapshot, open_store
 from rmqstore.errors import UnknownTopic
 from rmqstore.export import ExportWish, Window, export_messages
 from rmqstore.export.directory import ExportDirectory
+from rmqstore.export.one_file import write_parquet
 from rmqstore.files.filesystem import RealFileSystem
 from tests.export.reading import files_of, require_each_once, rows_of
 from tests.export.stores import CONFIG, filled, put
@@ -290,3 +292,16 @@ def test_the_manifest_says_how_far_it_is(store: Path, tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / ".rmqstore-export" / "manifest.json").read_text())
     assert manifest["message_count"] == 60
     assert set(manifest["offsets"]) - {"$marks"} == {"orders", "pay", "mail"}
+
+
+def test_one_file_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, steps = tmp_path / "all.parquet", []
+    for name in ("rename", "sync_directory"):
+        real = getattr(RealFileSystem, name)
+        monkeypatch.setattr(
+            RealFileSystem, name, lambda *given, name=name, real=real: steps.append(name) or real(*given)
+        )
+    schema = pa.schema([("topic", pa.string())])
+    assert write_parquet(str(place), schema, [pa.record_batch([["orders"]], schema)], may_replace=False) == 1
+    assert steps == ["rename", "sync_directory"]
+    assert [*tmp_path.iterdir()] == [place]
