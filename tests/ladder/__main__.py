@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from time import monotonic
 from tests.crash.strides import commit, residue
 from tests.ladder import times
 from tests.ladder.parts import DEEP, QUICK, Part
-from tests.ladder.run import HUNG, PROJECT, clean, end_by_signals, status_of
+from tests.ladder.run import HUNG, PROJECT, clean, end_by_signals, memory_for_files, status_of
 from tests.ladder.times import Taken
 
 TIMES = PROJECT / "build" / "times"
@@ -102,7 +103,9 @@ def _done(part: Part, options: Sequence[str]) -> Row:
     print(" ".join(command) if part.command else f"--randomly-seed={seed} RMQSTORE_RESIDUE={residue()}", flush=True)
     began_s = monotonic()
     environment = {**clean(os.environ), "RMQSTORE_RESIDUE": str(residue()), **part.environment}
-    status = int(not _has_all(part.needs)) or status_of(command, environment)
+    is_on_disk = part.command or part.is_on_disk
+    with nullcontext(environment) if is_on_disk else memory_for_files(environment) as whole:
+        status = int(not _has_all(part.needs)) or status_of(command, whole)
     return row_of(part, status, times.read(_file(part)), round(monotonic() - began_s, 1), seed)
 
 

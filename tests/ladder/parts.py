@@ -29,6 +29,7 @@ class Part:
 
     `needs`: tools that have to be there, as scripts/check_environment.sh names them.  `workers`: how many processes
     pytest-xdist has; 0: none.  `hang_s`: a run in which no test ends for so long hangs, and is ended; a command is not.
+    `is_on_disk`: what its tests write goes to a disk, not to memory; that of a command does anyway.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Part:
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     hang_s: float = 3600.0
+    is_on_disk: bool = False
 
 
 QUICK = (
@@ -69,9 +71,9 @@ DEEP = (
     ),
     Part(
         "sweeps", "a crash and a failure at every operation; kills",
-        "crash and not (spark or host or mutation or teeth)", environment=_WHOLE,
+        "crash and not (spark or host or mutation or teeth)", environment=_WHOLE, is_on_disk=True,
     ),
-    Part("host", "clocks, memory, hostile peers", "host and not spark", workers=0),
+    Part("host", "clocks, memory, hostile peers", "host and not spark", workers=0, is_on_disk=True),
     Part("browser", "the page of `rmqstore report` in Chromium", "browser", needs=("chromium",), workers=0),
     Part(
         "spark-deep", "streams, sinks, clusters, jobs, notebooks", "spark and (deep or host)", needs=_JAVA,

@@ -1,15 +1,17 @@
 """How a part runs, and how it ends: with an environment of its own, in a session of its own, and never by hanging.
 
 What a user's shell exports changes no outcome: see `clean`.  Whatever ends the ladder, or a part, ends all processes
-that the part started.
+that the part started.  What its tests write is in memory: see `memory_for_files`.
 """
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from types import FrameType
@@ -23,6 +25,9 @@ PROJECT = Path(__file__).parents[2]
 HUNG = 70
 # How long processes have to end by themselves before they are killed.
 GRACE_S = 10.0
+
+# Linux keeps the files of this directory in memory.  The tests of two workers hold some hundred MiB at a time.
+MEMORY, ROOM_MIN = Path("/dev/shm"), 4 << 30
 
 # Each of these changes what programs print, which tests pytest takes, or which Python and Spark a test starts; with
 # PYTHONDONTWRITEBYTECODE each of the hundreds of processes that tests start would compile the package again.
@@ -51,6 +56,25 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
     if str(PROJECT) in environment.get("PYTHONPATH", "").split(os.pathsep):
         kept["PYTHONPATH"] = str(PROJECT)
     return kept
+
+
+@contextmanager
+def memory_for_files(
+    environment: Mapping[str, str], memory: Path = MEMORY, room_min: int = ROOM_MIN
+) -> Iterator[dict[str, str]]:
+    """The environment with a TMPDIR in memory, which is gone at the end: half of the time of tests is waiting for a
+    disk.  It stays as it is where it has a TMPDIR, and where memory holds no such files, or too few: outside of Linux,
+    or in a small container.
+    """
+    if "TMPDIR" in environment or not _has_room(memory, room_min):
+        yield {**environment}
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqstore-tests-", dir=memory, ignore_cleanup_errors=True) as directory:
+        yield {**environment, "TMPDIR": directory}
+
+
+def _has_room(directory: Path, room_min: int) -> bool:
+    return os.access(directory, os.W_OK) and shutil.disk_usage(directory).free >= room_min
 
 
 def status_of(command: Sequence[str], environment: Mapping[str, str], directory: Path = PROJECT) -> int:

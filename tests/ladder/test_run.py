@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ladder.run import HUNG, PROJECT, Watch, clean, status_of
+from tests.ladder.run import HUNG, PROJECT, Watch, clean, memory_for_files, status_of
 from tests.ladder.times import Keeper, read
 
 SHELL = {
@@ -35,6 +35,28 @@ def test_what_says_where_things_are_comes_to_a_part() -> None:
 
 def test_of_the_paths_of_python_this_project_stays() -> None:
     assert clean({"PYTHONPATH": f"/somewhere:{PROJECT}"}) == {"PYTHONPATH": str(PROJECT)}
+
+
+def test_what_tests_write_is_in_memory_while_a_part_runs(tmp_path: Path) -> None:
+    with memory_for_files({"A": "a"}, tmp_path, 1) as environment:
+        directory = Path(environment["TMPDIR"])
+        assert environment == {"A": "a", "TMPDIR": str(directory)}
+        assert directory.parent == tmp_path
+        (directory / "store").mkdir()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "memory", "room_min"),
+    [({"TMPDIR": "/var/tmp"}, ".", 1), ({}, "gone", 1), ({}, ".", 1 << 60)],
+    ids=["the user's own", "no memory", "little room"],
+)
+def test_they_write_to_the_disk_where_memory_is_not_for_files(
+    given: dict[str, str], memory: str, room_min: int, tmp_path: Path
+) -> None:
+    with memory_for_files(given, tmp_path / memory, room_min) as environment:
+        assert environment == given
+        assert [*tmp_path.iterdir()] == []
 
 
 def start(program: str, *arguments: str) -> subprocess.Popen[str]:
