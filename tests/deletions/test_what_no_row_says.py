@@ -9,10 +9,11 @@ import pytest
 from rmqstore import Corrupt, open_snapshot, open_store
 from rmqstore.config import HaConfig, StoreConfig
 from rmqstore.errors import Rejected, StoreClosed
-from rmqstore.formats.deleted_topics import read_deleted_topics
+from rmqstore.formats.deleted_topics import DeletedTopic, read_deleted_topics
 from rmqstore.formats.message import Record, read_record
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE
+from rmqstore.log.deleted_topics import save_deleted_topics
 from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.message import Message
 from rmqstore.replication.following.follower import Follower, ForeignRecord
@@ -39,6 +40,14 @@ def changed(disk: MemoryDisk, at: int, change: bytes) -> None:
     data = bytearray(disk.image()[LOG])
     data[at : at + len(change)] = change
     disk.put_file(LOG, bytes(data))
+
+
+def test_a_note_of_nothing_is_gone_durably() -> None:
+    disk = MemoryDisk()
+    save_deleted_topics(disk, ROOT, {"t": DeletedTopic(9)})
+    assert read_deleted_topics(disk.crash("lost").image()[NOTE]).value == {"t": DeletedTopic(9)}
+    save_deleted_topics(disk, ROOT, {})
+    assert disk.crash("lost").image() == {}
 
 
 def test_an_unknown_topic_is_none_and_writes_nothing() -> None:

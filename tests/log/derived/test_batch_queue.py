@@ -338,6 +338,17 @@ def test_what_the_queue_has_already_is_dropped() -> None:
     assert [queue.slot_of(offset) for offset in (-1, 0, 1, 2, 5, 6, 9)] == [-1, 0, 0, 1, 2, 2, 3]
 
 
+def test_flush_makes_units_durable_and_syncs_nothing_twice() -> None:
+    disk = MemoryDisk()
+    queue = queue_of(disk, [2, 3, 1, 4, 5])
+    queue.flush()
+    again = queue_of(disk.crash("lost"), [])
+    assert (again.min_offset, again.max_offset, again.max_physical) == (0, 15, 400)
+    before = disk.operations
+    queue.flush()
+    assert disk.operations == before
+
+
 @pytest.mark.parametrize(
     ("low", "first", "left"), [(0, 0, 3), (1, 2, 3), (100, 2, 3), (150, 5, 2), (250, 6, 2), (900, 15, 1)]
 )
