@@ -53,14 +53,17 @@ def differences(ours: list[Row], javas: list[Row], limit: int = 5) -> list[str]:
 
 
 def fingerprint(directory: Path) -> dict[str, tuple[Any, ...]]:
-    """All that a reader could change: names, sizes, allocated blocks, modes, modification and change times,
-    contents."""
+    """All that a reader could change: names, sizes, modes, modification and change times, contents.
+
+    Blocks are not counted: where files are in memory, a look at a hole through a mapping makes one.  Who fills a hole,
+    or makes one, changes the times.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for path in sorted([directory, *directory.rglob("*")]):
         state = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         times = (state.st_mtime_ns, state.st_ctime_ns)
-        found[str(path)] = (state.st_size, state.st_blocks, state.st_mode, *times, content)
+        found[str(path)] = (state.st_size, state.st_mode, *times, content)
     return found
 
 

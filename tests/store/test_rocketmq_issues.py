@@ -111,9 +111,14 @@ def test_rocketmq_9713_what_a_failed_sync_left_in_memory_is_written_again_by_the
         load.put("orders", 0)
     with pytest.raises(DurabilityLost):
         load.close()
+    disk.trace = []
     load.open()
-    load.put("orders", 0)
+    steps = [each.verb for each in disk.trace if "/commitlog/" in each.path or each.path.endswith("/abort")]
+    assert steps[:3] == ["write", "sync", "write"], "the note goes when the bytes are on the disk"
     assert isinstance(disk.inner, MemoryDisk)
+    bodies = [each.body for each in load.ledger.sent]
+    assert stored_bodies(open_again(disk.inner.crash("lost"), SYNC), load.ledger) == bodies[:2]
+    load.put("orders", 0)
     assert len(check_disk(disk.inner.crash("lost"), SYNC, load.ledger)) == 3
 
 
