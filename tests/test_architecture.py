@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ladder.clocks import CLOCKS, look, names_of
+from tests.ladder.clocks import CLOCKS, look, names_of, parsed
 from tests.ladder.parts import NOT_QUICK
 
 pytestmark = pytest.mark.source
@@ -964,7 +964,7 @@ def room_of(name: str) -> str:
 
 
 def module_of(name: str, text: str) -> Module:
-    return Module(name, text, ast.parse(text))
+    return Module(name, text, parsed(text))
 
 
 @cache
@@ -1425,7 +1425,7 @@ def test_words_and_the_pages_that_are_named() -> None:
 def imports_of_tests() -> Iterator[tuple[str, str]]:
     """(file, module) for every import of another test file in a test file."""
     for path in (PROJECT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_"):
                 yield str(path.relative_to(PROJECT)), node.module or ""
 
@@ -1682,7 +1682,9 @@ _JUDGED_BY_NOBODY = {
     "tests.crash.broker_killed_writer.Program",  # and its threads' pauses
     "tests.files.test_residency.locked_kib",  # pages that were locked: a count
     "tests.files.test_residency.test_no_address_space_to_map_is_told",  # the limit that it sets is above what it has
-    "tests.ladder.test_parts.test_a_part_that_is_not_there_is_told",  # before a run that would be timed
+    "tests.ladder.__main__._done",  # the ladder tells the seconds of its parts,
+    "tests.ladder.__main__.row_of",  # and when a part ended;
+    "tests.ladder.run._end",  # what does not end by itself is killed
     "tests.spark_source.sink_kills._ancestors",  # the parent of a process
 }
 # Those that only tests outside `make test` may use: they make figures, or wait.
@@ -1698,7 +1700,7 @@ _FIGURES = {
 # Of these folders the test files are not in `make test` (tests/conftest.py).  The rest of them, and of some others, are
 # programs and helpers: figures as well, as far as they read a clock.
 _OWN_COMMANDS = {"conformance", "sail", "soak", "tables"}
-_PROGRAMS = {"ladder", "oracle", "teeth"}
+_PROGRAMS = {"oracle", "teeth"}
 _BROWSER = "tests.report.chromium"
 _NOT_QUICK_MARKS = set(NOT_QUICK.split(" or "))
 
@@ -1738,7 +1740,7 @@ def clock_readers(sources: dict[str, str], figures: set[str]) -> dict[str, str]:
     for module, source in sources.items():
         folder, _, name = module.rpartition(".")
         if name == "conftest" and not is_program(module):
-            names = names_of(module, ast.parse(source))
+            names = names_of(module, parsed(source))
             fixtures[folder] = {each: full for each, full in names.items() if full == f"{module}.{each}"}
     programs = {module: source for module, source in sources.items() if is_program(module)}
     clocks |= readers_in({module: programs[module] for module in programs if not is_test_file(module)}, clocks)
@@ -1860,7 +1862,7 @@ def source_marks(tests: Path) -> Iterator[str]:
     """The test files with the mark `source` that `make lint` does not run."""
     for path in sorted(tests.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        nodes = ast.walk(ast.parse(text)) if "mark.source" in text else ()
+        nodes = ast.walk(parsed(text)) if "mark.source" in text else ()
         used = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "source"}
         if "pytest.mark.source" in used and path != tests / "test_architecture.py":
             yield str(path.relative_to(tests))

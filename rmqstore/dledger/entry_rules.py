@@ -48,6 +48,16 @@ def require_entry(entry: object, file_size: int) -> Entry:
     return entry
 
 
+def require_fit(entry: Entry, file_size: int) -> None:
+    """Raises Rejected unless a file can hold the entry at its place, where a log is to begin with it."""
+    room = file_size - entry.offset % file_size
+    if entry.size + ENTRY_BLANK.size > room:
+        raise Rejected(
+            f"entry {entry.index} of byte {entry.offset}: its {entry.size} bytes and a blank do not fit into the "
+            f"{room} that the file has there"
+        )
+
+
 def require_term(term: object, present: Term) -> Term:
     """A term and a vote that may come after the present ones.  Raises WrongType, Rejected."""
     if not isinstance(term, Term):

@@ -13,7 +13,7 @@ from rmqstore.dledger.clean_space import CleanSpace
 from rmqstore.dledger.entry_config import EntryStoreConfig
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
-from rmqstore.dledger.entry_rules import require_body, require_entry, require_number, require_term
+from rmqstore.dledger.entry_rules import require_body, require_entry, require_fit, require_number, require_term
 from rmqstore.dledger.index import EntryIndex, opened_index
 from rmqstore.dledger.repair import last_entry, repaired, require_no_hole
 from rmqstore.dledger.state import (
@@ -203,12 +203,12 @@ class EntryStore:
             raise Rejected(f"entry {entry.index}: the group agreed on entry {self.committed_index}")
         begin, end = self.begin_index, self.end_index
         if begin < 0 or entry.index < begin:
-            self._require_fit(entry)
+            require_fit(entry, self._files.file_size)
             return False
         if entry.index > end + 1:
             if entry.offset < self.data_end:
                 raise Rejected(f"entry {entry.index} of byte {entry.offset}: entry {end} ends at {self.data_end}")
-            self._require_fit(entry)
+            require_fit(entry, self._files.file_size)
             return False
         before = self.get(entry.index - 1) if entry.index > begin else None
         if before is not None and entry.term < before.term:
@@ -223,15 +223,6 @@ class EntryStore:
         if not is_same and entry.index == self.committed_index:
             raise Rejected(f"entry {entry.index}: the group agreed on another one")
         return is_same
-
-    def _require_fit(self, entry: Entry) -> None:
-        """Raises Rejected unless a file can hold the entry at its place, where a log is to begin with it."""
-        room = self._files.file_size - entry.offset % self._files.file_size
-        if entry.size + ENTRY_BLANK.size > room:
-            raise Rejected(
-                f"entry {entry.index} of byte {entry.offset}: its {entry.size} bytes and a blank do not fit into the "
-                f"{room} that the file has there"
-            )
 
     def _require_place(self, entry: Entry) -> None:
         """Raises Rejected unless the entry's place is that of the next one."""

@@ -8,6 +8,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 # A wait that is at least so long ends a hang and nothing else.
@@ -42,6 +43,12 @@ class Unit(NamedTuple):
     name: str
     node: ast.stmt
     marks: set[str]
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a module, which nobody changes."""
+    return ast.parse(source)
 
 
 def marks_of(nodes: Sequence[ast.expr]) -> set[str]:
@@ -180,7 +187,7 @@ def look(
     module: str, source: str, clocks: Iterable[str] = CLOCKS, fixtures: Names | None = None
 ) -> Iterator[tuple[Unit, str]]:
     """The units of a module that look at a clock, each with a clock that it looks at."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     nodes = [*ast.walk(tree)]
     names, numbers = {**(fixtures or {}), **names_of(module, tree, nodes)}, _numbers(nodes)
     for unit in units(tree.body):
