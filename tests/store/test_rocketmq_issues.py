@@ -41,6 +41,7 @@ from tests.crash.workload import (
     ROOT,
     SYNC,
     Fate,
+    Ledger,
     Workload,
     actions,
     check,
@@ -140,6 +141,17 @@ def test_rocketmq_1790_a_disk_fault_in_a_write_latches_and_reads_go_on():
     load.store.step()
     assert load.store.get("orders", 0, 0).status is GetStatus.FOUND
     assert load.store.message_at(0).body == load.ledger.sent[0].body
+
+
+def test_rocketmq_467_a_torn_first_record_is_zeroed_durably():
+    """Nothing is in front of it: no file can be cut, and its bytes must not come back in front of what is put next."""
+    disk = MemoryDisk()
+    written(disk, 1)
+    disk = disk.crash("killed")
+    record = disk.image()[LOG].rstrip(b"\0")
+    disk.put_file(LOG, record[:-60].ljust(4096, b"\0"))
+    assert stored_bodies(open_again(disk, SYNC), Ledger()) == []
+    assert disk.crash("lost").image()[LOG] == bytes(4096)
 
 
 def test_rocketmq_467_a_torn_record_is_cut_and_what_is_put_after_it_is_found():
