@@ -80,6 +80,7 @@ def _has_room(directory: Path, room_min: int) -> bool:
 def status_of(command: Sequence[str], environment: Mapping[str, str], directory: Path = PROJECT) -> int:
     """The exit status of a command, which has no other environment; no process of its session outlives this call."""
     process = subprocess.Popen(command, cwd=directory, env=dict(environment), start_new_session=True)
+    _keep_nice(process.pid)
     number = signal.SIGTERM
     try:
         return process.wait()
@@ -88,6 +89,12 @@ def status_of(command: Sequence[str], environment: Mapping[str, str], directory:
         raise
     finally:
         _end(process, number)
+
+
+def _keep_nice(process: int) -> None:
+    """Linux shares its processors between sessions first, and a new one begins at nice 0, whatever started it."""
+    with suppress(OSError):
+        Path(f"/proc/{process}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)), encoding="ascii")
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

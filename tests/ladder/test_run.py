@@ -20,6 +20,9 @@ SHELL = {
 }  # fmt: skip
 
 
+AUTOGROUP = Path("/proc/self/autogroup")
+
+
 @pytest.mark.parametrize("name", SHELL)
 def test_what_changes_outcomes_does_not_come_to_a_part(name: str) -> None:
     assert clean({name: SHELL[name]}) == {}
@@ -103,6 +106,16 @@ def test_what_a_part_leaves_running_ends_with_it() -> None:
     )
     process = start(program, leaves)
     assert process.communicate(timeout=600)[0] == "3\n"
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system shares its processors between processes alone")
+def test_a_part_is_as_nice_as_the_ladder() -> None:
+    looks = f"any('nice 7' in Path({str(AUTOGROUP)!r}).read_text() for _ in range(9999))"
+    part = f"from pathlib import Path; raise SystemExit(not {looks})"
+    program = f"import os\nfrom tests.ladder import run\nos.nice(7)\nPART = {part!r}\n"
+    program += "raise SystemExit(run.status_of([sys.executable, '-c', PART], os.environ))"
+    with start(program) as process:
+        assert process.wait() == 0
 
 
 def test_the_exit_status_of_a_part_is_its_own() -> None:
