@@ -70,6 +70,7 @@ def memory_for_files(
         yield {**environment}
         return
     with tempfile.TemporaryDirectory(prefix="rmqstore-tests-", dir=memory, ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)  # some tests look at their files as another user
         yield {**environment, "TMPDIR": directory}
 
 

@@ -45,6 +45,7 @@ def test_what_tests_write_is_in_memory_while_a_part_runs(tmp_path: Path) -> None
         directory = Path(environment["TMPDIR"])
         assert environment == {"A": "a", "TMPDIR": str(directory)}
         assert directory.parent == tmp_path
+        assert directory.stat().st_mode & 0o777 == 0o755
         (directory / "store").mkdir()
     assert [*tmp_path.iterdir()] == []
 
