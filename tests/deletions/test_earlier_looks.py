@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore import DataLost, Snapshot, open_snapshot, open_store
+from rmqstore.clock import ManualClock
+from rmqstore.snapshot.stream import planner
 from tests.deletions.histories import CONFIG, Play
 from tests.spark_source.stream.streams import Stream
 
@@ -21,10 +23,20 @@ READ = {
 }  # fmt: skip
 
 
+class TickingClock(ManualClock):
+    """No two things happen in the same millisecond."""
+
+    def now_ms(self) -> int:
+        self.advance(1)
+        return self.ms
+
+
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
-    """A store in `tmp_path`; what it stores comes after a stream has begun by the clock, too."""
-    with open_store(tmp_path, CONFIG, workers=False) as store:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """A store in `tmp_path`; it stores each message at a time of its own, and a stream looks at one between them."""
+    clock = TickingClock()
+    monkeypatch.setattr(planner.time, "time", lambda: (clock.now_ms() + 0.5) / 1000)
+    with open_store(tmp_path, CONFIG, clock=clock, workers=False) as store:
         yield Play(store=store)
 
 

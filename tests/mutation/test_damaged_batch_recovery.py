@@ -4,12 +4,16 @@ import os
 from collections.abc import Iterator
 from functools import cache
 
+import numpy as np
 import pytest
 
 from rmqstore.files.filesystem import join
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import ABORT_FILE, format_start
 from rmqstore.message import PutStatus
+from rmqstore.snapshot.survey.survey import survey
+from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.verify import verify
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, ROOT, SIZES, KindsStore, write_some
 
@@ -19,6 +23,7 @@ QUEUE = join(ROOT, "batchconsumequeue", "batches", "0")
 UNIT = BATCH_QUEUE_ENTRY.size
 BIT_STEP = 1 if "RMQSTORE_MUTATION_EXAMPLES" in os.environ else 20  # `make mutation` flips them all
 FILE_SIZE = KINDS.batch_file_size
+LOG_START = 5 * SIZES["log_file_size"]  # where the log begins that has lost its oldest files
 
 
 @cache
@@ -36,8 +41,8 @@ def closed() -> MemoryDisk:
 def beheaded() -> MemoryDisk:
     """The same, of which the oldest log files have expired, and the queue files with nothing but their records."""
     disk = closed().crash("kept")
-    for number in range(5):  # up to byte 20,480 of the log
-        disk.remove(join(ROOT, "commitlog", format_start(number * SIZES["log_file_size"])))
+    for start in range(0, LOG_START, SIZES["log_file_size"]):
+        disk.remove(join(ROOT, "commitlog", format_start(start)))
     for start in range(0, 27 * UNIT, FILE_SIZE):
         disk.remove(join(QUEUE, format_start(start)))
     return disk
@@ -93,6 +98,34 @@ def test_a_damaged_first_unit_hides_no_record_that_the_log_has(name: str, is_kil
     bodies, expected = sound.bodies("batches"), sound.queues.next_offsets()
     assert len(bodies) > 20
     for disk in flipped(beheaded(), units(beheaded())[0], name, is_killed=is_killed):
+        if not is_killed and place_of_first_unit(disk) < LOG_START:
+            continue  # it counts as expired: see below
         store = KindsStore(disk)
         assert store.queues.next_offsets() == expected
         assert store.bodies("batches")[-len(bodies) :] == bodies  # and older ones, that the log still has
+
+
+def test_a_first_unit_that_leads_in_front_of_the_log_counts_as_expired_and_verify_tells() -> None:
+    """As in RocketMQ: after a clean end nobody reads so old a part of the log."""
+    sound = KindsStore(beheaded().crash("kept"))
+    bodies, places = sound.bodies("batches"), places_without_entry(beheaded())
+    tried = 0
+    for disk in flipped(beheaded(), units(beheaded())[0], "physical_offset", is_killed=False):
+        if place_of_first_unit(disk) < LOG_START:
+            assert places_without_entry(disk) > places
+            assert KindsStore(disk).bodies("batches") == bodies[5:]
+            tried += 1
+    assert tried > 1 or BIT_STEP > 1
+
+
+def place_of_first_unit(disk: MemoryDisk) -> int:
+    path, at = units(beheaded())[0]
+    data = disk.image()[path][at:]
+    return int(np.frombuffer(data, BATCH_QUEUE_ENTRY.dtype, 1)["physical_offset"][0])
+
+
+def places_without_entry(disk: MemoryDisk) -> int:
+    """How many messages of the batch queue `verify` finds in the log alone."""
+    found = [each.reason for each in verify(survey(disk, ROOT)) if each.severity == DAMAGE]
+    (reason,) = (each for each in found if "messages have no queue entry although later ones have" in each)
+    return int(reason.partition("although later ones have (")[2].split()[0])

@@ -141,7 +141,7 @@ def _in_other_files(scan: QueueScan, parts: Sequence[_Part]) -> Iterator[Stray]:
     for number in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _FILES_MAX)).astype(np.int64)).tolist():
         queue, low, high = parts[number]
         with suppress(OSError):  # what cannot be read tells nothing, and nothing but this asks for it
-            if queue.is_batch and _leads_back(queue, low):
+            if queue.is_batch and _leads_back(scan, queue, low):
                 yield Stray(queue.key, _number_at(queue, low), _place_at(queue, low), is_back=True)
             elif (wrong := _first_denied(scan, queue, low, high)) is not None:
                 yield _of_another(scan, queue, wrong)
@@ -179,9 +179,16 @@ def _parts(queue: QueueView, end: int) -> Iterator[_Part]:
             yield _Part(queue, low, high)
 
 
-def _leads_back(queue: QueueView, slot: int) -> bool:
-    """Whether the entry in a slot leads to a place of the log that is not after that of the entry before."""
-    return slot > queue.first and 0 <= _place_at(queue, slot) <= _place_at(queue, slot - 1)
+def _leads_back(scan: QueueScan, queue: QueueView, slot: int) -> bool:
+    """Whether the entries in a slot and the next one lead to places of the log that are not after that of the entry
+    before, which is right.  So one damaged entry, of the three, says nothing: it is written again from its record.
+    """
+    if slot <= queue.first or not all(
+        0 <= _place_at(queue, each) <= _place_at(queue, slot - 1) for each in (slot, slot + 1)
+    ):
+        return False
+    before = _record_of(scan, queue, slot - 1)
+    return before is not None and _is_own(before, queue, slot - 1)
 
 
 def _place_at(queue: QueueView, slot: int) -> int:

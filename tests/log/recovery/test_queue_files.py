@@ -5,6 +5,7 @@ its oldest files.  Every message of the log stays, in its place.
 import errno
 import os
 import random
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
 from rmqstore.store import Store
+from tests.crash.strides import every
 
 pytestmark = pytest.mark.stores
 
@@ -253,6 +255,26 @@ def test_files_of_batch_queues_that_are_others_are_refused(
     with open_store(tmp_path, replace(BATCHES, on_middle_damage="cut"), workers=False) as store:
         assert batch_bodies(store) == wanted
     assert dry_plan(str(tmp_path), BATCHES).changes_nothing
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("slot", [9, 10, 11])
+def test_one_damaged_unit_where_two_files_of_a_batch_queue_meet_refuses_nothing(
+    tmp_path: Path, slot: int, is_closed: bool
+) -> None:
+    """No more than anywhere else in so old a part of a queue, which `verify` reads and an opening does not."""
+    wanted = filled_batches(tmp_path / "sound")
+    for bit in every(12, range(64), whole=1):
+        root = tmp_path / str(bit)
+        shutil.copytree(tmp_path / "sound", root)
+        file = root / "batchconsumequeue" / "A" / "0" / format_start(slot // 10 * 460)
+        data = bytearray(file.read_bytes())
+        data[slot % 10 * 46 + bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        if not is_closed:
+            (root / "abort").touch()
+        with open_store(root, BATCHES, workers=False) as store:
+            assert [store.bounds(topic, 0) for topic in "AB"] == [(0, len(bodies)) for _, bodies in wanted]
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
