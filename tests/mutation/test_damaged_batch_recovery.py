@@ -11,8 +11,8 @@ from rmqstore.files.filesystem import join
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import ABORT_FILE, format_start
 from rmqstore.message import PutStatus
-from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, ROOT, SIZES, KindsStore, write_some
