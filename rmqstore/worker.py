@@ -22,6 +22,7 @@ class Worker:
         self._step = step
         self._on_failure = on_failure
         self._bell = Bell()
+        self._stepping = threading.RLock()  # a step may come round to its own worker: a callback of the user's flushes
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -31,17 +32,18 @@ class Worker:
         self._thread.start()
 
     def step_once(self) -> None:
-        """One step in the caller's thread, instead of `start`; nothing once a step has failed.
+        """One step in the caller's thread, instead of `start`; nothing once a step has failed.  One thread at a time.
 
         An exception that ends the program, or a test's power cut, passes through.
         """
-        if self.failure is not None:
-            return
-        try:
-            self._step()
-        except Exception as failure:  # noqa: BLE001  as in `_run`
-            self.failure = failure
-            self._on_failure(self.name, failure)
+        with self._stepping:
+            if self.failure is not None:
+                return
+            try:
+                self._step()
+            except Exception as failure:  # noqa: BLE001  as in `_run`
+                self.failure = failure
+                self._on_failure(self.name, failure)
 
     def wake(self) -> None:
         """Has `step` called soon, however long it wanted to wait.  Cheap; any thread."""

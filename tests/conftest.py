@@ -3,6 +3,8 @@
 A golden store of one release beside another's of the same making is for `make deep`.
 """
 
+import sys
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +27,15 @@ settings.register_profile("many", deadline=None, max_examples=1000)
 # `make test`: it fails for a change, not for an example that another run would not have drawn.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("patient")
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads are switched as often as it goes."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 class _Repeatable(HypothesisProvider):

@@ -444,6 +444,28 @@ def test_with_threads_a_message_is_readable_soon_and_many_threads_share_a_store(
     assert not (tmp_path / "s" / "abort").exists()
 
 
+@pytest.mark.usefixtures("restless")
+def test_without_threads_many_of_the_program_flush_and_step_and_each_message_is_in_its_queue_once() -> None:
+    store = open_store("/s", SMALL, filesystem=MemoryDisk(), workers=False)
+
+    def produce(number: int) -> None:
+        for count in range(200):
+            store.put(Message("orders", b"%d/%d" % (number, count), queue_id=0)).raise_for_status()
+            store.step() if number % 2 else store.flush()
+
+    threads = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.flush()
+    assert store.health().reasons == ()
+    assert store.bounds("orders", 0) == (0, 800)
+    found = [store.get("orders", 0, at, 1).messages[0].body for at in range(800)]
+    assert sorted(found) == sorted(b"%d/%d" % (number, count) for number in range(4) for count in range(200))
+    store.close()
+
+
 def test_what_a_write_does_not_expect_is_no_acknowledgement():
     class Refusing(WatchedDisk):
         def before(self, operation: Operation) -> None:

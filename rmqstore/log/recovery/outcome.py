@@ -30,7 +30,10 @@ OTHER_LOG_HINT = (
     "name the store's own commitlog (log_paths, storePathCommitLog), or say on_middle_damage='cut' to make the queues "
     "again from this one"
 )
-CUT_HINT = "on_middle_damage='cut' (recover --cut) drops everything from there on, as RocketMQ does"
+CUT_HINT = (
+    "on_middle_damage='cut' (recover --cut) drops what follows, as RocketMQ does; recover --cut --dry-run says which "
+    "messages"
+)
 MISSING_HINT = (
     "name all directories of the log (log_paths, storePathCommitLog), or bring the file back; on_middle_damage='cut' "
     "(recover --cut) gives these messages up, as RocketMQ does"

@@ -174,22 +174,29 @@ class Retention:
     def clean_now(self, *, any_age: bool = False) -> RetentionPlan:
         """Does one round now, whatever the hour: of files that are old enough, or of `any_age`; returns its plan.
 
-        When more is left than one round takes, the next ones go on.  Raises OSError, NotNow.
+        When more is left than one round takes, the next ones go on.  Raises OSError, NotNow; then no later round does
+        what was asked for.
         """
         with self._lock:
-            if self._round is not None:
-                for _ in self._round[1]:
-                    pass
-                self._finish(self._round[0])
+            self._run_out()
             self._request = Request(self._parts.log_end(), any_age)
-            plan = self._begin(self._disk_use())
-            if self._round is not None:
-                _, steps = self._round
-                self._round = None
-                for _ in steps:
-                    pass
-            self._finish(plan)
+            try:
+                plan = self._begin(self._disk_use())
+                if self._round is None:
+                    self._finish(plan)
+                self._run_out()
+            except BaseException:
+                self._request = None
+                raise
             return plan
+
+    def _run_out(self) -> None:
+        """Does the rest of a round that is under way, at once.  One that fails is over: the next one plans anew."""
+        if self._round is not None:
+            (plan, steps), self._round = self._round, None
+            for _ in steps:
+                pass
+            self._finish(plan)
 
     def plan(self, *, any_age: bool = False) -> RetentionPlan:
         """The plan that `clean_now` would carry out.  Raises OSError."""

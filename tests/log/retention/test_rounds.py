@@ -304,6 +304,24 @@ def test_a_disk_that_does_not_confirm_puts_the_round_off() -> None:
     assert Probe(store).log_files[0] == 0
 
 
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
+def test_a_round_that_fails_is_not_counted_and_no_later_one_does_what_it_should(part: str) -> None:
+    watched = WatchedDisk(MemoryDisk(), keep_trace=True)
+    retention_of(filled(watched)).clean_now(any_age=True)
+    assert watched.trace is not None
+    at = [each.number for each in watched.trace if each.verb == "remove" and part in each.path][0]
+    store = filled(FailingDisk(MemoryDisk(), at, errno.EIO))
+    retention = retention_of(store)
+    with pytest.raises(OSError, match="Input/output"):
+        retention.clean_now(any_age=True)
+    assert (retention.removed_files, retention.removed_bytes) == (0, 0)
+    left = Probe(store).log_files
+    retention.step()
+    assert Probe(store).log_files == left
+    plan = retention.clean_now(any_age=True)
+    assert (retention.removed_files, retention.removed_bytes) == (plan.file_count, plan.freed_bytes)
+
+
 @pytest.mark.parametrize("verb", ["remove", "sync_directory"])
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
 def test_a_deletion_that_fails_is_told_and_tried_again(verb: str, part: str) -> None:
