@@ -309,7 +309,7 @@ def test_a_round_that_fails_is_not_counted_and_no_later_one_does_what_it_should(
     watched = WatchedDisk(MemoryDisk(), keep_trace=True)
     retention_of(filled(watched)).clean_now(any_age=True)
     assert watched.trace is not None
-    at = [each.number for each in watched.trace if each.verb == "remove" and part in each.path][0]
+    at = next(each.number for each in watched.trace if each.verb == "remove" and part in each.path)
     store = filled(FailingDisk(MemoryDisk(), at, errno.EIO))
     retention = retention_of(store)
     with pytest.raises(OSError, match="Input/output"):
