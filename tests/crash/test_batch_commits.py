@@ -169,11 +169,8 @@ def test_a_crash_in_the_middle_of_settling():
                     raise
 
 
-@pytest.mark.parametrize("left", ["killed", "kept"])
-@pytest.mark.parametrize("records", ["a few", "nearly all", "all"])
-def test_what_settling_decided_is_on_the_disk_before_the_intent_goes(records: str, left: Choice):
-    """In every run, whatever moments its sweeps take: a batch that counts as in reaches the disk before; one that was
-    cut off does not come back."""
+def cut_with(records: str) -> MemoryDisk:
+    """A disk whose power went when the log had so many records of a batch."""
     disk = with_messages(PLAIN)
     batch = staged(disk, 7, COUNTS, PLAIN)
     watched = WatchedDisk(disk.crash("killed"), keep_trace=True)
@@ -186,7 +183,16 @@ def test_what_settling_decided_is_on_the_disk_before_the_intent_goes(records: st
     cut = CrashAt(disk.crash("killed"), {"a few": writes[2], "nearly all": writes[-1], "all": syncs[0]}[records])
     with pytest.raises(PowerCut):
         append_once(ROOT, batch, PLAIN, clock=later(), filesystem=cut)
-    moments = Moments(cut.inner.crash(left), ["lost"], Ledger)
+    assert isinstance(cut.inner, MemoryDisk)
+    return cut.inner
+
+
+@pytest.mark.parametrize("left", ["killed", "kept"])
+@pytest.mark.parametrize("records", ["a few", "nearly all", "all"])
+def test_what_settling_decided_is_on_the_disk_before_the_intent_goes(records: str, left: Choice):
+    """In every run, whatever moments its sweeps take: a batch that counts as in reaches the disk before; one that was
+    cut off does not come back."""
+    moments = Moments(cut_with(records).crash(left), ["lost"], Ledger)
     settle_store(ROOT, PLAIN, clock=later(), filesystem=moments)
     moments.before(Operation(moments.operations + 1, "settled", ROOT))
     gone = next(at for at, (operation, *_) in enumerate(moments.taken)
@@ -197,6 +203,17 @@ def test_what_settling_decided_is_on_the_disk_before_the_intent_goes(records: st
         except Exception as error:
             error.add_note(f"crash before {operation}, {choice}")
             raise
+
+
+def test_a_batch_that_was_cut_off_asks_nothing_of_what_is_stored_in_its_place():
+    """Its intent is gone for good before anything is stored there."""
+    left = cut_with("a few").crash("killed")
+    with reopened(left, PLAIN) as store:
+        assert stored(store) == OLD
+        assert store.put(Message("orders", b"new")).is_stored
+        again = left.crash("lost")
+    with reopened(again, PLAIN) as store:
+        assert stored(store) == [*OLD, b"new"]
 
 
 @pytest.mark.parametrize("error", [5, 28, "short"], ids=["EIO", "ENOSPC", "short"])
@@ -241,6 +258,46 @@ def test_a_crash_before_any_operation_of_an_overwrite():
 
     cuts: list[Choice] = ["lost", "kept", "killed", random.Random(3)]
     assert sweep(Scenario(run, check, lambda: disk, cuts, {False: 1, True: 1}, STRIDE))
+
+
+def cut_at_the_last_change_of_the_parent(before: MemoryDisk, run: Callable[[FileSystem], object]) -> MemoryDisk:
+    watched = WatchedDisk(before.crash("killed"), keep_trace=True)
+    run(watched)
+    assert watched.trace is not None
+    at = [each.number for each in watched.trace if (each.verb, each.path) == ("sync_directory", "/")][-1]
+    cut = CrashAt(before.crash("killed"), at)
+    with pytest.raises(PowerCut):
+        run(cut)
+    assert isinstance(cut.inner, MemoryDisk)
+    return cut.inner
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "killed between"])
+def test_the_new_store_of_an_overwrite_has_its_name_for_good_before_the_old_one_goes(killed: bool):
+    """In every run: on a disk that may keep the later of two changes of one directory, and not the earlier."""
+    disk = with_messages(PLAIN)
+    batch = staged(disk, 7, COUNTS, PLAIN)
+
+    def overwrite(fs: FileSystem) -> None:
+        overwrite_once(ROOT, batch, PLAIN, clock=later(), filesystem=fs)
+
+    if killed:
+        watched = WatchedDisk(disk.crash("killed"), keep_trace=True)
+        overwrite(watched)
+        assert watched.trace is not None
+        (renamed,) = (each.number for each in watched.trace if (each.verb, each.path) == ("rename", ROOT))
+        cut = CrashAt(disk.crash("killed"), renamed + 1)
+        with pytest.raises(PowerCut):
+            overwrite(cut)
+        assert isinstance(cut.inner, MemoryDisk)
+        left = cut_at_the_last_change_of_the_parent(
+            cut.inner, lambda fs: settle_store(ROOT, PLAIN, clock=later(), filesystem=fs)
+        )
+    else:
+        left = cut_at_the_last_change_of_the_parent(disk, overwrite)
+    for seed in range(40):
+        with reopened(left.crash(random.Random(seed)), PLAIN) as store:
+            assert stored(store) == all_bodies(7, COUNTS), seed
 
 
 def test_batch_after_batch_with_a_crash_in_each():

@@ -297,6 +297,23 @@ PLANTS: tuple[Plant, ...] = (
         finding=r"AssertionError: \[b'old 1', b'old 2\.+', b'old 3', b'<7/0/0>",
     ),
     plant(
+        "the intent of a batch that was cut off is not gone for good",
+        _BATCHES,
+        "    fs.remove(join(directory, INTENT_FILE))\n    fs.sync_directory(directory)\n",
+        "    fs.remove(join(directory, INTENT_FILE))\n",
+        "tests/crash/test_batch_commits.py::test_a_batch_that_was_cut_off_asks_nothing_of_what_is_stored_in_its_place",
+        finding="what stands there is not the batch's alone",
+    ),
+    plant(
+        "the old store of an overwrite goes before the new one has its name for good",
+        "rmqstore/log/staging/swap.py",
+        "            raise\n    fs.sync_directory(directory_of(root))\n",
+        "            raise\n",
+        "tests/crash/test_batch_commits.py::test_the_new_store_of_an_overwrite_has_its_name_for_good_before_the_old_one_goes"
+        "[at once]",
+        finding=r"assert \[\] == \[b'<7/0/0>",
+    ),
+    plant(
         "the last of many messages is told as stored before the disk answers",
         "rmqstore/log/put/many_puts.py",
         "            self._waiting += numbers\n",
