@@ -152,11 +152,13 @@ def test_a_step_of_one_worker_raises_what_ended_it(rmq_store: ManualStore):
     probe.step("dispatch")
     assert probe.dispatched == probe.log_end
     disk = BreakingDisk(MemoryDisk())
-    store = open_store("/store", filesystem=disk, workers=False)
+    clock = ManualClock()
+    store = open_store("/store", filesystem=disk, clock=clock, workers=False)
     failing = Probe(store)
     store.put(Message("orders", b"1"))
     failing.step("dispatch")
     store.flush()
+    clock.advance(1000)  # else the checkpoint has nothing to tell
     store.put(Message("orders", b"2"))
     failing.step("dispatch")
     disk.broken = "/checkpoint"
