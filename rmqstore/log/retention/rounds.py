@@ -191,7 +191,7 @@ class Retention:
             return plan
 
     def _run_out(self) -> None:
-        """Does the rest of a round that is under way, at once.  One that fails is over: the next one plans anew."""
+        """Does the rest of a round that is under way, at once.  One that fails is over."""
         if self._round is not None:
             (plan, steps), self._round = self._round, None
             for _ in steps:
