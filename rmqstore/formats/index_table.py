@@ -213,9 +213,11 @@ def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.in
             texts = gather_bytes(data, starts[rows], width).view(np.uint8).reshape(-1, width)
         else:
             texts = _right_aligned(data, starts[rows].astype(np.int64), sizes[rows], width)
-        if texts.max() >= 0x80:
-            return string_hashes(data, starts.astype(np.int64), sizes.astype(np.int64))
         np.einsum("ij,j->i", texts.astype(np.uint32), weights, out=hashes[rows])
+        if texts.max() >= 0x80:
+            for row in (first + np.flatnonzero(texts.max(axis=1) >= 0x80)).tolist():
+                text = java_text(data[starts[row] : starts[row] + sizes[row]].tobytes())
+                hashes[row] = string_hash(text) & _MASK
     return hashes.view(np.int32)
 
 

@@ -11,8 +11,9 @@ from rmqstore.formats import names, sys_flag
 from rmqstore.formats.delay_levels import LevelTables
 from rmqstore.formats.index_table import index_hashes, key_hashes, merged, split_keys, text_hashes
 from rmqstore.formats.inner_batch import RecordNumbers, record_numbers
-from rmqstore.formats.java_hash import string_hash
+from rmqstore.formats.java_hash import index_hash, string_hash
 from rmqstore.formats.java_text import java_text
+from rmqstore.formats.message import Record
 from rmqstore.formats.message_columns import Bytes, Ints, Located, Mask, Places, equal_bytes
 from rmqstore.formats.properties import DELAY, KEY_SEPARATOR, KEYS, NAME_END, TAGS, UNIQUE_KEY, VALUE_END
 from rmqstore.formats.property_columns import Pieces, split_pieces
@@ -255,6 +256,16 @@ def dispatched_properties(block: bytes) -> dict[bytes, bytes]:
         if value and name in _NAMES:
             values[name] = value
     return values
+
+
+def tags_item_hash(record: Record) -> int | None:
+    """The key hash of the last item that `RecordBatch.index_items` with tags has for a record; None where that is no
+    item of its tags.
+    """
+    tags = dispatched_properties(record.properties).get(_TAGS)
+    if not tags or record.sys_flag & sys_flag.TRANSACTION_MASK == sys_flag.ROLLBACK:
+        return None
+    return index_hash(f"{_text(record.topic)}#{TAGS_PREFIX}{java_text(tags)}")
 
 
 @lru_cache(maxsize=4096)

@@ -3,8 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats import java_hash, names, properties, sys_flag
+from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.delay_levels import LevelTables, asked_levels, waits_at
+from rmqstore.formats.index_table import text_hashes
 from rmqstore.formats.message_columns import Ints, Located, Mask
 from rmqstore.formats.property_columns import Pieces, split_pieces
 from rmqstore.records.gather import binary_array, bytes_of
@@ -24,7 +25,7 @@ def tags_codes(located: Located, topic: str, levels: LevelTables) -> Ints:
     """
     pieces = split_pieces(*bytes_of(binary_array(located.page, located.properties_at, located.properties_size)))
     starts, sizes = pieces.find(b"TAGS")
-    codes = java_hash.string_hashes(pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
+    codes = text_hashes(pieces.data, starts, np.maximum(sizes, 0)).astype(np.int64)
     if topic == names.SCHEDULE_TOPIC:
         offsets = located.head("physical_offset").astype(np.int64)
         set_delivery_times(codes, pieces, (offsets, located.store_timestamp()), levels)

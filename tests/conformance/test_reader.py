@@ -50,6 +50,9 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> str:
     return done.stdout
 
 
+_OWN_TABLE = "tests/golden/test_queues.py::test_the_table_of_departures_holds_no_case_too_many"
+
+
 @pytest.mark.parametrize(("version", "cases"), CASES)
 def test_new_stores_read_as_java_reads_them(version: str, cases: tuple[str, ...], seed: str, tmp_path: Path) -> None:
     """Rows, queues, entries, keys and times of new stores, sound, killed and damaged."""
@@ -70,7 +73,8 @@ def test_new_stores_read_as_java_reads_them(version: str, cases: tuple[str, ...]
             {"PYTHONDONTWRITEBYTECODE": "1"},
             f"RocketMQ {version} wrote no store {case}; {again}",
         )
-    readers = ["tests/golden", "--ignore=tests/golden/test_recovery.py"]  # the writer's recovery: test_engine
+    # The writer's recovery: test_engine.  The table of departures is of the project's own stores.
+    readers = ["tests/golden", "--ignore=tests/golden/test_recovery.py", f"--deselect={_OWN_TABLE}"]
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *readers, "-m", "not spark"]
     output = _run(
         tests,

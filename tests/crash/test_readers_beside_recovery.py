@@ -105,7 +105,7 @@ def test_no_reader_sees_less_than_before_without_being_told(config: str, loss: s
             before, queue_ends = rows(disk, "auto"), ends(disk)
         except StoreError:
             continue
-        moments = Moments(disk, ["kept"], list, quick=7)
+        moments = Moments(disk, ["kept"], list, quick=17)
         open_store(ROOT, CONFIGS[config], filesystem=moments, clock=ManualClock(), workers=False).close()
         after = rows(disk, "auto")
         for operation, _, left, _ in moments.taken:

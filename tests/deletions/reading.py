@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from rmqstore import UnknownTopic, open_snapshot
+from rmqstore import Snapshot, UnknownTopic, open_snapshot
 from rmqstore.message import Message
 from tests.crash.disks import MemoryDisk
 from tests.deletions.histories import NOTE, ROOT, Queue, opened
@@ -21,11 +21,16 @@ def forget(disk: MemoryDisk) -> None:
 
 
 def rows_in(
-    disk: MemoryDisk, topics: list[str] | None, mode: str, begins: Mapping[Queue, int] = NONE, **options: object
+    store: MemoryDisk | Snapshot,
+    topics: list[str] | None,
+    mode: str,
+    begins: Mapping[Queue, int] = NONE,
+    **options: object,
 ) -> dict[Queue, list[bytes]]:
     """The bodies by queue, in the order of their offsets, which have no hole and begin at 0, or as `begins` says."""
     columns = ["topic", "queueId", "queueOffset", "body"]
-    table = open_snapshot(ROOT, disk=disk).scan(topics, columns=columns, scan_mode=mode, **options).read_all()  # type: ignore[arg-type]
+    snapshot = open_snapshot(ROOT, disk=store) if isinstance(store, MemoryDisk) else store
+    table = snapshot.scan(topics, columns=columns, scan_mode=mode, **options).read_all()  # type: ignore[arg-type]
     found: dict[Queue, list[bytes]] = {}
     for topic, queue_id, offset, body in sorted(zip(*(table[name].to_pylist() for name in columns), strict=True)):
         bodies = found.setdefault((topic, queue_id), [])
@@ -41,15 +46,16 @@ def check_readers(
     begins: Mapping[Queue, int] = NONE,
 ) -> None:
     """Every way to read finds these, in all topics and in each; a topic that is `gone` is not known."""
+    snapshot = open_snapshot(ROOT, disk=disk)
     for mode in MODES:
         for policy in ("fail", "skip"):
-            assert rows_in(disk, None, mode, begins, on_corrupt_record=policy) == wanted
+            assert rows_in(snapshot, None, mode, begins, on_corrupt_record=policy) == wanted
             for topic in {key[0] for key in wanted}:
                 one = {key: bodies for key, bodies in wanted.items() if key[0] == topic}
-                assert rows_in(disk, [topic], mode, begins, on_corrupt_record=policy) == one
+                assert rows_in(snapshot, [topic], mode, begins, on_corrupt_record=policy) == one
         for topic in gone:
             with pytest.raises(UnknownTopic):
-                rows_in(disk, [topic], mode)
+                rows_in(snapshot, [topic], mode)
 
 
 def check_opening(

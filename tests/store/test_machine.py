@@ -151,5 +151,5 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=250 if IS_WHOLE else 60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=250 if IS_WHOLE else 30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

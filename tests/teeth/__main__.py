@@ -29,12 +29,14 @@ from xml.etree import ElementTree
 
 from tests.crash.strides import residue
 from tests.ladder.parts import NOT_QUICK
+from tests.ladder.run import HUNG
 from tests.teeth.plant import DoesNotFit, Plant
 from tests.teeth.plants import ABSENT, PLANTS
 
 PROJECT = Path(__file__).parents[2]
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "target", "dist", "build")
-_TIMEOUT_S = 600.0
+# A run in which no test begins or ends for so long hangs, and is ended.
+_HANG_S = 900.0
 _NO_TESTS = 5  # how pytest ends where all tests were deselected
 # What a plant that does not fit raises by itself; no test's expectation has such a message.
 _OWN_FAULTS = re.compile(
@@ -81,6 +83,7 @@ def run_tests(copy: Path, tests: Sequence[str], *, stops: bool, quick: bool = Fa
     report = copy / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [f"--times={copy / 'times.json'}", f"--hang-s={_HANG_S}"]
     command += [f"--junitxml={report}", *(["-x"] if stops else []), *tests]
     command += ["-m", f"not ({NOT_QUICK})"] if quick else []
     # On CI pytest would tell more, and other text.
@@ -95,7 +98,7 @@ def run_tests(copy: Path, tests: Sequence[str], *, stops: bool, quick: bool = Fa
     if status == _NO_TESTS and quick:
         return Outcome({}, "is not in make test", seconds)
     if status not in (0, 1) or not report.exists():
-        how = f"no end after {_TIMEOUT_S:.0f} s" if status is None else f"pytest ended with {status}"
+        how = f"no test ended for {_HANG_S:.0f} s" if status == HUNG else f"pytest ended with {status}"
         return Outcome({}, f"{how}: {' / '.join(said.strip().splitlines()[-3:])}", seconds)
     cases = ElementTree.parse(report).getroot().iter("testcase")
     failures, errors = {}, []
@@ -107,8 +110,8 @@ def run_tests(copy: Path, tests: Sequence[str], *, stops: bool, quick: bool = Fa
     return Outcome(failures, "; ".join(errors), seconds)
 
 
-def _run(command: Sequence[str], copy: Path, environment: dict[str, str]) -> tuple[int | None, str]:
-    """Exit status (None: it did not end in time) and what was printed; no process that it started is left."""
+def _run(command: Sequence[str], copy: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Exit status and what was printed; no process that it started is left."""
     with (copy / "said.txt").open("w+b") as said:
         process = subprocess.Popen(
             command,
@@ -120,9 +123,7 @@ def _run(command: Sequence[str], copy: Path, environment: dict[str, str]) -> tup
             start_new_session=True,
         )
         try:
-            status: int | None = process.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            status = None
+            status = process.wait()
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from rmqstore.files.zeros import is_zero
 from rmqstore.formats import index, index_table, names
 from rmqstore.formats.index import HEADER, ITEM, IndexHeader
 from rmqstore.formats.names import INDEX_ROOM
-from rmqstore.records.batch import RecordBatch
+from rmqstore.records.batch import RecordBatch, tags_item_hash
 from rmqstore.records.read_batches import read_batches
 
 # Files up to this size are read whole to find their sizes; nothing bigger than Java's default is met in practice.
@@ -215,10 +215,10 @@ def _has_tag_items(disk: ReadableDisk, log: LogSpace, views: Sequence[IndexView]
         # The items of the newest one may stand in two files, or have been cut by a crash.
         asked = [*places[1:_ASKED_RECORDS].tolist(), int(places[0])]
         for place in asked:
-            record = log.record_at(place)
-            hashes = np.zeros(0, np.int64) if record is None else record.index_items(with_tags=True)[1]
-            if record is not None and len(hashes) > len(record.index_items()[1]):
-                return bool((items["key_hash"][items["physical_offset"] == place] == hashes[-1]).any())
+            record = log.record(place)
+            wanted = None if record is None else tags_item_hash(record)
+            if wanted is not None:
+                return bool((items["key_hash"][items["physical_offset"] == place] == wanted).any())
     return None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -74,11 +75,11 @@ def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
     if is_clean:
         return used[-_CLEAN_FILE_COUNT:][0].start, "the last three files, as after every clean exit"
     known_ms = checkpoint.min_timestamp_ms
-    times = [_first_ms(log, file) for file in used]
+    first_ms = cache(partial(_first_ms, log))  # asked of the newest files alone, as a rule
     number = len(used) - 1
-    while number > 0 and not 0 < times[number] <= known_ms:
+    while number > 0 and not 0 < first_ms(used[number]) <= known_ms:
         number -= 1
-    while number > 0 and times[number] < times[number - 1]:
+    while number > 0 and first_ms(used[number]) < first_ms(used[number - 1]):
         number -= 1  # the clock stepped back: its times say nothing here
     if number > 0:
         return used[number].start, "the newest file that begins before the checkpoint's time"
