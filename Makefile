@@ -91,8 +91,7 @@ test-sail: $(READY)  ## batch reads in Sail, a Spark Connect server without a JV
 lint: $(READY)  ## format, lint, types, import map, budgets and words, changing nothing
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy
-	@$(PYTEST) -q -n 2 -m source tests/test_architecture.py
+	@$(PY) -m mypy & types=$$!; $(PYTEST) -q -n 2 -m source tests/test_architecture.py; tests=$$?; wait $$types && exit $$tests
 
 format: $(READY)  ## put the code into the format that lint wants
 	@$(PY) -m ruff check -q --fix-only .

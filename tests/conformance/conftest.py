@@ -1,10 +1,13 @@
-"""Name servers of each line of RocketMQ, each started when the first test wants it."""
+"""Name servers of each line of RocketMQ, each started when the first test wants it; and the seed of a run."""
 
+import os
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from tests.conformance.broker import NEWEST, RELEASES, Rocketmq, name_server
 from tests.conformance.replicas import Cluster, Clusters
 
@@ -34,3 +37,15 @@ def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Cluster:
 def newest(clusters: Clusters) -> Cluster:
     """Of the newest line."""
     return clusters(NEWEST)
+
+
+@pytest.fixture(scope="module")
+def seed() -> str:
+    """The seed of this run; new every time unless one is given."""
+    return os.environ.get("RMQSTORE_CONFORMANCE_SEED") or str(secrets.randbelow(10**6))
+
+
+@pytest.fixture
+def nobody_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ's store leaves deliveries to its broker.  What is due here, because Java took its time, is not ours."""
+    monkeypatch.setattr(DelayDelivery, "step", lambda _: SAVE_INTERVAL_S)

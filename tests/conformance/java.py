@@ -6,14 +6,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ORACLE = Path(__file__).parents[1] / "oracle"
 sys.path.insert(0, str(ORACLE))
 
 from oracle import Oracle, answers, ask_all, differences  # noqa: E402  lies beside the package, as it came
 
-__all__ = ["Oracle", "answers", "ask_all", "differences", "java_put", "jvm"]
+__all__ = ["VERSIONS", "Oracle", "answers", "ask_all", "differences", "java_put", "jvm"]
 
 Json = dict[str, Any]
+
+# Two in each change, all three in `make conformance`.
+VERSIONS = ("5.3.3", "4.9.8", pytest.param("5.5.1", marks=pytest.mark.deep))
 
 
 @contextmanager

@@ -1,12 +1,10 @@
-"""The engine and RocketMQ itself on the same stores: handed to and fro, replayed byte for byte, killed and recovered.
+"""The engine and RocketMQ itself on the same stores: handed to and fro, replayed byte for byte.
 
 RMQSTORE_CONFORMANCE_SEED repeats a run.  Needs the oracle (`make conformance`).
 """
 
 import base64
-import os
 import random
-import secrets
 import shutil
 from functools import cache
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreInUse
 from rmqstore.formats.broker_json import TopicConfig
@@ -23,41 +20,20 @@ from rmqstore.message import Message
 from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.conformance.features import FEATURES
-from tests.conformance.java import java_put, jvm
-from tests.conformance.kills import (
-    compare_recoveries,
-    killed_here,
-    killed_java,
-    plant_unmade_file,
-    remove_newest_log_file,
-)
+from tests.conformance.java import VERSIONS, java_put, jvm
 from tests.conformance.relay import Leg, run_relay
 from tests.conformance.replay import checkpoint_differences, file_differences, replay, sent_by_java
 from tests.conformance.scripts import PART_COUNT, SCRIPTS
 from tests.conformance.workload import JAVA_SIZES, SIZES, Json, as_request
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("nobody_delivers")]
 
-# Two in each change, all three in `make conformance`.
-VERSIONS = ("5.3.3", "4.9.8", pytest.param("5.5.1", marks=pytest.mark.deep))
 LEGS = [
     pytest.param(version, name, marks=[pytest.mark.deep] if version == "5.5.1" else [])
     for version in ("5.3.3", "4.9.8", "5.5.1")
     for name, feature in FEATURES.items()
     if version in feature.versions
 ]
-
-
-@pytest.fixture(scope="module")
-def seed() -> str:
-    """The seed of this run; new every time unless one is given."""
-    return os.environ.get("RMQSTORE_CONFORMANCE_SEED") or str(secrets.randbelow(10**6))
-
-
-@pytest.fixture(autouse=True)
-def nobody_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocketMQ's store leaves deliveries to its broker.  What is due here, because Java took its time, is not ours."""
-    monkeypatch.setattr(DelayDelivery, "step", lambda _: SAVE_INTERVAL_S)
 
 
 @pytest.fixture(scope="module")
@@ -123,39 +99,6 @@ def test_the_scripts_roll_every_kind_of_file(javas_own) -> None:
     files = [path.read_bytes() for path in sorted((javas_own["long-topics"][0] / "index").iterdir())]
     delays = [read_items(data, JAVA_SIZES["maxHashSlotNum"])["delay_s"].max() for data in files]
     assert max(delays) >= 1
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("how", ["puts", "race", "unmade file", "no next file"])
-def test_a_killed_store_of_javas_is_recovered(version: str, how: str, seed: str, tmp_path: Path) -> None:
-    """A JVM dies among its puts: we recover what a second JVM recovers from a copy, and Java opens ours afterwards."""
-    acked = killed_java(version, how, random.Random(f"{seed}/{version}/{how}"), tmp_path / "ours")
-    if how == "unmade file":
-        plant_unmade_file(tmp_path / "ours")
-    if how == "no next file":
-        acked = remove_newest_log_file(tmp_path / "ours", acked)
-        assert acked
-    shutil.copytree(tmp_path / "ours", tmp_path / "javas")
-    with jvm(version) as oracle:
-        lines = compare_recoveries(oracle, version, tmp_path, acked)
-    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
-
-
-def test_a_killed_store_of_ours_is_recovered_by_java(seed: str, tmp_path: Path) -> None:
-    """SIGKILL among SYNC puts, three times on the same store: Java finds every acknowledged message, and what we
-    find."""
-    rng = random.Random(f"{seed}/killed")
-    store, acked = tmp_path / "store", {}
-    lines: list[str] = []
-    with jvm("5.3.3") as new, jvm("4.9.8") as old:
-        for turn in range(3):
-            acked |= killed_here(store, 1000 * turn, rng.randint(150, 500))
-            for version, oracle in (("5.3.3", new), ("4.9.8", old)):
-                work = tmp_path / f"{turn}-{version}"
-                for copy in ("ours", "javas"):
-                    shutil.copytree(store, work / copy)
-                lines += [f"kill {turn}, {line}" for line in compare_recoveries(oracle, version, work, acked)]
-    assert not lines, "\n".join([f"RMQSTORE_CONFORMANCE_SEED={seed} repeats this", *lines[:20]])
 
 
 def _units_of(store: Store) -> list[list[int]]:
