@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 # `exec`: a signal to make reaches the ladder, which ends what it started.
 LADDER := exec $(PY) -m tests.ladder
+# What reads the source of the project, and runs in `make lint`.
+SOURCE_TESTS := tests/test_architecture.py tests/test_definitions.py tests/docs/test_words.py tests/ladder/test_clocks.py
 ORACLE_VERSIONS := 5.3.3 4.9.8
 PYTHON_VERSIONS := 3.11 3.12 3.13 3.14
 PYSPARK_VERSIONS := 4.0.5 4.1.4 4.2.1 4.3.0
@@ -91,7 +93,7 @@ test-sail: $(READY)  ## batch reads in Sail, a Spark Connect server without a JV
 lint: $(READY)  ## format, lint, types, import map, budgets and words, changing nothing
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy & types=$$!; $(PYTEST) -q -n 2 -m source tests/test_architecture.py; tests=$$?; wait $$types && exit $$tests
+	@$(PY) -m mypy & types=$$!; $(PYTEST) -q -n 2 -m source $(SOURCE_TESTS); tests=$$?; wait $$types && exit $$tests
 
 format: $(READY)  ## put the code into the format that lint wants
 	@$(PY) -m ruff check -q --fix-only .
