@@ -25,9 +25,9 @@ from tests.source import (
 
 pytestmark = pytest.mark.source
 
-# The floors of the house, the lowest first, a slash between them; a name without its top is of rmqstore.  A room imports
-# from the floors below its own, and freely within itself.  A module belongs to the longest name here that begins its
-# own; a module of no room may not exist.
+# The floors of the house, the lowest first, a slash between them; a name without its top is of rmqstore.  A room knows
+# the floors below its own, and all of itself.  A module belongs to the longest name here that begins its own; a module
+# of no room may not exist.
 FLOORS = """
     errors clock locks safe_text log.plan_text replication cli.signals spark_source.job_stream
     spark_source.shipped spark_source.worker_errors
