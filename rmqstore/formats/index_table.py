@@ -4,7 +4,6 @@ The bytes of a file do not tell whether its items came one by one or in vectors 
 layout, the scalar reader, and what a file is.
 """
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +21,7 @@ from rmqstore.formats.index import (
     read_run,
     read_slots,
 )
-from rmqstore.formats.java_hash import string_hash, string_hashes
-from rmqstore.formats.java_text import java_text
+from rmqstore.formats.java_hash import lockstep_hashes, other_hashes, powers
 from rmqstore.formats.message_columns import Bytes, Ints, Places, gather_bytes
 from rmqstore.formats.properties import KEY_SEPARATOR
 
@@ -198,15 +196,24 @@ def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.in
 
     Bounds and meaning are the same.
     """
+    hashes, others = _ascii_hashes(data, starts, sizes)
+    if len(others):
+        hashes[others], _ = other_hashes(data, starts[others], sizes[others])
+    return hashes.view(np.int32)
+
+
+def _ascii_hashes(data: Bytes, starts: Places, sizes: Places) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp]]:
+    """The hashes of ASCII texts, uint32[n], and the rows of others, whose values mean nothing."""
     width = int(sizes.max(initial=0))
     if not width:
-        return np.zeros(len(starts), np.int32)
+        return np.zeros(len(starts), np.uint32), np.empty(0, np.intp)
     uniform = int(sizes.min()) == width
     if not uniform and len(starts) * width > _MATRIX_SIZE_MAX:
         by_size = _of_few_sizes(data, starts, sizes)
-        return string_hashes(data, starts.astype(np.int64), sizes.astype(np.int64)) if by_size is None else by_size
+        return by_size or lockstep_hashes(data, starts.astype(np.int64), sizes.astype(np.int64))
     hashes = np.empty(len(starts), np.uint32)
-    weights = _powers(width)[width - 1 :: -1]
+    others = []
+    weights = powers(width)[width - 1 :: -1]
     for first in range(0, len(starts), _BLOCK_COUNT):
         rows = slice(first, first + _BLOCK_COUNT)
         if uniform:
@@ -215,24 +222,26 @@ def text_hashes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.in
             texts = _right_aligned(data, starts[rows].astype(np.int64), sizes[rows], width)
         np.einsum("ij,j->i", texts.astype(np.uint32), weights, out=hashes[rows])
         if texts.max() >= 0x80:
-            for row in (first + np.flatnonzero(texts.max(axis=1) >= 0x80)).tolist():
-                text = java_text(data[starts[row] : starts[row] + sizes[row]].tobytes())
-                hashes[row] = string_hash(text) & _MASK
-    return hashes.view(np.int32)
+            others.append(first + np.flatnonzero(texts.max(axis=1) >= 0x80))
+    return hashes, np.concatenate(others) if others else np.empty(0, np.intp)
 
 
-def _of_few_sizes(data: Bytes, starts: Places, sizes: Places) -> npt.NDArray[np.int32] | None:
-    """`text_hashes`, one size at a time; None where there are too many sizes for that to pay."""
+def _of_few_sizes(
+    data: Bytes, starts: Places, sizes: Places
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp]] | None:
+    """`_ascii_hashes`, one size at a time; None where there are too many sizes for that to pay."""
     if int(sizes.max()) > _GROUPED_WIDTH_MAX:
         return None
     present = np.flatnonzero(np.bincount(np.maximum(sizes, 0)))
     if len(present) * _GROUPED_COUNT_MIN > len(sizes):
         return None
-    hashes = np.zeros(len(sizes), np.int32)
+    hashes = np.zeros(len(sizes), np.uint32)
+    others = [np.empty(0, np.intp)]
     for size in present[present > 0].tolist():
         rows = np.flatnonzero(sizes == size)
-        hashes[rows] = text_hashes(data, starts[rows], sizes[rows])
-    return hashes
+        hashes[rows], found = _ascii_hashes(data, starts[rows], sizes[rows])
+        others.append(rows[found])
+    return hashes, np.concatenate(others)
 
 
 def _right_aligned(data: Bytes, starts: Ints, sizes: Places, width: int) -> npt.NDArray[np.uint8]:
@@ -249,16 +258,12 @@ def key_hashes(prefix_hashes: Ints, data: Bytes, starts: Places, sizes: Places) 
 
     `prefix_hashes` int64[n] are the string hashes of the prefixes (`topic#`), the keys are UTF-8 slices of `data`.
     """
-    values = text_hashes(data, starts, sizes).astype(np.int64)
-    powers = _powers(int(sizes.max(initial=0)) + 1)
-    values += (prefix_hashes & _MASK) * powers[np.maximum(sizes, 0)].astype(np.int64) & _MASK
-    if len(data) and int(data.max()) >= 0x80:
-        for row in range(len(starts)):  # a character of several bytes shifts the prefix by one or two code units only
-            text = data[starts[row] : starts[row] + max(int(sizes[row]), 0)]
-            if len(text) and int(text.max()) >= 0x80:
-                key = java_text(text.tobytes())
-                unit_count = len(key.encode("utf-16-be", "surrogatepass")) // 2
-                values[row] = int(prefix_hashes[row]) * pow(31, unit_count, 1 << 32) + string_hash(key)
+    hashes, others = _ascii_hashes(data, starts, sizes)
+    unit_counts = np.maximum(sizes, 0)
+    if len(others):
+        hashes[others], unit_counts[others] = other_hashes(data, starts[others], sizes[others])
+    values = hashes.astype(np.int64)
+    values += (prefix_hashes & _MASK) * powers(int(sizes.max(initial=0)) + 1)[unit_counts].astype(np.int64) & _MASK
     return index_hashes((values & _MASK).astype(np.uint32).view(np.int32))
 
 
@@ -267,14 +272,6 @@ def index_hashes(of_texts: npt.NDArray[np.int32]) -> Ints:
     hashes = np.abs(of_texts.astype(np.int64))
     hashes[hashes > I32_MAX] = 0
     return hashes
-
-
-@functools.lru_cache(maxsize=64)
-def _powers(count: int) -> npt.NDArray[np.uint32]:
-    """31**0 … 31**(count - 1) modulo 2**32."""
-    powers = np.full(max(count, 1), 31, np.uint32)
-    powers[0] = 1
-    return np.multiply.accumulate(powers, dtype=np.uint32)
 
 
 def merged(total: int, first_places: Ints, first: Places, second_places: Ints, second: Places) -> Ints:

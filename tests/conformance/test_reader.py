@@ -21,6 +21,7 @@ CASES = [
     pytest.param("4.9.8", ("sysflags", "batchflags"), id="4.9.8-others"),
     pytest.param("5.5.1", ("basic", "lite", "batch", "tagindex"), id="5.5.1"),
 ]
+_OWN_TABLE = "tests/golden/test_queues.py::test_the_table_of_departures_holds_no_case_too_many"
 
 
 def _run(command: list[str], environment: dict[str, str], what: str) -> str:
@@ -37,9 +38,6 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> str:
     if done.returncode:
         pytest.fail(f"{what}\n{done.stdout[-8000:]}", pytrace=False)
     return done.stdout
-
-
-_OWN_TABLE = "tests/golden/test_queues.py::test_the_table_of_departures_holds_no_case_too_many"
 
 
 @pytest.mark.parametrize(("version", "cases"), CASES)

@@ -75,6 +75,9 @@ def test_a_record_is_found_by_its_place_and_its_size() -> None:
         assert (found.physical_offset, record.offsets.tolist(), record.end) == (place, [place], place + len(second))
         for offset, size in ((place, len(second) - 1), (place + 1, len(second)), (place, 2**31), (-5, 100), (9**9, 9)):
             assert log.whole_record(offset, size) is None
+        assert log.record(place) == found
+        for offset in (-(2**63), -5, 0, 999, place - 1, place + 1, 1000 + SIZE - 1, 1000 + SIZE, 2**40, 2**63 - 1):
+            assert log.record(offset) is None
         after = place + len(second)
         assert log.whole_record(after, len(stray)) is log.record_at(after) is None
 

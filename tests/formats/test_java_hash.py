@@ -75,6 +75,17 @@ def test_a_thousand_tags_of_every_size_up_to_the_longest_property() -> None:
     assert hashes_of(rows) == [string_hash(row.decode()) for row in rows]
 
 
-def test_a_slice_outside_the_data_is_an_error() -> None:
-    with pytest.raises(IndexError):
-        string_hashes(np.zeros(4, np.uint8), np.array([2]), np.array([3]))
+@pytest.mark.parametrize("gap", [b"", b"#"])
+@pytest.mark.parametrize("odd", [(), (b"\xff",), ("€".encode()[:2], "€".encode()[2:]), (b"\xed\xa0\x80", b"\xf0\x9f")])
+def test_thousands_of_texts_of_other_letters(odd: tuple[bytes, ...], gap: bytes) -> None:
+    """Beside each other in the data the two halves of a character are no character: each text is a text of its own."""
+    rows = [f"{'é😀订'[row % 3] * (row % 5)}订单{row}".encode() for row in range(3000)]
+    rows[1500:1500] = odd
+    assert hashes_of(rows, gap) == [string_hash(java_text(row)) for row in rows]
+
+
+@pytest.mark.parametrize(("start", "size"), [(2, 3), (5, 1), (1, 300), (400, 300)])
+def test_a_slice_outside_the_data_is_an_error(start: int, size: int) -> None:
+    for byte in (0, 0xC3):
+        with pytest.raises(IndexError):
+            string_hashes(np.full(4, byte, np.uint8), np.array([start]), np.array([size]))

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tomllib
@@ -39,6 +40,24 @@ def test_every_test_is_in_a_part() -> None:
 
 def test_a_test_without_a_marker_is_a_unit_test() -> None:
     assert parts_of(dict.fromkeys(MARKERS, False)) == ["unit"]
+
+
+_TAKES_SOME = re.compile(r"^from tests\.crash\.strides import .*\b(?:every|first|stride|IS_WHOLE)\b", re.MULTILINE)
+
+
+def never_whole(tests: Path) -> list[str]:
+    """The test files that take some moments of a sweep, and have no test that a run takes which has them all."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(tests.rglob("test_*.py"))}
+    return [path.name for path, text in texts.items() if _TAKES_SOME.search(text) and "pytest.mark.crash" not in text]
+
+
+def test_what_takes_some_moments_is_run_whole_by_a_part_too(tmp_path: Path) -> None:
+    assert next(part for part in DEEP if part.environment == {"RMQSTORE_SWEEPS": "whole"}).marks.startswith("crash ")
+    line = "from tests.crash.strides import ROUNDS, every\n"
+    for name, text in (("test_a.py", line + "@pytest.mark.crash\n"), ("test_b.py", line), ("sweep.py", line)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert never_whole(tmp_path) == ["test_b.py"]
+    assert never_whole(PROJECT / "tests") == []
 
 
 def test_commands_are_targets_of_the_makefile() -> None:

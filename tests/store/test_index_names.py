@@ -105,6 +105,7 @@ def wrong_keys(root: Path, count: int) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("move", MOVES)
 def test_every_key_is_found_once_whatever_the_files_are_called(tmp_path: Path, move: str, is_closed: bool) -> None:

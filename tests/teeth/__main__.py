@@ -35,8 +35,9 @@ from tests.teeth.plants import ABSENT, PLANTS
 
 PROJECT = Path(__file__).parents[2]
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "target", "dist", "build")
-# A run in which no test begins or ends for so long hangs, and is ended.
+# A run in which no test begins or ends for so long hangs, and is ended; where Python itself stands still, later.
 _HANG_S = 900.0
+_STANDS_STILL = ("-o", f"faulthandler_timeout={_HANG_S * 2}", "-o", "faulthandler_exit_on_timeout=true")
 _NO_TESTS = 5  # how pytest ends where all tests were deselected
 # What a plant that does not fit raises by itself; no test's expectation has such a message.
 _OWN_FAULTS = re.compile(
@@ -83,7 +84,7 @@ def run_tests(copy: Path, tests: Sequence[str], *, stops: bool, quick: bool = Fa
     report = copy / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += [f"--times={copy / 'times.json'}", f"--hang-s={_HANG_S}"]
+    command += [f"--times={copy / 'times.json'}", f"--hang-s={_HANG_S}", *_STANDS_STILL]
     command += [f"--junitxml={report}", *(["-x"] if stops else []), *tests]
     command += ["-m", f"not ({NOT_QUICK})"] if quick else []
     # On CI pytest would tell more, and other text.

@@ -76,6 +76,7 @@ def test_there_is_something_to_interrupt() -> None:
 
 
 @pytest.mark.some(2)
+@pytest.mark.crash
 @pytest.mark.parametrize("how", ["lost", "kept", "killed", "torn"])
 def test_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> None:
     for at in every(2, range(1, operation_count() + 1)):
@@ -87,6 +88,7 @@ def test_a_recovery_that_loses_power_anywhere_is_recovered_from(how: str) -> Non
         assert image(after) == mended(), at
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short"])
 def test_a_recovery_whose_disk_fails_anywhere_says_so(error: int | str) -> None:
     for at in every(2, range(1, operation_count() + 1)):
@@ -126,6 +128,7 @@ def with_old_queues(queue: str) -> MemoryDisk:
     return disk
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("how", ["lost", "kept"])
 @pytest.mark.parametrize(
     ("queue", "changes"),

@@ -257,6 +257,7 @@ def test_files_of_batch_queues_that_are_others_are_refused(
     assert dry_plan(str(tmp_path), BATCHES).changes_nothing
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("slot", [9, 10, 11])
 def test_one_damaged_unit_where_two_files_of_a_batch_queue_meet_refuses_nothing(
