@@ -43,7 +43,7 @@ FLOORS = """
   / snapshot.plan log.staging dledger
   / snapshot.tables log
   / snapshot.reader broker dry_run
-  / snapshot.opening store_condition search
+  / snapshot.opening search
   / snapshot.verify snapshot.stream engine
   / snapshot.losses snapshot.snapshot store sink replication.following
   / snapshot testing replication.checking export
@@ -63,8 +63,8 @@ ROOMS = {
 
 # Rooms with all that is in them -> those of which they know nothing, though they stand on lower floors.
 _WRITERS = {
-    "rmqstore.log", "rmqstore.broker", "rmqstore.engine", "rmqstore.store", "rmqstore.store_condition",
-    "rmqstore.dledger", "rmqstore.dry_run", "rmqstore.replication", "rmqstore.consumer", "rmqstore.worker",
+    "rmqstore.log", "rmqstore.broker", "rmqstore.engine", "rmqstore.store", "rmqstore.dledger", "rmqstore.dry_run",
+    "rmqstore.replication", "rmqstore.consumer", "rmqstore.worker",
 }  # fmt: skip
 _READERS = {"rmqstore.snapshot", "rmqstore.search", "rmqstore.report", "rmqstore.export", "rmqstore.lake"}
 STRANGERS = (
@@ -117,7 +117,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "shutil": {
         "rmqstore.files",
         "rmqstore.cli.output",
-        "rmqstore.cli.metrics.watch",
+        "rmqstore.cli.metrics.serve_metrics",
         "rmqstore.cli.doctor",
         "spark_source.job_command",
     },
@@ -140,8 +140,8 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.cli",
         "spark_source",
     },
-    "pyiceberg": {"rmqstore.lake.iceberg", "rmqstore.lake.iceberg_layout"},
-    "deltalake": {"rmqstore.lake.delta", "rmqstore.lake.delta_actions", "rmqstore.lake.delta_history"},
+    "pyiceberg": {"rmqstore.lake.iceberg"},
+    "deltalake": {"rmqstore.lake.delta"},
     "zlib_ng": {"rmqstore.formats.record_crc"},
     "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.store_metrics"},
     "fastavro": {"rmqstore.cli.decoding.avro"},

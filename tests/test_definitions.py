@@ -116,7 +116,7 @@ def test_a_large_class_is_found() -> None:
 CALLED_FROM_OUTSIDE = {
     "rmqstore.consumer:Consumer.seek",
     "rmqstore.message:PutResult.msg_ids",
-    "rmqstore.cli.inspection.record:RecordPlace.convert",  # click
+    "rmqstore.cli.inspection.inspect:RecordPlace.convert",  # click
     "rmqstore.cli.metrics.scrapes:_Answer.do_HEAD",  # http.server
     "rmqstore.cli.metrics.scrapes:_Answer.log_message",
     "rmqstore.cli.metrics.scrapes:_Server.handle_error",
@@ -221,7 +221,7 @@ TWINS: dict[str, set[str]] = {
     "PAGE_SIZE": {"rmqstore.files.real_file", "rmqstore.files.residency"},
     "SAMPLE_ENTRIES": {"rmqstore.snapshot.plan.splitting", "rmqstore.snapshot.stream.lag"},
     "UNIT": {"rmqstore.log.derived.consume_queue", "rmqstore.log.derived.queue_table"},
-    "WINDOW_SIZE": {"rmqstore.broker.delay_columns", "rmqstore.formats.record_chain"},
+    "WINDOW_SIZE": {"rmqstore.broker.delay_delivery", "rmqstore.formats.record_chain"},
     "ZEROS": {"rmqstore.files.real_file", "rmqstore.log.recovery.apply"},
 }  # fmt: skip
 

@@ -6,23 +6,23 @@ the number of the transaction is the number of that file: `_rmqstore/offsets-NUM
 is the version that the commit makes.  Readers and VACUUM leave directories alone whose names begin with `_`.
 """
 
+import datetime
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from rmqstore.errors import Rejected
-from rmqstore.lake.delta_actions import add_action, require_plain
-from rmqstore.lake.delta_history import NewestCommit, newest_commit
 from rmqstore.lake.places import directory_of_table
 from rmqstore.lake.sink import (
     Consent,
@@ -36,6 +36,156 @@ from rmqstore.lake.sink import (
     told,
 )
 from rmqstore.lake.table_columns import DAY_COLUMN, TableColumns, known_columns, require_columns
+
+# --- Which commit with offsets a Delta table stands upon: the newest one, but for what was rolled back.
+
+_GONE = "the log of the commits since the last sync was cleaned"
+
+
+class NewestCommit(NamedTuple):
+    """The number of the app transaction, None without one; why it may be another by rights, or ""."""
+
+    number: int | None
+    doubt: str = ""
+
+
+def newest_commit(table: DeltaTable, app_id: str, at_version: Callable[[int], DeltaTable]) -> NewestCommit:
+    """The newest commit of `app_id` whose rows the table has.
+
+    RESTORE takes rows back and leaves app transactions as they are, so what was restored since is looked at as it was
+    then.  The upper half of a number is the version of its commit.
+    """
+    at, version = table, table.version()
+    while True:
+        number = at.transaction_version(app_id)
+        if number is None or number >> 32 >= version:
+            return NewestCommit(number)
+        commits = dict(_commits(table, number >> 32))
+        between = range((number >> 32) + 1, version + 1)
+        if any(one not in commits for one in between):
+            return NewestCommit(number, _GONE)
+        restored = [one for one in between if commits[one].get("operation") == "RESTORE"]
+        if not restored:
+            return NewestCommit(number)
+        try:
+            target = _restored_version(commits[restored[-1]], at_version)
+            if target is None or target >= restored[-1]:
+                return NewestCommit(number, "it was restored to a time")
+            at, version = at_version(target), target
+        except Exception:  # noqa: BLE001 - of any kind of storage: a version is not to be had
+            return NewestCommit(number, "it was restored to a version whose log is gone")
+
+
+def _commits(table: DeltaTable, after: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The commits of a table by their version.
+
+    Should somebody commit just now, deltalake numbers them from the end, so that these are too low: then this look
+    leads to no commit, which would have to make the version that is there.
+    """
+    for commit in table.history(table.version() - after):
+        yield int(commit["version"]), commit
+
+
+def _restored_version(commit: Mapping[str, Any], at_version: Callable[[int], DeltaTable]) -> int | None:
+    """The version that RESTORE went back to; of a time only where deltalake said it, in ms.
+
+    The ms are cut off from the moment that was meant, so it may be the version after the one that they lead to: the
+    files tell.
+    """
+    asked = commit.get("operationParameters") or {}
+    version, moment = asked.get("version"), asked.get("datetime")
+    if version is not None and str(version).isdecimal():
+        return int(version)
+    if moment is None or not str(moment).isdecimal():
+        return None
+    restored = at_version(int(commit["version"]))
+    before = at_version(restored.version() - 1)
+    before.load_as_version(datetime.datetime.fromtimestamp(int(moment) / 1000, datetime.UTC))
+    for one in (before.version(), before.version() + 1):
+        if one < restored.version() and set(at_version(one).file_uris()) == set(restored.file_uris()):
+            return one
+    return None
+
+
+# ---
+
+# --- The entry of a Delta table's log for a file, and which tables take files that are written so.
+
+# Settings of a table by which its files need more than the columns: names of their own, checks, numbers of rows.
+_DEMANDING = (
+    "delta.columnMapping.mode", "delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat",
+    "delta.universalFormat",
+)  # fmt: skip
+_DEMANDING_FIELDS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
+
+
+def require_plain(name: str, table: DeltaTable) -> None:
+    """Raises Rejected for a table whose files need more than messages have."""
+    settings = {key: value for key, value in table.metadata().configuration.items() if value not in ("none", "false")}
+    demands = [key for key in settings if key.startswith(_DEMANDING)]
+    demands += [
+        key for field in table.schema().fields for key in field.metadata if key.startswith(_DEMANDING_FIELDS)
+    ]  # fmt: skip
+    if demands:
+        raise Rejected(
+            f"{name}: {demands[0]} is set, which a sync does not fulfil; name a table of its own, which is made"
+        )
+
+
+def add_action(file: DataFile, partition_names: Sequence[str], now_ms: int) -> AddAction:
+    """The entry of the log for a finished file."""
+    values = dict(zip(partition_names, map(_partition_text, file.partition), strict=True))
+    return AddAction(
+        file.path, file.size, values, now_ms, data_change=True, stats=json.dumps(_statistics(file.metadata))
+    )
+
+
+def _partition_text(value: object) -> str | None:
+    """As Delta writes values of partitions: an empty text is none."""
+    if value is None:
+        return None
+    if isinstance(value, datetime.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+    return str(value)
+
+
+def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Rows, and the bounds of whole numbers and times: what queries leave files out by."""
+    bounds: dict[str, list[tuple[Any, Any] | None]] = {}
+    nulls: dict[str, int] = {}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(metadata.num_columns):
+            column = group.column(place)
+            statistics = column.statistics
+            name = column.path_in_schema
+            if statistics is None or not statistics.has_null_count:
+                continue
+            nulls[name] = nulls.get(name, 0) + statistics.null_count
+            bounds.setdefault(name, []).append(_bounds(statistics))
+    told = {name: pairs for name, pairs in bounds.items() if None not in pairs}
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: _json_value(min(pair[0] for pair in pairs if pair)) for name, pairs in told.items()},
+        "maxValues": {name: _json_value(max(pair[1] for pair in pairs if pair)) for name, pairs in told.items()},
+        "nullCount": nulls,
+    }
+
+
+def _bounds(statistics: pq.Statistics) -> tuple[Any, Any] | None:
+    """Of whole numbers and times; None for others, and for a column without values."""
+    low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
+    return (low, high) if isinstance(low, int | datetime.datetime) else None
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        utc = value.astimezone(datetime.UTC)
+        return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
+    return value
+
+
+# ---
 
 _DIVIDED_BY = ("topic", DAY_COLUMN)
 # Of the app transactions of a sync.

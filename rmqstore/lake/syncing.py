@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from rmqstore import arguments
 from rmqstore.errors import DataLost, NotAStore, Rejected, StoreChanging
 from rmqstore.files.reading import LOCAL
-from rmqstore.lake.carrying import Scope, brokers_of, require_offsets
-from rmqstore.lake.losses import told_of_table
 from rmqstore.lake.parquet_files import ParquetFiles
 from rmqstore.lake.places import require_apart
 from rmqstore.lake.sink import Committed, DataFile, Overtaken, Standing, TableFailed, TableSink
@@ -20,12 +18,93 @@ from rmqstore.lake.table_columns import REASON
 from rmqstore.locks import Bell
 from rmqstore.snapshot import Snapshot, open_snapshot
 from rmqstore.snapshot.columns import resolve_columns
+from rmqstore.snapshot.losses import LostBeforeRead, OtherLogThanRead, told_as
 from rmqstore.snapshot.plan.selection import Wanted, WantedTime
-from rmqstore.snapshot.request import ScanRequest
+from rmqstore.snapshot.request import Place, ScanRequest
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stream.following import Beginning, FollowedBatch, Following, Patience
-from rmqstore.snapshot.stream.offsets import offsets_in
+from rmqstore.snapshot.stream.offsets import BEHIND, MARKS, SINCE, Offsets, note_in, offset_json, offsets_in
 from rmqstore.snapshot.stream.subscription import StreamSelection
+
+# --- Losses of a store, told of the table that it goes into.
+
+
+class LostToTable(LostBeforeRead):
+    """Messages that were gone before they came into the table."""
+
+    next_step = "--skip-lost goes on with what is there, and a table of its own begins again"
+
+
+class OtherLogThanInTable(OtherLogThanRead):
+    """A store, or a topic, that is another one than the table has, or that lost messages which the table has."""
+
+    done = "went into the table"
+    next_step = "name another table for it, or put back the store that was read"
+
+
+def told_of_table(lost: DataLost) -> DataLost:
+    """The same in a line that names the next step of a sync."""
+    return told_as(lost, LostToTable, OtherLogThanInTable)
+
+
+# ---
+
+# --- Offsets of a table that holds more than one run reads: other topics, and stores of other brokers.
+
+_NOTES = (MARKS, SINCE, BEHIND)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The part of a table that a run reads: the queues of a selection in the stores of some brokers."""
+
+    selection: StreamSelection
+    brokers: frozenset[str]
+
+    def own(self, noted: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a table's offsets that the run goes on from."""
+        return _where(noted, self._covers)
+
+    def carried(self, noted: Mapping[str, Any] | None, reached: Mapping[str, Any]) -> dict[str, Any]:
+        """The offsets of the table after the run reached `reached`: all else stays as it was."""
+        if noted is None:
+            return offset_json(offsets_in(reached), {name: note_in(reached, name) for name in _NOTES})
+        kept = _where(noted, lambda place: not self._covers(place))
+        notes = {name: note_in(kept, name) | note_in(reached, name) for name in _NOTES}
+        return offset_json(offsets_in(kept) | offsets_in(reached), notes)
+
+    def knows(self, noted: Mapping[str, Any]) -> bool:
+        """Whether the offsets are of any of the brokers, or of none at all."""
+        known = brokers_of(noted)
+        return not known or bool(known & self.brokers)
+
+    def _covers(self, place: Place) -> bool:
+        return place[0] in self.brokers and self.selection.covers(place)
+
+
+def brokers_of(noted: Mapping[str, Any]) -> set[str]:
+    """The brokers that offsets are of."""
+    return {place[0] for place in offsets_in(noted)}
+
+
+def require_offsets(table: str, noted: Mapping[str, Any]) -> None:
+    """Raises Rejected for what is no offset JSON."""
+    try:
+        offsets_in(noted)
+        for name in _NOTES:
+            note_in(noted, name)
+    except Rejected:
+        raise Rejected(f"{table}: its offsets are none of a sync; name a table of its own, which is made") from None
+
+
+def _where(noted: Mapping[str, Any], holds: Callable[[Place], bool]) -> dict[str, Any]:
+    def part(offsets: Offsets) -> Offsets:
+        return {place: offset for place, offset in offsets.items() if holds(place)}
+
+    return offset_json(part(offsets_in(noted)), {name: part(note_in(noted, name)) for name in _NOTES})
+
+
+# ---
 
 # Seconds without messages after which a look has nothing; not 0, which would end for good at the present ends.
 _MOMENT_S = 0.001

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.broker.delay import DelayLevels, RestoredRecord, Undeliverable, restored_record
-from rmqstore.broker.delay_columns import Restored, read_records, restored_columns, restored_few
+from rmqstore.broker.delay_delivery import Restored, read_records, restored_columns, restored_few
 from rmqstore.config import StoreConfig
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, DEFAULT_TABLES

@@ -18,7 +18,7 @@ from rmqstore import Message, Rejected, open_snapshot, open_store
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.export import ExportWish, Window, export_messages, into_directory
 from rmqstore.export.directory import ExportDirectory
-from rmqstore.export.parts import parts_of
+from rmqstore.export.into_directory import parts_of
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.snapshot.arrow.json_lines import json_lines
 from rmqstore.snapshot.stream import following

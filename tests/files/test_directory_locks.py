@@ -13,8 +13,7 @@ import pytest
 from rmqstore import LedgerConfig, Message, StoreConfig, open_store
 from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import StoreInUse
-from rmqstore.files.directory_locks import RealDirectoryLock
-from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.filesystem import RealDirectoryLock, RealFileSystem
 from tests.store.interrupting import Interrupt
 
 pytestmark = pytest.mark.stores

@@ -11,8 +11,7 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
 from rmqstore.remoting import cluster
-from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.command import Command
+from rmqstore.remoting.client import Access, Command, Refused, RemotingClient, Unreachable, host_and_port
 from rmqstore.remoting.signing import Credentials
 from tests.remoting.peers import Answer, bytes_peer, peer, saying
 

@@ -14,8 +14,15 @@ import pytest
 
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.remoting import cluster
-from rmqstore.remoting.client import UNSIGNED, Access, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.command import FRAME_SIZE_MAX, Command
+from rmqstore.remoting.client import (
+    FRAME_SIZE_MAX,
+    UNSIGNED,
+    Access,
+    Command,
+    RemotingClient,
+    Unreachable,
+    host_and_port,
+)
 from rmqstore.replication.following.group import chosen_masters, named_broker
 from rmqstore.replication.following.masters import Broker
 from rmqstore.replication.following.replica import Replica

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import QueueRange
-from spark_source.filters import PushedFilters, push
+from spark_source.pushdown_reader import PushedFilters, push
 
 MOMENT = datetime(2026, 5, 1, 8, 0, 0, 1500, tzinfo=UTC)
 MOMENT_MS = 1_777_622_400_001

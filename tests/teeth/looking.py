@@ -106,7 +106,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a record whose entry is on its way is passed over",
-        "rmqstore/snapshot/scan/walked_queues.py",
+        "rmqstore/snapshot/scan/log_scan.py",
         "            if not len(lacking) or self._look.is_lost(run.key, lacking, attempt):\n",
         "            if not len(lacking) or attempt >= 0:\n",
         "tests/snapshot/scan/test_queues_built_anew.py::test_a_scan_beside_a_recovery_is_whole[lenient-commitlog-end-blank]",
@@ -227,7 +227,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a clock that was set back: what is there has the times of what is new, and comes again",
-        "rmqstore/snapshot/stream/turned_back.py",
+        "rmqstore/snapshot/stream/planner.py",
         "                since_ms[place], behind[place] = looked_ms, end\n",
         "                since_ms[place] = looked_ms\n",
         "tests/spark_source/stream/test_turned_back.py::test_a_clock_that_is_set_back_leaves_nothing_out[restart]",

@@ -4,9 +4,10 @@ Appending what a task wrote here costs no more than reading it, `EncodedColumns.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,8 +32,28 @@ from rmqstore.formats.sink_files import (
 from rmqstore.log.encode.columns import EncodedColumns, Goals, ranks, scatter
 from rmqstore.log.encode.dispatch_rows import DispatchRows
 from rmqstore.log.encode.record_frame import PLACE_AT, STORE_TIME_AT_V4, STORE_TIME_AT_V6
-from rmqstore.log.staging.read_ahead import read_ahead
 from rmqstore.log.staging.write_behind import WriteBehind
+
+# --- Having the next thing read while the present one is worked on.
+
+Item = TypeVar("Item")
+
+
+def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; each is made, in a thread of its own, while the one before is used.
+
+    Worth it for megabytes an item, as reading, copying and checksums let other threads run.  What making one raises is
+    raised in its place.  The thread is gone when the iterator is exhausted or closed.
+    """
+    nothing = object()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rmqstore-read-ahead") as reader:
+        coming = reader.submit(next, items, nothing)
+        while (item := coming.result()) is not nothing:
+            coming = reader.submit(next, items, nothing)
+            yield item  # type: ignore[misc]  # `nothing` is no item
+
+
+# ---
 
 _PLACE_SIZE = 16  # queueOffset and physicalOffset
 _TIME_SIZE = 8

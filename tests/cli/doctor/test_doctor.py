@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqstore import Message, StoreConfig, open_store
-from rmqstore.cli.doctor import machine, mounts, pyspark_zip, spark, trial
+from rmqstore.cli.doctor import machine, pyspark_zip, spark, stores, trial
 from tests.cli.conftest import Run, last_line
 
 pytestmark = pytest.mark.stores
@@ -249,12 +249,12 @@ MOUNTS = """\
 )
 def test_mounts(path: str, kind: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mounts").write_text(MOUNTS, encoding="utf-8")
-    monkeypatch.setattr(mounts, "_MOUNTS", str(tmp_path / "mounts"))
+    monkeypatch.setattr(stores, "_MOUNTS", str(tmp_path / "mounts"))
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    mount = mounts.mount_of(path)
+    mount = stores.mount_of(path)
     assert mount is not None
     assert mount.kind == kind
-    odd = {fact.name for fact in mounts.disk_facts("area", path) if fact.state == "odd"}
+    odd = {fact.name for fact in stores.disk_facts("area", path) if fact.state == "odd"}
     assert odd == names
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.directory.ledger.entry_columns import entry_chain, entry_heads, named_places
+from rmqstore.directory.ledger.walk import entry_chain, entry_heads, named_places
 from rmqstore.formats.dledger import ENTRY_HEAD, Entry, EntryBlank, NoEntry, encode_entry, read_entry
 from tests.formats.dledger_vectors import FIRST_FILE, PLACES, SECOND_FILE
 

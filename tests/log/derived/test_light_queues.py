@@ -9,7 +9,7 @@ from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import ABORT_FILE
 from rmqstore.formats.properties import parse_properties
-from rmqstore.log.put.light_offsets import LightQueues
+from rmqstore.log.put.deferred_put import LightQueues
 from rmqstore.message import Message, PutStatus
 from rmqstore.records.light_queues import split_names
 from tests.crash.disks import MemoryDisk

@@ -14,7 +14,7 @@ from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.cli import main
 from rmqstore.config import HaConfig
 from rmqstore.errors import NotAStore, Rejected, StoreInUse
-from rmqstore.remoting.command import Command
+from rmqstore.remoting.client import Command
 from rmqstore.replication.following.donor import Donor
 from rmqstore.replication.following.masters import BareMaster
 from rmqstore.replication.following.replica import Replica

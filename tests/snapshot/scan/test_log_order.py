@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqstore.directory.undispatched import FOUND_ENTRY
 from rmqstore.snapshot.scan.entry_runs import EntryRun
-from rmqstore.snapshot.scan.log_order import interleaved
+from rmqstore.snapshot.scan.entry_source import interleaved
 from rmqstore.snapshot.split import Span
 
 pytestmark = pytest.mark.stores

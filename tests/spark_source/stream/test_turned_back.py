@@ -12,7 +12,7 @@ import pytest
 
 from rmqstore.errors import DataLost, Rejected
 from rmqstore.snapshot import Snapshot
-from rmqstore.snapshot.stream import turned_back
+from rmqstore.snapshot.stream import planner
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.offsets import BEHIND, SINCE
 from spark_source.stream import reader as stream_reader
@@ -493,8 +493,8 @@ def test_a_queue_in_which_nothing_happens_is_looked_through_once(
     store: GrowingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[object] = []
-    offset_at = turned_back.offset_at
-    monkeypatch.setattr(turned_back, "offset_at", lambda *what: looked.append(what) or offset_at(*what))
+    offset_at = planner.offset_at
+    monkeypatch.setattr(planner, "offset_at", lambda *what: looked.append(what) or offset_at(*what))
     stream = Stream(store.root, failOnDataLoss="false")
     stream.step()
     anew = made_anew(store, 30)
