@@ -4,7 +4,6 @@ h = Σ c(i)·31^(n-1-i) over the UTF-16 code units, modulo 2**32, read as a sign
 """
 
 import functools
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -109,9 +108,10 @@ def _code_units(texts: list[memoryview]) -> tuple[npt.NDArray[np.uint32], npt.ND
 
 
 def _strictly_decoded(data: bytes) -> str | None:
-    with suppress(UnicodeDecodeError):
+    try:
         return data.decode()
-    return None
+    except UnicodeDecodeError:
+        return None
 
 
 @functools.lru_cache(maxsize=64)
