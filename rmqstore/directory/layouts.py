@@ -1,11 +1,11 @@
 """Where things stand below a store's root, and which layouts of RocketMQ tell of themselves there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from rmqstore.directory.ledger.nodes import NODE_PREFIX, LedgerNode, has_begun, is_node, room_of_node
 from rmqstore.directory.listing import Numbered, directories, has_numbered, numbered_files
-from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part, read_small
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join, read_part, read_small
 from rmqstore.formats import dledger, message, names
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint, read_checkpoint
 from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM, QUEUE_ROOMS, SEPARATE_ROOM
@@ -14,7 +14,9 @@ from rmqstore.formats.names import CONFIG_ROOM, INDEX_ROOM, LOG_ROOM, PLAIN_ROOM
 _NO_LOGS = frozenset((*QUEUE_ROOMS, "timerlog", INDEX_ROOM, CONFIG_ROOM, "compaction"))
 
 
-def logs_below(disk: ReadableDisk, root: str) -> dict[str, Numbered]:
+def logs_below(
+    disk: ReadableDisk, root: str, children: Sequence[DirectoryEntry] | None = None
+) -> dict[str, Numbered]:  # fmt: skip
     """The directories of a root that hold files of its commitlog, by path, with what stands in them: `commitlog`, and
     those of a broker with several paths (storePathCommitLog), whatever they are called.
 
@@ -23,13 +25,14 @@ def logs_below(disk: ReadableDisk, root: str) -> dict[str, Numbered]:
 
     Numbered files alone are no log: queues have them too.  Of a directory of another name one file must begin as
     a log's does, or all with nothing yet; or one must follow a file of a directory that is a log, or go before one, as
-    a file does whose first record is damaged.
+    a file does whose first record is damaged.  `children`: what the root holds, where it was listed already.
     """
     own = join(root, LOG_ROOM)
     candidates = {
         path: found
-        for name, path in directories(disk, root)
-        if name not in _NO_LOGS and not name.startswith(NODE_PREFIX)
+        for child in (disk.entries(root) if children is None else children)
+        if child.is_directory and child.name not in _NO_LOGS and not child.name.startswith(NODE_PREFIX)
+        for path in (join(root, child.name),)
         if path == own or has_numbered(disk, path)
         for found in (numbered_files(disk, path),)
         if any(file.size for file in found.files)
@@ -101,9 +104,9 @@ def find_ledger(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]) 
     return None
 
 
-def is_within_node(disk: ReadableDisk, root: str) -> bool:
-    """Whether a path is the directory of a DLedger node, or `data` or `index` in one."""
-    return is_node(disk, root) or room_of_node(disk, root)
+def is_within_node(disk: ReadableDisk, root: str, children: Collection[str] | None = None) -> bool:
+    """Whether a path is the directory of a DLedger node, or `data` or `index` in one.  `children`: see `is_node`."""
+    return is_node(disk, root, children) or room_of_node(disk, root)
 
 
 class QueueDatabase(NamedTuple):

@@ -1,6 +1,6 @@
 """The files of one consume queue: which entries are written, and reading runs of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -219,15 +219,16 @@ def leading_blanks(slots: Slots, first: int, end: int) -> int:
     return halved(first, end, lambda slot: bool(is_pre_blank(slots.read(slot, slot + 1))[0])) - first
 
 
-def find_queues(disk: ReadableDisk, root: str) -> tuple[QueueFiles, ...]:
+def find_queues(disk: ReadableDisk, root: str, children: Collection[str] | None = None) -> tuple[QueueFiles, ...]:
     """Every queue of a store whose directory has a readable name, by topic and queue id; those without files as well.
 
     Where a topic has queues of both kinds those of batches count, as for the writer: RocketMQ 4 makes plain ones of
-    the same messages.
+    the same messages.  `children`: the names in the root, where it was listed already.
     """
     found = [
         QueueFiles(root, topic, queue_id, kind, stored_files(disk, path), disk)
-        for kind in _DIRECTORIES
+        for kind, room in _DIRECTORIES.items()
+        if children is None or room in children
         for topic, queue_id, path in queue_directories(disk, root, kind)
     ]
     of_batches = {queue.topic for queue in found if queue.kind == BATCH and queue.unbroken_end() > queue.first_slot()}

@@ -14,7 +14,7 @@ from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
 from rmqstore.formats.names import LOG_ROOM, PLAIN_ROOM
 from rmqstore.snapshot.stores_in import StoresIn, list_stores, refuse_one_log_twice, required_stores
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
+from rmqstore.snapshot.survey.found_log import look_at_root, refuse_unread_layouts
 
 _NAME_THEM = "name them, as {'broker-a': PATH, 'broker-b': PATH}"
 # A store, or a store and the directories of its commitlog that lie elsewhere.
@@ -39,7 +39,7 @@ def require_stores(paths: Paths, disk: ReadableDisk = LOCAL, *, takes_nodes: boo
     for _, root, logs in store_directories(disk, paths):
         if takes_nodes and is_node(disk, root):
             continue
-        refuse_unread_layouts(disk, root, find_log_files(disk, root, logs), logs)
+        refuse_unread_layouts(disk, look_at_root(disk, root, logs))
 
 
 def stores_below(path: StorePath, disk: ReadableDisk = LOCAL) -> StoresIn | None:

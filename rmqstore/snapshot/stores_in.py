@@ -16,7 +16,7 @@ from rmqstore.files.disk import ReadableDisk, join, read_part
 from rmqstore.files.reading import canonical_path
 from rmqstore.formats import names
 from rmqstore.snapshot.survey.extents import NAMELESS, StoreExtent, stored_broker_name
-from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
+from rmqstore.snapshot.survey.found_log import look_at_root, refuse_unread_layouts
 
 _NOT_OURS = "lost+found"
 # A store begins with these, before anything tells what it is.
@@ -125,7 +125,7 @@ def _is_there(disk: ReadableDisk, name: str, path: str) -> bool:
     if not is_begun(disk, path):
         return False
     try:
-        refuse_unread_layouts(disk, path, find_log_files(disk, path))
+        refuse_unread_layouts(disk, look_at_root(disk, path))
     except NotAStore as error:
         if not is_begun(disk, path):
             return False

@@ -1,5 +1,6 @@
 """A batch that a sink is adding is not seen before it is in as a whole."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,10 @@ def test_one_that_begins_while_the_store_is_looked_at_is_not_seen_either(
     root = store.write(tmp_path)
     find, begun = looking.find_queues, []
 
-    def find_queues(disk: ReadableDisk, path: str) -> object:
+    def find_queues(disk: ReadableDisk, path: str, children: Collection[str]) -> object:
         if not begun:
             begun.append(begin(root, start))
-        return find(disk, path)
+        return find(disk, path, children)
 
     monkeypatch.setattr(looking, "find_queues", find_queues)
     assert rmqstore.open_snapshot(root).scan().read_all().num_rows == 20

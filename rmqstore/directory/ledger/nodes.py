@@ -4,7 +4,7 @@
 (storePathDLedgerCommitLog), `data/`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -78,11 +78,14 @@ def begins_with_message(data: bytes, start: int) -> bool:
     return any(data) and WRAPPED.may_begin(data, start)
 
 
-def is_node(disk: ReadableDisk, directory: str) -> bool:
+def is_node(disk: ReadableDisk, directory: str, children: Collection[str] | None = None) -> bool:
     """Whether a directory is a node's, whatever it is called: both rooms hold files by number of bytes.  The index of a
-    store is named by times.
+    store is named by times.  `children`: the names in the directory, where it was listed already.
     """
-    return all(stored_files(disk, join(directory, room)) for room in (DATA_ROOM, INDEX_ROOM))
+    rooms = (DATA_ROOM, INDEX_ROOM)
+    if children is not None and not all(room in children for room in rooms):
+        return False
+    return all(stored_files(disk, join(directory, room)) for room in rooms)
 
 
 def room_of_node(disk: ReadableDisk, path: str) -> bool:

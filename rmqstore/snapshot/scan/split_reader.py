@@ -15,7 +15,7 @@ from rmqstore.snapshot.scan.entry_source import EntrySource
 from rmqstore.snapshot.scan.log_scan import LogSource
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import mapped_below
-from rmqstore.snapshot.survey.found_log import find_log_files, refuse_unread_layouts
+from rmqstore.snapshot.survey.found_log import look_at_root, refuse_unread_layouts
 
 # Rows of entry columns are small: so many times more of them make a batch.
 _NARROW = 4
@@ -31,9 +31,10 @@ def read_split(
     (unless on_corrupt_record says else).
     """
     disk = split.disk
-    files = find_log_files(disk, split.path, split.extra_logs)
+    at_root = look_at_root(disk, split.path, split.extra_logs)
+    files = at_root.log_files
     if not files:  # else it is the store that was planned, and was not refused then
-        refuse_unread_layouts(disk, split.path, files, split.extra_logs)
+        refuse_unread_layouts(disk, at_root)
     below = mapped_below(files, split.log_end, split.is_live, request.access)
     deleted = dict(split.deleted_before)
     with LogView(disk, files, below, split.log_end, deleted, own_bases=split.own_bases) as view:

@@ -1,26 +1,29 @@
 """Whether a store stood still while it was looked at, but for growing: who owns it, which files it has."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rmqstore.directory.listing import directories
 from rmqstore.directory.queue_ends import is_backed
 from rmqstore.directory.queue_files import is_valid_entry, open_queue
-from rmqstore.files.disk import ReadableDisk, StoredFile, join
+from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_small
 from rmqstore.formats import names
+from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.survey.found_log import find_log_files
+from rmqstore.snapshot.survey.found_log import RootLook, look_at_root
 from rmqstore.snapshot.survey.log_search import NO_FILE
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A store from outside: `owner` changes when one comes or goes, `log_files` are as listed."""
+    """A store from outside: `owner` changes when one comes or goes, `at_root` is as listed, and from `batch_start` on
+    the log may be cut off again."""
 
     disk: ReadableDisk
-    root: str
-    extra_logs: tuple[str, ...]
     owner: tuple[object, ...]
-    log_files: tuple[StoredFile, ...]
+    at_root: RootLook
+    batch_start: int
 
     @classmethod
     def of(cls, disk: ReadableDisk, root: str, extra_logs: tuple[str, ...]) -> "Footprint":
@@ -28,7 +31,8 @@ class Footprint:
         lock = join(root, names.LOCK_FILE)
         abort = disk.version_of(join(root, names.ABORT_FILE))
         owner = (abort, disk.version_of(lock), disk.is_locked(lock))
-        return cls(disk, root, extra_logs, owner, find_log_files(disk, root, extra_logs))
+        at_root = look_at_root(disk, root, extra_logs)
+        return cls(disk, owner, at_root, _batch_start(disk, at_root))
 
     @property
     def is_abort_there(self) -> bool:
@@ -40,23 +44,37 @@ class Footprint:
         """Whether somebody has the store open."""
         return bool(self.owner[2])
 
-    def changed(self, found: StoreExtent) -> str | None:
-        """The change of the store since, other than growth, when `found` was found there; None for none.
+    def changed(self, found: StoreExtent, now: "Footprint") -> str | None:
+        """The change of the store until `now`, other than growth, when `found` was found there between; None for none.
 
-        The queues of a store that nobody has open are not looked at again: a writer opens it first.  Raises
-        NotAStore, DataLost.
+        The queues of a store that nobody has open are not looked at again: a writer opens it first.  Raises DataLost.
         """
-        now = Footprint.of(self.disk, self.root, self.extra_logs)
+        before = self.at_root.log_files
         if now.owner != self.owner:
             return "its owner came, went or began again"
-        if not only_grew(self.log_files, now.log_files, is_copied_over=False):
+        if not only_grew(before, now.at_root.log_files, is_copied_over=False):
             return "files of its log were deleted or replaced"
-        if len(now.log_files) > len(self.log_files) and any(damage.reason == NO_FILE for damage in found.damage):
+        if len(now.at_root.log_files) > len(before) and any(damage.reason == NO_FILE for damage in found.damage):
             return "the next file of its log was made"
         for queue in found.queues.values() if self.is_abort_there or self.is_locked else ():
             if queue.files.files and not stands_still(queue, found):
                 return f"its queue {queue.files.topic}/{queue.files.queue_id} was deleted, cut or built again"
-        return None
+        return "a batch began" if now.batch_start < found.log_end else None
+
+
+def _batch_start(disk: ReadableDisk, at_root: RootLook) -> int:
+    """Where a batch begins that a sink is just adding, or could not end: all of it may be cut off again, so that nobody
+    is to see it yet.  The highest number without one.
+    """
+    start = 2**63 - 1
+    for _, writer in (
+        directories(disk, join(at_root.root, SINK_DIRECTORY)) if SINK_DIRECTORY in at_root.children else ()
+    ):
+        data = read_small(disk, join(writer, INTENT_FILE), JSON_SIZE_MAX, past_directories=True)
+        if data is not None:
+            with suppress(ValueError):
+                start = min(start, BatchIntent.from_json(data).start)
+    return start
 
 
 def only_grew(before: Sequence[StoredFile], now: Sequence[StoredFile], *, is_copied_over: bool) -> bool:

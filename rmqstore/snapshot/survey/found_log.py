@@ -1,6 +1,6 @@
 """Which files are a store's log, and which directories hold none that can be read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rmqstore.directory.layouts import is_within_node, logs_below, root_hint
@@ -14,7 +14,7 @@ from rmqstore.directory.ledger.nodes import (
 )
 from rmqstore.directory.listing import numbered_files
 from rmqstore.errors import NotAStore, UnsupportedLayout
-from rmqstore.files.disk import ReadableDisk, StoredFile, join
+from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join
 from rmqstore.formats import names
 
 NODE_ADVICE = (
@@ -48,13 +48,34 @@ class _Logs(NamedTuple):
         return self.wrapped[0].start
 
 
-def find_log_files(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
+class RootLook(NamedTuple):
+    """What one look at a store's root found: everything in it by name, and the files of its log, those of `extra_logs`
+    among them, which are log directories that somebody names.
+    """
+
+    root: str
+    extra_logs: tuple[str, ...]
+    children: frozenset[str]
+    log_files: tuple[StoredFile, ...]
+
+
+def look_at_root(disk: ReadableDisk, root: str, extra_logs: tuple[str, ...] = ()) -> RootLook:
+    """The root as it is now; nothing is in it where there is no such directory.  Raises NotAStore."""
+    children = disk.entries(root)
+    files = _by_start(_logs(disk, root, extra_logs, children))
+    return RootLook(root, extra_logs, frozenset(child.name for child in children), files)
+
+
+def find_log_files(disk: ReadableDisk, root: str, extra: tuple[str, ...] = ()) -> tuple[StoredFile, ...]:
     """Commitlog files of all directories by start; of two with one name the first found counts, as Java sorts them.
 
     A file that is still empty is left out where it is being made: after all others.  A broker that went over to
     DLedger has its log from before in front of the node's.
     """
-    logs = _logs(disk, root, extra)
+    return look_at_root(disk, root, extra).log_files
+
+
+def _by_start(logs: _Logs) -> tuple[StoredFile, ...]:
     by_start: dict[int, StoredFile] = {}
     for file in logs.plain:
         if not logs.wrapped or file.start < logs.divided_at:
@@ -67,36 +88,35 @@ def find_log_files(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> 
     return tuple(found)
 
 
-def _logs(disk: ReadableDisk, root: str, extra: Sequence[str]) -> _Logs:
+def _logs(disk: ReadableDisk, root: str, extra: Sequence[str], children: Sequence[DirectoryEntry]) -> _Logs:
     """The files of each kind.  The only node below the root is read unless `extra`, log directories that somebody
     names, has another's, or the root's own commitlog.
     """
     wrapped = {directory: wrapped_files(disk, directory) for directory in extra}
     is_told = any(wrapped.values()) or join(root, names.LOG_ROOM) in extra
-    if not is_told and any(name.startswith(NODE_PREFIX) for name in disk.names(root)):
+    if not is_told and any(child.name.startswith(NODE_PREFIX) for child in children):
         node = chosen_node(disk, root, ())
         wrapped |= {} if node is None else {node.data: wrapped_files(disk, node.data)}
-    plain = [*logs_below(disk, root).values()]
+    plain = [*logs_below(disk, root, children).values()]
     plain += [numbered_files(disk, directory) for directory in extra if not wrapped[directory]]
     entries = sorted((file for files in wrapped.values() for file in files), key=lambda file: file.start)
     return _Logs([file for log in plain for file in log.files], entries)
 
 
-def refuse_unread_layouts(
-    disk: ReadableDisk, root: str, log_files: Sequence[StoredFile], extra: Sequence[str] = ()
-) -> None:  # fmt: skip
+def refuse_unread_layouts(disk: ReadableDisk, found: RootLook) -> None:
     """Raises NotAStore for a directory without a store; UnsupportedLayout for a DLedger node's, for several nodes, or a
-    node and a commitlog, of which nobody chose one, and for data files elsewhere.  `extra`: log directories that
-    somebody names.
+    node and a commitlog, of which nobody chose one, and for data files elsewhere.
     """
+    root, log_files = found.root, found.log_files
+    # Names tell of links that lead nowhere, too.
+    children: Collection[str] = found.children if names.LOG_ROOM in found.children else disk.names(root)
     if not disk.is_directory(root):
         reason = "is not a directory" if disk.exists(root) else "does not exist here"
         raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
-    children = disk.names(root)
-    if is_within_node(disk, root):
+    if is_within_node(disk, root, children):
         raise UnsupportedLayout(root, NODE_ADVICE)
     if any(name.startswith(NODE_PREFIX) for name in children):
-        _refuse_nodes(disk, root, log_files, extra)
+        _refuse_nodes(disk, found, children)
     first = log_files[0] if log_files else None
     if first is not None and not first.is_wrapped and holds_entries(disk, first):
         raise UnsupportedLayout(first.path, _FOREIGN_ADVICE)
@@ -107,7 +127,8 @@ def refuse_unread_layouts(
         raise NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, children)}")
 
 
-def _refuse_nodes(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile], extra: Sequence[str]) -> None:
+def _refuse_nodes(disk: ReadableDisk, found: RootLook, children: Collection[str]) -> None:
+    root, extra, log_files = found.root, found.extra_logs, found.log_files
     nodes = nodes_below(disk, root)
     if not nodes or join(root, names.LOG_ROOM) in extra:
         return
@@ -118,10 +139,10 @@ def _refuse_nodes(disk: ReadableDisk, root: str, log_files: Sequence[StoredFile]
         raise UnsupportedLayout(root, f"holds the nodes {known}; {_to_choose(root, nodes[0])}")
     if len(nodes) > 1 and chosen_node(disk, root, extra) is None:
         raise UnsupportedLayout(root, f"holds the nodes {known}, and the log that is named lies outside of all of them")
-    if not extra and _logs(disk, root, extra).is_doubled:
+    if not extra and _logs(disk, root, extra, disk.entries(root)).is_doubled:
         reason = f"holds a commitlog and the DLedger log of {known} for the same offsets"
         raise UnsupportedLayout(root, f"{reason}; {_to_choose(root, nodes[0])}, or its commitlog in the same way")
-    if not _OF_A_STORE.intersection(disk.names(root)):
+    if not _OF_A_STORE.intersection(children):
         raise UnsupportedLayout(nodes[0].directory, NODE_ADVICE)
 
 

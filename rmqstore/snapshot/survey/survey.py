@@ -1,7 +1,6 @@
 """Opening a store directory: one look at files, queues and the newest part of the log makes a StoreExtent."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,16 +11,14 @@ from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import has_light_files, load_checkpoint, queue_database
 from rmqstore.directory.ledger.nodes import is_node
-from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import batch_begin, batch_end, unwritten_before
 from rmqstore.directory.queue_files import BATCH, QueueFiles, find_queues, is_valid_entry
 from rmqstore.errors import DataLost, StoreChanging, StoreError
-from rmqstore.files.disk import ReadableDisk, join, read_small, tells_of_change
+from rmqstore.files.disk import ReadableDisk, join, tells_of_change
 from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import CHECKPOINT_FILE, QueueKey, is_light_queue
-from rmqstore.formats.sink_files import INTENT_FILE, JSON_SIZE_MAX, SINK_DIRECTORY, BatchIntent
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.census import Census
@@ -152,19 +149,6 @@ class SurveyScope(NamedTuple):
 WHOLE = SurveyScope()
 
 
-def batch_start(disk: ReadableDisk, root: str) -> int:
-    """Where a batch begins that a sink is just adding, or could not end: all of it may be cut off again, so that nobody
-    is to see it yet.  The highest number without one.
-    """
-    start = 2**63 - 1
-    for _, writer in directories(disk, join(root, SINK_DIRECTORY)):
-        data = read_small(disk, join(writer, INTENT_FILE), JSON_SIZE_MAX, past_directories=True)
-        if data is not None:
-            with suppress(ValueError):
-                start = min(start, BatchIntent.from_json(data).start)
-    return start
-
-
 def survey(
     disk: ReadableDisk,
     root: str,
@@ -179,20 +163,21 @@ def survey(
     A store that changes otherwise than by growing while it is looked at is looked at again.
     Raises NotAStore, UnsupportedLayout; DataLost, StoreChanging if it goes on changing.
     """
-    seen, changed = None, ""
+    seen = changed = None
     for remaining in reversed(range(_LOOKS_MAX)):
         before = Footprint.of(disk, root, extra_logs)
         try:
             found = _look(before, broker_name, access, scope)
-            changed = before.changed(found) or ("a batch began" if batch_start(disk, root) < found.log_end else "")
+            now = Footprint.of(disk, root, extra_logs)
+            changed = before.changed(found, now)
         except (DataLost, FileNotFoundError, StoreChanging) as gone:
             if remaining:
                 continue  # a file vanished meanwhile: its owner deletes old ones
             raise changing(root, gone) from None
-        if not changed or (found == seen and batch_start(disk, root) >= found.log_end):
+        if not changed or (found == seen and now.batch_start >= found.log_end):
             return found
         seen = found
-    raise StoreChanging(root, changed)
+    raise StoreChanging(root, changed or "")
 
 
 def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> StoreError:
@@ -207,16 +192,16 @@ def changing(root: str, error: DataLost | FileNotFoundError | StoreChanging) -> 
 
 def _look(before: Footprint, broker_name: str | None, access: Access, scope: SurveyScope) -> StoreExtent:
     """A store that had this footprint a moment ago.  Raises as `survey` at anything that vanishes."""
-    disk, root = before.disk, before.root
-    if is_node(disk, root):
+    disk, (root, extra_logs, children, log_files) = before.disk, before.at_root
+    if is_node(disk, root, children):
         return _bare_node(before, broker_name, access)
-    refuse_unread_layouts(disk, root, before.log_files, before.extra_logs)
+    refuse_unread_layouts(disk, before.at_root)
     database = queue_database(disk, root)
     rocksdb = database is not None and database.is_alone
     if database is not None and not rocksdb:
         _tell_hidden(disk, root, database.path)
     is_still = not before.is_abort_there and not before.is_locked
-    end = min(before.log_files[-1].end, batch_start(disk, root)) if before.log_files else 0
+    end = min(log_files[-1].end, before.batch_start) if log_files else 0
     checkpoint = load_checkpoint(disk, root)
     told = extents.ToldName(broker_name) if broker_name else extents.stored_broker_name(disk, root)
     whole = StoreExtent(
@@ -224,7 +209,7 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         path=root,
         broker_name=told.name,
         other_names=told.others,
-        log_files=before.log_files,
+        log_files=log_files,
         queues={},
         version_line=extents.version_line(disk, root, checkpoint),
         checkpoint=checkpoint,
@@ -234,9 +219,9 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         walk_from=end,
         crc_from=0,
         queue_layout="RocksDB" if rocksdb else "file",
-        extra_logs=before.extra_logs,
+        extra_logs=extra_logs,
         access=access,
-        ledger=ledger_extent(disk, root, before.extra_logs, before.log_files),
+        ledger=ledger_extent(disk, root, extra_logs, log_files),
         includes_uncommitted=scope.uncommitted,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
@@ -250,17 +235,18 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         found = _look_at(replace(whole, is_partial=True), own, mapped, {}, {})
         if found.queues:
             return found
-    return _look_at(whole, () if rocksdb else find_queues(disk, root), mapped, deleted_topics(disk, root), {})
+    return _look_at(whole, () if rocksdb else find_queues(disk, root, children), mapped, deleted_topics(disk, root), {})
 
 
 def _bare_node(before: Footprint, broker_name: str | None, access: Access) -> StoreExtent:
     """A DLedger node's directory by itself as a store without queues, whose log ends where its group has agreed: it is
     another program's than a broker's, or was taken for a broker's root.
     """
-    ledger, files = bare_log(before.disk, before.root)
+    root = before.at_root.root
+    ledger, files = bare_log(before.disk, root)
     return StoreExtent(
         disk=before.disk,
-        path=before.root,
+        path=root,
         broker_name=broker_name or ledger.node.self_id or "default",
         log_files=files,
         queues={},

@@ -1,6 +1,6 @@
 """A log file that is deleted or cut while the log is read: an error that names queue, offsets and file, or the rest."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,8 +8,8 @@ import pytest
 
 import rmqstore
 from rmqstore import DataLost
-from rmqstore.files.disk import ReadableDisk, StoredFile
-from rmqstore.snapshot.survey.found_log import find_log_files
+from rmqstore.files.disk import ReadableDisk
+from rmqstore.snapshot.survey.found_log import RootLook, look_at_root
 from tests.snapshot.harmed_store import (
     COUNT,
     FILE_SIZE,
@@ -116,12 +116,12 @@ def harmed_when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harm, Path]
     """Makes a file change right after the reader has listed the files of the log."""
 
     def arrange(harm: Harm, file: Path) -> None:
-        def listed(disk: ReadableDisk, root: str, extra: Sequence[str] = ()) -> tuple[StoredFile, ...]:
-            files = find_log_files(disk, root, extra)
+        def listed(disk: ReadableDisk, root: str, extra: tuple[str, ...] = ()) -> RootLook:
+            found = look_at_root(disk, root, extra)
             harm(file)
-            return files
+            return found
 
-        monkeypatch.setattr("rmqstore.snapshot.scan.split_reader.find_log_files", listed)
+        monkeypatch.setattr("rmqstore.snapshot.scan.split_reader.look_at_root", listed)
 
     return arrange
 

@@ -1,11 +1,16 @@
-"""Whether a log only grew between two looks."""
+"""Whether a log only grew between two looks, and how often a look asks the disk."""
 
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore.files.disk import StoredFile
+from rmqstore.files.reading import LocalDisk
 from rmqstore.snapshot.survey.footprint import only_grew
+from tests.snapshot.small_store import SmallStore
 
 FILES = tuple(StoredFile(f"/log/{start:020}", start, 100, identity=start + 7) for start in (100, 200, 300))
 
@@ -29,3 +34,28 @@ def test_a_file_written_again_is_another_one_for_a_survey_alone() -> None:
     now = (replace(FILES[0], identity=1), *FILES[1:])
     assert not only_grew(FILES, now, is_copied_over=False)
     assert only_grew(FILES, now, is_copied_over=True)
+
+
+def test_a_read_lists_directories_and_opens_files_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root and its log are listed by the look, by the check that all stood still, and by the read: a disk far away
+    is paid by the call."""
+    store = SmallStore()
+    for number in range(20):
+        store.add("T", 0, body=b"body %d" % number)
+    root = store.write(tmp_path)
+    asked = Counter[str]()
+
+    def counted(name: str) -> None:
+        ask = getattr(LocalDisk, name)
+
+        def count(disk: LocalDisk, path: str) -> object:
+            asked[name] += 1
+            return ask(disk, path)
+
+        monkeypatch.setattr(LocalDisk, name, count)
+
+    for name in ("entries", "names", "open"):
+        counted(name)
+    assert rmqstore.open_snapshot(root).scan().read_all().num_rows == 20
+    assert asked["entries"] + asked["names"] <= 10
+    assert asked["open"] <= 15

@@ -253,9 +253,9 @@ def test_a_file_that_was_made_during_a_look_is_looked_at(tmp_path: Path) -> None
     last = _without_newest_file(root)
     before, found = Footprint.of(LOCAL, str(root), ()), rmqstore.open_snapshot(root).stores[0]
     assert [damage.reason for damage in found.damage] == [NO_FILE]
-    assert before.changed(found) is None
+    assert before.changed(found, Footprint.of(LOCAL, str(root), ())) is None
     shutil.copy(aside / last.name, last)
-    assert before.changed(found) == "the next file of its log was made"
+    assert before.changed(found, Footprint.of(LOCAL, str(root), ())) == "the next file of its log was made"
     assert len(rows(root)) == 100
 
 
