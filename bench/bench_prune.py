@@ -31,7 +31,7 @@ from rmqstore.files.reading import OpenFile
 from rmqstore.message import PutStatus
 from rmqstore.snapshot import read_split
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS
-from rmqstore.snapshot.scan.record_check import RecordCheck
+from rmqstore.snapshot.scan.entry_source import RecordCheck
 from rmqstore.store import open_store
 from spark_source.batch_reader import BatchReader
 from spark_source.columns.schema import shape_for, spark_schema

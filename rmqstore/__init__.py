@@ -104,7 +104,7 @@ _OF = {
         "UnsupportedLayout",
         "WrongType",
     ),
-    "rmqstore.dry_run": ("recovery_plan",),
+    "rmqstore.cli.recover": ("recovery_plan",),
     "rmqstore.formats.broker_json": ("SubscriptionGroup", "TopicConfig"),
     "rmqstore.formats.stored_message": ("StoredMessage",),
     "rmqstore.ledger_config": ("LedgerConfig",),

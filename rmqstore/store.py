@@ -1,5 +1,6 @@
 """An embedded store that writes RocketMQ's files: what programs ask of it.  Its parts are `engine`'s."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self, cast
@@ -27,12 +28,34 @@ from rmqstore.log.encode.arrow_rows import ArrowRows
 from rmqstore.log.get.by_time import Boundary
 from rmqstore.log.get.fetch import Fetch
 from rmqstore.log.put.gate import PutHook
-from rmqstore.log.put.reentrance import is_inside_call_of
 from rmqstore.log.recovery.plan import RecoveryPlan
 from rmqstore.log.retention.plan import RetentionPlan
 from rmqstore.message import GetResult, Message, PutResult
 from rmqstore.safe_text import notebook_html
 from rmqstore.stats import Health, StoreStatistics
+
+# --- Whether a call comes in the middle of another one: from a signal handler, or from a hook.
+
+
+def is_inside_call_of(owner: object) -> bool:
+    """Whether this thread stands in another call of a method of `owner`, below the one that asks and in its module (a
+    subclass may well call it).
+
+    Such a call may hold locks, and it does not go on before the caller returns: a wait for it never ends.
+    """
+    asking = sys._getframe(1)
+    frame = asking.f_back
+    while frame is not None:
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount]
+        is_method = code.co_filename == asking.f_code.co_filename and names[:1] == ("self",)
+        if is_method and code.co_name != "__exit__" and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# ---
 
 # The stores of this process, by their ids; those that are closed as well, while somebody has them.
 _stores: WeakValueDictionary[int, "Store"] = WeakValueDictionary()

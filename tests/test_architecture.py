@@ -42,7 +42,7 @@ FLOORS = """
   / snapshot.lookup log.get log.recovery log.retention snapshot.store_paths
   / snapshot.plan log.staging dledger
   / snapshot.tables log
-  / snapshot.reader broker dry_run
+  / snapshot.reader broker
   / snapshot.opening search
   / snapshot.verify snapshot.stream engine
   / snapshot.losses snapshot.snapshot store sink replication.following
@@ -63,7 +63,7 @@ ROOMS = {
 
 # Rooms with all that is in them -> those of which they know nothing, though they stand on lower floors.
 _WRITERS = {
-    "rmqstore.log", "rmqstore.broker", "rmqstore.engine", "rmqstore.store", "rmqstore.dledger", "rmqstore.dry_run",
+    "rmqstore.log", "rmqstore.broker", "rmqstore.engine", "rmqstore.store", "rmqstore.dledger",
     "rmqstore.replication", "rmqstore.consumer", "rmqstore.worker",
 }  # fmt: skip
 _READERS = {"rmqstore.snapshot", "rmqstore.search", "rmqstore.report", "rmqstore.export", "rmqstore.lake"}
@@ -92,14 +92,14 @@ LAZY_IMPORTS = {
 SINGLE_DOORS: dict[str, set[str]] = {
     # jobs.demo: tells Spark by the environment which Python its workers run; doctor: looks at what everybody else uses.
     "os": {"rmqstore.files", "jobs.demo", "rmqstore.cli.doctor"},
-    "mmap": {"rmqstore.files", "rmqstore.cli.doctor.trial"},
+    "mmap": {"rmqstore.files", "rmqstore.cli.doctor.command"},
     "socket": {
         "rmqstore.files",
         "rmqstore.remoting",
         "rmqstore.replication.serving",
         "rmqstore.replication.following",
         "rmqstore.replication.checking.ports",
-        "rmqstore.cli.doctor.spark",  # the name of this host
+        "rmqstore.cli.doctor.command",  # the name of this host
         "rmqstore.cli.metrics.scrapes",  # the family of addresses, and the end of a connection, of http.server's
         "spark_source.batch_reader",
     },
@@ -112,7 +112,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.replication.following.connection",
     },
     "ctypes": {"rmqstore.files"},
-    "fcntl": {"rmqstore.files", "rmqstore.cli.doctor.trial"},
+    "fcntl": {"rmqstore.files", "rmqstore.cli.doctor.command"},
     # cli.output, job_command: the width of the terminal; metrics: the size of a disk; doctor: where a program is
     "shutil": {
         "rmqstore.files",
@@ -121,7 +121,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
         "rmqstore.cli.doctor",
         "spark_source.job_command",
     },
-    "tempfile": {"rmqstore.files", "rmqstore.cli.doctor.trial", "rmqstore.cli.doctor.compiled_home"},
+    "tempfile": {"rmqstore.files", "rmqstore.cli.doctor.command", "rmqstore.cli.doctor.compiled_home"},
     "pyarrow": {
         "rmqstore.safe_text",
         "rmqstore.formats.compression",
@@ -143,9 +143,9 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "pyiceberg": {"rmqstore.lake.iceberg"},
     "deltalake": {"rmqstore.lake.delta"},
     "zlib_ng": {"rmqstore.formats.record_crc"},
-    "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.store_metrics"},
-    "fastavro": {"rmqstore.cli.decoding.avro"},
-    "google": {"rmqstore.cli.decoding.protobuf"},
+    "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.serve_metrics"},
+    "fastavro": {"rmqstore.cli.decoding.options"},
+    "google": {"rmqstore.cli.decoding.options"},
     "rocksdict": {"rmqstore.files.rocksdb"},
     "pytest": {"rmqstore.testing"},
     "pyspark": {"spark_source", "jobs", "pyspark_rmqstore"},

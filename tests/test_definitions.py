@@ -213,7 +213,7 @@ TWINS: dict[str, set[str]] = {
     "NOTHING": {
         "rmqstore.log.derived.batch_queue", "rmqstore.log.derived.consume_queue", "rmqstore.log.derived.index_log",
     },
-    "NUMBER": {"rmqstore.formats.inner_batch", "rmqstore.log.encode.inner_batch"},
+    "NUMBER": {"rmqstore.formats.inner_batch", "rmqstore.log.put.deferred_put"},
     "OFFSET_MAX": {"rmqstore.log.encode.property_values", "rmqstore.records.gather"},
     "OLD": {"rmqstore.broker.config_file", "rmqstore.files.replace"},
     "OP_TAG": {"rmqstore.broker.transaction_messages", "rmqstore.snapshot.tables.transaction_rows"},

@@ -1,7 +1,7 @@
 """Whether the consume queues know all that one log file holds: entries laid end to end beside it.
 
 For a recovery, which reads what no entry points at: it may belong to no queue.  A reader looks for the first place that
-no entry knows, in all files at once: `coverage.py`.
+no entry knows, in all files at once: `Coverage` of `log_search.py`.
 """
 
 from collections.abc import Iterator

@@ -3,14 +3,15 @@ differs, and why.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
+from rmqstore.annotations import plain_values
 from rmqstore.clock import SYSTEM_CLOCK, Clock
+from rmqstore.config import OnMiddleDamage
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
 from rmqstore.directory.ledger.walk import WRONG_BODY
-from rmqstore.dledger.clean_space import CleanSpace
-from rmqstore.dledger.entry_config import EntryStoreConfig
+from rmqstore.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
 from rmqstore.dledger.entry_log import Hook
 from rmqstore.dledger.entry_plan import plan_entries
 from rmqstore.dledger.entry_rules import require_body, require_entry, require_fit, require_number, require_term
@@ -33,12 +34,45 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import FileSystem, RealFileSystem, directory_of, join
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.files.reading import StorePath, canonical_path
-from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, Entry, Term, index_unit, read_entry
+from rmqstore.formats.dledger import ENTRY_BLANK, ENTRY_HEAD, INDEX_UNIT, Entry, Term, index_unit, read_entry
 from rmqstore.formats.framing import Divided
 from rmqstore.formats.names import LOCK_FILE
 from rmqstore.formats.record_crc import masked_crc32
+from rmqstore.ledger_config import INDEX_FILE_SIZE
 from rmqstore.log.put.commitlog import CommitLog, Wrapping
-from rmqstore.log.retention.plan import RetentionPlan
+from rmqstore.log.retention.plan import RetentionPlan, RetentionPolicy
+
+# --- The settings of a log of entries.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryStoreConfig:
+    """Sizes of new files, in bytes; where the data files are, instead of `data`; what is done about damage in front of
+    sound entries; how long data stay.  Nodes of one group have the same `data_file_size`.
+    """
+
+    data_file_size: int = 1024 * 1024 * 1024
+    index_file_size: int = INDEX_FILE_SIZE
+    data_paths: tuple[str, ...] = ()
+    read_only_data_paths: tuple[str, ...] = ()
+    on_middle_damage: OnMiddleDamage = "refuse"
+    checkpoint_interval_ms: int = 3000
+    retention: RetentionPolicy = DLEDGERS_POLICY
+
+    def __post_init__(self) -> None:
+        plain, mistakes = plain_values(self)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        least = ENTRY_HEAD.size + ENTRY_BLANK.size
+        if not mistakes and not least <= self.data_file_size < 2**31:
+            mistakes.append(f"data_file_size={self.data_file_size}: from {least} bytes to below 2 GiB")
+        if not mistakes and (not 0 < self.index_file_size < 2**31 or self.index_file_size % INDEX_UNIT.size):
+            mistakes.append(f"index_file_size={self.index_file_size}: a multiple of {INDEX_UNIT.size} below 2 GiB")
+        if mistakes:
+            raise Rejected("; ".join(mistakes))
+
+
+# ---
 
 _SYNC_S = 60.0
 _ANY = 2**200

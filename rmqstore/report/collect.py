@@ -5,32 +5,152 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore.errors import StoreError, next_step
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.names import is_light_queue, is_system_topic
 from rmqstore.log.retention.plan import RetentionPolicy
-from rmqstore.report import beside
-from rmqstore.report.expiry import LogFileFacts, growth_of, levels_of, outlook_of
+from rmqstore.report.expiry import DAY_MS, LogFileFacts, growth_of, levels_of, outlook_of
 from rmqstore.report.figures import (
     DamageFigures,
+    DelayedFigures,
+    DelayedMessage,
+    DelayedTopic,
     DiskFigures,
     Figures,
+    FileKind,
     GroupFigures,
     Missing,
     Part,
+    PendingTransaction,
     StoreFigures,
     TopicFigures,
+    TransactionFigures,
 )
-from rmqstore.report.traffic import TimeBins, TrafficCount, TrafficFigures, is_plausible, traffic_batches
+from rmqstore.report.traffic import FIRST_MS, TimeBins, TrafficCount, TrafficFigures, is_plausible, traffic_batches
 from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.tables.table_names import TableName
 from rmqstore.snapshot.tables.tables import table_schema
 from rmqstore.snapshot.verify import verify
+
+# --- The tables beside the messages, as rows of a report: what waits, transactions, lag in time, files by kind.
+
+# Broker, group and topic.
+GroupPlace = tuple[str, str, str]
+# Messages and transactions that are told one by one.
+_LISTED_MAX = 100
+# Of what waits so much of the time to come is plotted: a timer may be set for any.
+_AHEAD_MS = 1100 * DAY_MS
+# Fewer stretches of time are no plot; the table says as much.
+_BINS_LEAST = 3
+DELAYED_COLUMNS = ("kind", "topic", "brokerName", "msgId", "storeTimestamp", "deliverAt", "isDue")
+GROUP_COLUMNS = ("group", "topic", "brokerName", "lagMs")
+FILE_COLUMNS = ("kind", "brokerName", "path", "start", "size", "used", "firstTimestamp", "lastTimestamp")
+TRANSACTION_COLUMNS = (
+    "topic", "brokerName", "transactionId", "producerGroup", "state", "checkTimes", "preparedTimestamp",
+)  # fmt: skip
+
+
+def delayed_figures(waiting: pa.Table, now_ms: int) -> DelayedFigures:
+    """The figures of a table with DELAYED_COLUMNS."""
+    if not len(waiting):
+        return DelayedFigures()
+    waiting = _with_millis(waiting)
+    made = _rows(waiting.group_by(["brokerName", "kind", "topic"]).aggregate(
+        [("msgId", "count", pc.CountOptions(mode="all")), ("isDue", "sum"), ("deliverAt", "min"), ("deliverAt", "max")]
+    ).sort_by([("brokerName", "ascending"), ("topic", "ascending"), ("kind", "ascending")]))  # fmt: skip
+    topics = tuple(
+        DelayedTopic(
+            row["brokerName"], row["kind"], row["topic"], row["msgId_count"], row["isDue_sum"] or 0,
+            row["deliverAt_min"], row["deliverAt_max"],
+        )
+        for row in made
+    )  # fmt: skip
+    soonest = waiting.sort_by([("deliverAt", "ascending")]).slice(0, _LISTED_MAX)
+    listed = tuple(
+        DelayedMessage(row["brokerName"], row["topic"], row["msgId"], row["storeTimestamp"], row["deliverAt"])
+        for row in _rows(soonest)
+    )
+    times = pc.drop_null(waiting["deliverAt"]).to_numpy()
+    times = times[(times >= FIRST_MS) & (times <= now_ms + _AHEAD_MS)]
+    if not len(times):
+        return DelayedFigures(topics, listed)
+    bins = TimeBins.between(int(times.min()), int(times.max()))
+    if bins.count < _BINS_LEAST:
+        return DelayedFigures(topics, listed)
+    counts = np.bincount((times - bins.start_ms) // bins.step_ms, minlength=bins.count)
+    return DelayedFigures(topics, listed, bins, tuple(counts.tolist()))
+
+
+def transaction_figures(table: pa.Table) -> tuple[TransactionFigures, ...]:
+    """How many transactions of each topic are in which state."""
+    made = _with_millis(table).group_by(["brokerName", "topic", "state"]).aggregate(
+        [("transactionId", "count", pc.CountOptions(mode="all")), ("preparedTimestamp", "min"),
+         ("preparedTimestamp", "max")]
+    ).sort_by([("brokerName", "ascending"), ("topic", "ascending"), ("state", "ascending")])  # fmt: skip
+    return tuple(
+        TransactionFigures(
+            row["brokerName"], row["topic"], row["state"], row["transactionId_count"], row["preparedTimestamp_min"],
+            row["preparedTimestamp_max"],
+        )
+        for row in _rows(made)
+    )  # fmt: skip
+
+
+def pending_transactions(table: pa.Table) -> tuple[PendingTransaction, ...]:
+    """The oldest transactions that nobody has decided."""
+    pending = _with_millis(table.filter(pc.equal(table["state"], "pending")))
+    return tuple(
+        PendingTransaction(
+            row["brokerName"], row["topic"], row["transactionId"], row["producerGroup"], row["preparedTimestamp"],
+            row["checkTimes"],
+        )
+        for row in _rows(pending.sort_by([("preparedTimestamp", "ascending")]).slice(0, _LISTED_MAX))
+    )  # fmt: skip
+
+
+def lags_of(groups: pa.Table) -> dict[GroupPlace, int | None]:
+    """The longest lag in ms of any queue by broker, group and topic; None where it is not known of any."""
+    made = groups.group_by(["brokerName", "group", "topic"]).aggregate([("lagMs", "max")])
+    return {(row["brokerName"], row["group"], row["topic"]): row["lagMs_max"] for row in _rows(made)}
+
+
+def kinds_of(files: pa.Table) -> tuple[FileKind, ...]:
+    """Files of each kind together, the largest first."""
+    made = files.group_by(["brokerName", "kind"]).aggregate([("size", "count"), ("size", "sum"), ("used", "sum")])
+    kinds = [
+        FileKind(row["brokerName"], row["kind"], row["size_count"], row["size_sum"], row["used_sum"])
+        for row in _rows(made)
+    ]
+    return tuple(sorted(kinds, key=lambda kind: (kind.broker, -kind.size, kind.kind)))
+
+
+def log_times(files: pa.Table) -> dict[str, tuple[int | None, int | None]]:
+    """Store times in ms of the first and last message of each commitlog file, by its path."""
+    logs = _with_millis(files.filter(pc.equal(files["kind"], "commitlog")))
+    return {row["path"]: (row["firstTimestamp"], row["lastTimestamp"]) for row in _rows(logs)}
+
+
+def _with_millis(table: pa.Table) -> pa.Table:
+    """The same with instants as int64, ms since the epoch."""
+    for number, each in enumerate(table.schema):
+        if pa.types.is_timestamp(each.type):
+            table = table.set_column(number, each.name, pc.divide(table.column(number).cast(pa.int64()), 1000))
+    return table
+
+
+def _rows(table: pa.Table) -> Sequence[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+# ---
 
 # What `inspect --json` prints of one store.
 Document = Mapping[str, Any]
@@ -60,7 +180,7 @@ def collect(snapshot: SnapshotReader, documents: Sequence[Document], wishes: Wis
     missing: list[Missing] = []
     tables = {name: _tables(snapshot, name, columns, wishes.now_ms, missing) for name, columns in _COLUMNS.items()}
     traffic = _traffic(snapshot, documents, wishes, tell, missing) if wishes.reads_traffic else None
-    lags, times = beside.lags_of(tables["groups"]), beside.log_times(tables["files"])
+    lags, times = lags_of(tables["groups"]), log_times(tables["files"])
     stores = [
         _store(store, document, wishes, tell, missing, times)
         for store, document in zip(snapshot.stores, documents, strict=True)
@@ -71,19 +191,19 @@ def collect(snapshot: SnapshotReader, documents: Sequence[Document], wishes: Wis
         tuple(_topics(documents, traffic)),
         tuple(_groups(documents, lags)),
         traffic,
-        beside.delayed_figures(tables["delayed"], wishes.now_ms),
-        beside.transaction_figures(tables["transactions"]),
-        beside.pending_transactions(tables["transactions"]),
-        beside.kinds_of(tables["files"]),
+        delayed_figures(tables["delayed"], wishes.now_ms),
+        transaction_figures(tables["transactions"]),
+        pending_transactions(tables["transactions"]),
+        kinds_of(tables["files"]),
         tuple(missing),
     )  # fmt: skip
 
 
 _COLUMNS: dict[TableName, Sequence[str]] = {
-    "groups": beside.GROUP_COLUMNS,
-    "delayed": beside.DELAYED_COLUMNS,
-    "transactions": beside.TRANSACTION_COLUMNS,
-    "files": beside.FILE_COLUMNS,
+    "groups": GROUP_COLUMNS,
+    "delayed": DELAYED_COLUMNS,
+    "transactions": TRANSACTION_COLUMNS,
+    "files": FILE_COLUMNS,
 }
 
 
@@ -144,7 +264,7 @@ def _topics(documents: Sequence[Document], traffic: TrafficFigures | None) -> It
             )  # fmt: skip
 
 
-def _groups(documents: Sequence[Document], lags: Mapping[beside.GroupPlace, int | None]) -> Iterator[GroupFigures]:
+def _groups(documents: Sequence[Document], lags: Mapping[GroupPlace, int | None]) -> Iterator[GroupFigures]:
     for document in documents:
         for group in document["groups"]:
             key = (document["brokerName"], group["group"], group["topic"])

@@ -1,17 +1,38 @@
 """Looks at one or several store directories."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, get_args
 
 from rmqstore import arguments
+from rmqstore.directory import own_log
+from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.store_paths import Paths, refuse_doubles, store_directories, told_apart
+from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.missing_log import require_agreed, require_log, require_messages
-from rmqstore.snapshot.survey.own_log import require_own_log
 from rmqstore.snapshot.survey.survey import WHOLE, SurveyScope, survey
+
+# --- A store that was looked at, and whose log is another's: refused before anything of it is read.
+
+_ADVICE = "name the directory that this store's own broker has as storePathCommitLog"
+
+
+def require_own_log(store: StoreExtent) -> None:
+    """Raises NotAStore for a store whose entries and records contradict each other throughout.  Of one that is only
+    known in part the log's first record and its entry agree.
+    """
+    if not store.log_files or store.queue_layout != "file" or store.is_partial:
+        return
+    queues = {key: queue.files for key, queue in store.queues.items()}
+    with suppress(DataLost), store.view("pread") as view:  # a file went meanwhile: its reader says so
+        own_log.require_own_log(store.path, view, queues, _ADVICE, was_killed=store.abort_present)
+
+
+# ---
 
 
 def open_stores(

@@ -1,5 +1,6 @@
 """Snapshots of stores that somebody else may be writing, and what comes after them."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,10 +27,32 @@ from rmqstore.snapshot.request import (
     wanted_tags,
 )
 from rmqstore.snapshot.store_paths import Paths
+from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.following import Beginning, Following, Patience
-from rmqstore.snapshot.stream.refreshing import LaterLooks
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from rmqstore.snapshot.survey.extents import StoreExtent
+
+# --- Later looks at the stores of a snapshot.
+
+
+class LaterLooks:
+    """The same stores, looked at again and again; any thread.  `uncommitted` as in `open_snapshot`."""
+
+    def __init__(self, paths: Paths, access: Access, disk: ReadableDisk, *, uncommitted: bool) -> None:
+        self._paths, self._access, self._disk, self._uncommitted = paths, access, disk, uncommitted
+        self._ends = StreamEnds(paths, access, disk)
+        self._looking = threading.Lock()
+
+    def look(self) -> tuple[StoreExtent, ...]:
+        """The stores as they are now; each the same object as before where nothing in it is new.  Raises as
+        `open_snapshot`."""
+        if self._uncommitted:  # streams never go there
+            return open_stores(self._paths, access=self._access, disk=self._disk, include_uncommitted=True).stores
+        with self._looking:
+            return self._ends.look().stores
+
+
+# ---
 
 
 def open_snapshot(

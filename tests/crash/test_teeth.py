@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker import topic_deletion
-from rmqstore.broker.topic_deletion import TopicDeletion
+from rmqstore.broker import features
+from rmqstore.broker.features import TopicDeletion
 from rmqstore.config import StoreConfig
 from rmqstore.directory import store_view
 from rmqstore.directory.log_space import LogSpace
@@ -201,7 +201,7 @@ def synced_before_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletion_not_noted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(topic_deletion, "save_deleted_topics", lambda fs, root, noted: None)
+    patch.setattr(features, "save_deleted_topics", lambda fs, root, noted: None)
 
 
 def deletion_noted_afterwards(patch: pytest.MonkeyPatch) -> None:

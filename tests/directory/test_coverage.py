@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.directory import coverage as coverage_room
-from rmqstore.directory.coverage import Coverage
 from rmqstore.files.disk import StoredFile
+from rmqstore.snapshot.survey import log_search as coverage_room
+from rmqstore.snapshot.survey.log_search import Coverage
 
 pytestmark = pytest.mark.stores
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from rmqstore import DataLost, NotAStore, NotNow, Rejected, StoreConfig, StoreError, open_snapshot, open_store
+from rmqstore.cli.outgoing.query import write_parquet
 from rmqstore.errors import UnknownTopic
 from rmqstore.export import ExportWish, Window, export_messages
 from rmqstore.export.directory import ExportDirectory
-from rmqstore.export.one_file import write_parquet
 from rmqstore.files.filesystem import RealFileSystem
 from tests.export.reading import files_of, require_each_once, rows_of
 from tests.export.stores import CONFIG, filled, put

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.report import cards_of, page_of
-from rmqstore.report.sections import ROWS_MAX, Column, table_html
+from rmqstore.report.page import ROWS_MAX, Column, table_html
 from tests.report.conftest import figures_of, hostile_figures
 from tests.report.stores import HARMS, LIES
 

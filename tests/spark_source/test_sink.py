@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 import rmqstore
 from rmqstore.sink import StagedPart
 from spark_source import sink
-from spark_source.columns.sink_columns import SinkColumns
 from spark_source.options.writes import parse_sink_options
+from spark_source.sink import SinkColumns
 from tests.spark_source.advice import advice_in, advice_of
 from tests.spark_source.sink_kills import PLAN, STEPS, TOPIC, bodies, check_stream, lines, query_of
 

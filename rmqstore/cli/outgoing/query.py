@@ -1,30 +1,263 @@
 """`rmqstore query`: messages by text, key, id, time, tag, delay or transaction, over several stores."""
 
+import secrets
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import click
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from rmqstore import Rejected, open_snapshot
+from rmqstore import open_snapshot
 from rmqstore.cli.choices import name_values
 from rmqstore.cli.decoding.options import body_bytes_max
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options, tell_holes
 from rmqstore.cli.outgoing.which_messages import chosen_stores, meant_topics, meant_window, message_options
 from rmqstore.cli.output import counted, printable, store_arguments, whole_text
-from rmqstore.export.one_file import parquet_place, write_parquet
+from rmqstore.errors import Rejected, next_step
+from rmqstore.export.directory import require_apart
+from rmqstore.export.open_files import GROUP_BYTES, ParquetFile
+from rmqstore.files.filesystem import RealFileSystem, directory_of, join
+from rmqstore.files.replace import output_path
+from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import parse_wanted_host
+from rmqstore.formats.message_columns import Ints
 from rmqstore.search.body_text import BodyText
+from rmqstore.search.meant_topics import MeantTopics
 from rmqstore.search.search import Search, SearchRun, Tell
-from rmqstore.search.transaction import STEP, Transaction, transaction_of
-from rmqstore.search.waiting import DUE, waiting_messages
 from rmqstore.snapshot.columns import schema_of
 from rmqstore.snapshot.opening import open_selected
 from rmqstore.snapshot.reader import SnapshotReader
+
+# --- Messages that wait for their time: as rows of the topic and queue that they go to, with when that will be.
+
+DUE = "deliverAt"
+_PLACE = ("brokerName", "physicalOffset")
+
+
+def waiting_messages(
+    snapshot: SnapshotReader, search: Search, columns: Sequence[str], now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """The messages of the table `delayed` that a search means, with the columns asked for and DUE at the end.
+
+    Topics are those that they go to.  Raises UnknownTopic for a pattern that fits none of these, as SearchRun, and as
+    `Snapshot.table`.
+    """
+    table = snapshot.table("delayed", now_ms=now_ms)
+    table = table.filter(_meant(table, search.topics))
+    held = {topic for store in snapshot.stores for topic, _ in store.queues}
+    kept = tuple(topic for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC) if topic in held)
+    if not kept or not table.num_rows:
+        return
+    # What stands in the queues of waiting messages is their time, and not the hash of their tags.
+    own = replace(search, topics=MeantTopics(kept, None), tags=())
+    read = tuple(dict.fromkeys((*columns, *_PLACE, "tags")))
+    for batch in SearchRun(snapshot, own, read):
+        for broker in pc.unique(batch.column("brokerName")).to_pylist():
+            rows = batch.filter(pc.equal(batch.column("brokerName"), broker))
+            yield from _as_sent(rows, table.filter(pc.equal(table["brokerName"], broker)), search.tags, columns)
+
+
+def _as_sent(
+    rows: pa.RecordBatch, waiting: pa.Table, tags: Sequence[str], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Those of the rows that wait, as rows of their topics."""
+    places = pc.index_in(rows.column("physicalOffset"), value_set=waiting["physicalOffset"].combine_chunks())
+    stays = np.asarray(places.is_valid().to_numpy(zero_copy_only=False), bool)
+    if tags:
+        stays &= np.asarray(pc.is_in(rows.column("tags"), pa.array(tags, pa.string())), bool)
+    if not stays.any():
+        return
+    rows, facts = rows.filter(pa.array(stays)), waiting.take(places.filter(pa.array(stays))).combine_chunks()
+    for name in ("topic", "queueId"):
+        at = rows.schema.get_field_index(name)
+        if at >= 0:
+            rows = rows.set_column(at, rows.schema.field(at), facts[name].combine_chunks())
+    due = facts["deliverAt"].combine_chunks()
+    yield rows.select(list(columns)).append_column(DUE, due)
+
+
+def _meant(table: pa.Table, topics: MeantTopics) -> pa.ChunkedArray | pa.Array:
+    """boolean[n]: which rows of the table go to a topic that is meant."""
+    if topics.topics is not None:
+        return pc.is_in(table["topic"], pa.array(topics.topics, pa.string()))
+    if topics.pattern is None:
+        return pa.array(np.ones(table.num_rows, bool))
+    known = [topic for topic in pc.unique(table["topic"]).to_pylist() if topic is not None]
+    return pc.is_in(table["topic"], pa.array(topics.fitting(known), pa.string()))
+
+
+# ---
+
+# --- One transaction: its half messages, what was decided, and the message that came of it.
+
+STEP = "step"
+_HALF, _CHECK, _DECIDED, _FINAL, _GIVEN_UP = "half", "check", "op", "final", "given up"
+_NEEDED = (
+    "topic", "brokerName", "queueOffset", "physicalOffset", "storeTimestamp", "properties", "body", "tags", "sysFlag",
+    "preparedTransactionOffset", "msgId",
+)  # fmt: skip
+
+
+class Transaction(NamedTuple):
+    """All that is there of a transaction: its states by the table `transactions` (several, where an id was used again),
+    and its messages in the order of storing, with the columns that were asked for and STEP at the end.
+    """
+
+    states: pa.Table
+    messages: pa.Table
+
+
+def transaction_of(snapshot: SnapshotReader, transaction_id: str, columns: Sequence[str]) -> Transaction:
+    """The transaction whose half message has that unique key.  STEP is half, check (a half message that a check wrote
+    again), op (that says it is decided), final, or given up.  Raises as a scan, and as `Snapshot.table`.
+    """
+    states = snapshot.table("transactions")
+    states = states.filter(pc.fill_null(pc.equal(states["transactionId"], transaction_id), False))
+    read = tuple(dict.fromkeys((*columns, *_NEEDED)))
+    half = _messages(snapshot, names.HALF_TOPICS, transaction_id, read)
+    topics = pc.unique(pc.map_lookup(half["properties"], pa.scalar(properties.REAL_TOPIC), "first")).to_pylist()
+    final = _messages(snapshot, [topic for topic in topics if topic] or None, transaction_id, read)
+    final = final.filter(pa.array(np.asarray(final["sysFlag"]) & sys_flag.TRANSACTION_MASK == sys_flag.COMMIT))
+    checks = pc.map_lookup(half["properties"], pa.scalar(properties.CHECK_TIMES), "first")
+    given_up = _messages(snapshot, [names.TRANSACTION_CHECK_TOPIC], transaction_id, read)
+    parts = [
+        _named(half.filter(pc.is_null(checks)), _HALF), _named(half.filter(pc.is_valid(checks)), _CHECK),
+        _named(_ops(snapshot, half, read), _DECIDED), _named(final, _FINAL), _named(given_up, _GIVEN_UP),
+    ]  # fmt: skip
+    order = [("storeTimestamp", "ascending"), ("brokerName", "ascending"), ("physicalOffset", "ascending")]
+    found = pa.concat_tables(parts).sort_by(order)
+    return Transaction(states, found.select([*columns, STEP]))
+
+
+def _messages(snapshot: SnapshotReader, topics: Sequence[str] | None, own_id: str, read: Sequence[str]) -> pa.Table:
+    """Those with an id, of topics of which some may not be there."""
+    held = {topic for store in snapshot.stores for topic, _ in store.queues}
+    there = None if topics is None else tuple(topic for topic in topics if topic in held)
+    if there == ():
+        return schema_of(read).empty_table()
+    return _table(SearchRun(snapshot, Search(topics=MeantTopics(there, None), ids=(own_id,)), read), read)
+
+
+def _ops(snapshot: SnapshotReader, half: pa.Table, read: Sequence[str]) -> pa.Table:
+    """The op messages that name one of the half messages, each in the store of its own: by queue offset, or by the
+    place in the log where RocksDB has what is open.
+    """
+    held = {topic for store in snapshot.stores for topic, _ in store.queues}
+    found = []
+    for topic, op_topic, place, texts_of in (
+        (names.HALF_TOPIC, names.OP_HALF_TOPIC, "queueOffset", _body_texts),
+        (names.ROCKSDB_HALF_TOPIC, names.ROCKSDB_OP_HALF_TOPIC, "physicalOffset", _offset_texts),
+    ):
+        own = half.filter(pc.equal(half["topic"], topic))
+        if op_topic not in held or not own.num_rows:
+            continue
+        named = list(zip(own["brokerName"].to_pylist(), own[place].to_pylist(), strict=True))
+        batches = SearchRun(snapshot, Search(topics=MeantTopics((op_topic,), None)), read)
+        found += [_naming(batch, named, *texts_of(batch)) for batch in batches]
+    return _table(found, read)
+
+
+def _naming(batch: pa.RecordBatch, named: Sequence[tuple[str, int]], owners: Ints, texts: pa.Array) -> pa.RecordBatch:
+    """The op messages of a batch that name one of these places of their own broker; text n is of row `owners[n]`."""
+    rows = np.zeros(batch.num_rows, bool)
+    for broker in {one for one, _ in named}:
+        wanted = pa.array([str(place).encode() for one, place in named if one == broker], pa.binary())
+        own = np.asarray(pc.equal(batch.column("brokerName"), broker).to_numpy(zero_copy_only=False), bool)
+        named_here = np.zeros(batch.num_rows, bool)
+        named_here[owners[np.asarray(pc.is_in(texts, wanted), bool)]] = True
+        rows |= own & named_here
+    return batch.filter(pa.array(rows))
+
+
+def _body_texts(batch: pa.RecordBatch) -> tuple[Ints, pa.Array]:
+    pieces = pc.split_pattern(batch.column("body"), b",")
+    return np.asarray(pc.list_parent_indices(pieces), np.int64), pc.list_flatten(pieces)
+
+
+def _offset_texts(batch: pa.RecordBatch) -> tuple[Ints, pa.Array]:
+    texts = pc.map_lookup(batch.column("properties"), pa.scalar(properties.TRANSACTION_OFFSET), "first")
+    return np.arange(batch.num_rows), texts.cast(pa.binary())
+
+
+def _table(batches: Iterable[pa.RecordBatch], read: Sequence[str]) -> pa.Table:
+    return pa.Table.from_batches(list(batches), schema_of(read))
+
+
+def _named(rows: pa.Table, step: str) -> pa.Table:
+    return rows.append_column(STEP, pa.array([step] * rows.num_rows, pa.string()))
+
+
+# ---
+
+# --- One file of Parquet that a user names: there as a whole, or not at all.
+
+
+def parquet_place(path: str, stores: Sequence[str], *, may_replace: bool) -> str:
+    """Where a file is to be written.  Raises Rejected, NotAStore for a place in a store, for a file that is there
+    already unless it may be replaced, and as `output_path`.
+    """
+    real = output_path(path, stores)
+    fs = RealFileSystem()
+    require_apart(fs, real, stores)
+    if not may_replace:
+        _require_new(fs, real)
+    return real
+
+
+def write_parquet(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, may_replace: bool) -> int:
+    """Writes the batches to a place of `parquet_place`; how many rows they had.  Memory holds a row group.
+
+    Raises Rejected where the disk refuses, or the file came meanwhile; what the batches raise.
+    """
+    fs = RealFileSystem(is_shared=True)
+    temporary = join(directory_of(path), f".{secrets.token_hex(8)}.tmp")
+    try:
+        file = ParquetFile(fs, temporary, schema, "zstd")
+        try:
+            count = _written(file, schema, batches)
+            if not may_replace:
+                _require_new(fs, path)
+            fs.rename(temporary, path)
+            fs.sync_directory(directory_of(path))
+        except BaseException:
+            file.give_up()
+            with suppress(OSError):
+                fs.remove(temporary)
+            raise
+    except OSError as failure:
+        raise Rejected(f"{path}: cannot be written ({failure.strerror}); {next_step(failure)}") from None
+    return count
+
+
+def _require_new(fs: RealFileSystem, path: str) -> None:
+    if fs.exists(path):
+        raise Rejected(f"{path}: is there already; name another file, or have it replaced (--overwrite)")
+
+
+def _written(file: ParquetFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        held.append(batch.select(schema.names))
+        count += batch.num_rows
+        size += batch.get_total_buffer_size()
+        if size >= GROUP_BYTES:
+            file.write(pa.Table.from_batches(held, schema))
+            held, size = [], 0
+    if held or not count:
+        file.write(pa.Table.from_batches(held, schema))
+    file.finish()
+    return count
+
+
+# ---
 
 PARQUET = "parquet"
 _NOTHING_FOUND = 1

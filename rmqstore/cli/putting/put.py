@@ -1,11 +1,16 @@
 """`rmqstore put`: messages from files or a pipe into a store, in bulk."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from rmqstore.cli.choices import topic_name
 from rmqstore.cli.output import (
@@ -17,14 +22,211 @@ from rmqstore.cli.output import (
     progress_bar,
     whole_text,
 )
-from rmqstore.cli.putting.chunks import Chunk, Wrong
-from rmqstore.cli.putting.inputs import InputForm, Reading, chunks_of
-from rmqstore.cli.putting.line_input import STANDARD_INPUT, shown_name
-from rmqstore.cli.putting.message_columns import MessageWishes
-from rmqstore.cli.putting.target import NotTaken, Target
+from rmqstore.cli.putting.chunks import ROWS_AT_ONCE, Chunk, Mistake, Wrong, up_to_a_mistake
+from rmqstore.cli.putting.line_input import STANDARD_INPUT, lines_of, shown_name
+from rmqstore.cli.putting.message_columns import MessageWishes, of_bodies, of_json, of_table
 from rmqstore.cli.signals import tell_all, until_signalled
 from rmqstore.config import StoreConfig
-from rmqstore.errors import StoreError
+from rmqstore.directory.store_root import found_store
+from rmqstore.errors import NotAStore, NotNow, Rejected, StoreError
+from rmqstore.files.filesystem import RealFileSystem
+from rmqstore.files.reading import canonical_path, exists
+from rmqstore.formats.names import is_system_topic
+from rmqstore.log.encode.queue_choice import QueueChoice
+from rmqstore.log.ledger_paths import with_found_member
+from rmqstore.message import PutStatus
+from rmqstore.replication.following.note import read_origin
+from rmqstore.sink import require_free
+from rmqstore.store import Store, open_store
+
+# --- The store that messages are put into: opened with the first of them, and counted exactly.
+
+_QUEUE_COLUMN = "queueId"
+_ROWS_SAID = ": row"
+
+
+class NotTaken(Rejected):
+    """A message that the store does not take; those before it are put."""
+
+
+class Target:
+    """A store for one input after another; one thread.
+
+    `put_count` messages are in it, of which `durable_count` are known to be on the disk.
+    """
+
+    def __init__(self, path: str, config: StoreConfig, *, makes: bool) -> None:
+        """Looks whether the store can be put to, and makes nothing.  Raises NotAStore, UnsupportedLayout, StoreInUse,
+        Rejected for a replica."""
+        self._config = with_found_member(path, config)
+        root = canonical_path(path)
+        if not makes and not exists(root):
+            raise NotAStore(root, "does not exist here; --create makes a new store")
+        if not makes:
+            found_store(path, self._config.named_log_paths(), may_be_ledger=self._config.dledger is not None)
+        if self._config.dledger is None:
+            require_free(path, self._config)
+        origin = read_origin(RealFileSystem(), root)
+        if origin is not None:
+            raise Rejected(f"{root}: is a replica of {origin.broker_name}, which a message of its own would part from "
+                           "its master: put it there, or into a copy without config/replica.json")  # fmt: skip
+        self.path, self._store = root, None
+        self._choices: dict[str, QueueChoice] = {}
+        self.put_count = self.durable_count = 0
+
+    _store: Store | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()
+            self.durable_count = self.put_count
+
+    def put(self, messages: pa.RecordBatch) -> None:
+        """Puts messages, in their order.  Raises NotTaken for the first that is not taken, after those before it are
+        put: `put_count` tells; NotNow likewise where there is no room; DurabilityLost."""
+        if self._store is None:
+            self._store = open_store(self.path, self._config)
+        self._put(self._store, self._queued(self._store, messages))
+
+    def sync(self) -> None:
+        """Makes what was put durable.  Raises DurabilityLost, NotNow."""
+        if self._store is not None and self.durable_count < self.put_count:
+            self._store.flush()
+            self.durable_count = self.put_count
+
+    def _put(self, store: Store, messages: pa.RecordBatch) -> None:
+        try:
+            result = store.put_columns(messages)
+        except Rejected as refusal:
+            half = messages.num_rows // 2
+            if not half:
+                raise NotTaken(str(refusal).partition(_ROWS_SAID)[0]) from None
+            self._put(store, messages.slice(0, half))
+            self._put(store, messages.slice(half))
+            return
+        self.put_count += result.message_count
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            rest = messages.slice(result.message_count)
+            if rest.num_rows == 1:
+                raise NotTaken(result.reason)
+            half = rest.num_rows // 2
+            self._put(store, rest.slice(0, half))
+            self._put(store, rest.slice(half))
+        elif result.status is not PutStatus.PUT_OK:
+            raise NotNow(f"{result.status.name}: {result.reason}")
+
+    def _queued(self, store: Store, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """The messages with a queue each: by their keys, or in turn, among those that their topic has."""
+        if _QUEUE_COLUMN in messages.schema.names:
+            return messages
+        topics = messages.column("topic").dictionary_encode()
+        names = topics.dictionary.to_pylist()
+        if len(names) == 1:
+            return self._choice(store, names[0]).queued(messages)
+        of_topic = topics.indices.to_numpy()
+        chosen = np.zeros(messages.num_rows, np.int32)
+        for number, name in enumerate(names):
+            rows = np.flatnonzero(of_topic == number)
+            queued = self._choice(store, name).queued(messages.take(pa.array(rows)))
+            chosen[rows] = pc.cast(queued.column(_QUEUE_COLUMN), pa.int32()).to_numpy()
+        return messages.append_column(_QUEUE_COLUMN, pa.array(chosen))
+
+    def _choice(self, store: Store, topic: str) -> QueueChoice:
+        if topic not in self._choices:
+            known = store.topics.find(topic)
+            own = 1 if is_system_topic(topic) else self._config.default_queue_nums
+            count = own if known is None else known.write_queue_nums
+            self._choices[topic] = QueueChoice(max(count, 1))
+        return self._choices[topic]
+
+
+# ---
+
+# --- Inputs of messages, chunk by chunk: JSON lines, plain lines and Parquet.
+
+InputForm = Literal["json-lines", "lines", "parquet"]
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PARQUET_ENDS = (".parquet", ".pq")
+
+
+class Reading(NamedTuple):
+    """How an input is read: its form, what is wished for its messages, the first line that is taken, whether to end,
+    and who hears how many bytes were read."""
+
+    form: InputForm | None
+    wishes: MessageWishes
+    from_line: int
+    is_over: Callable[[], bool]
+    told: Callable[[int], None]
+
+
+def chunks_of(path: str, reading: Reading) -> Iterator[Chunk]:
+    """The messages of an input until its end, the first thing that is wrong, or until it is over.  Raises OSError,
+    Rejected for a form that it cannot have."""
+    form = reading.form or ("parquet" if path.endswith(_PARQUET_ENDS) else "json-lines")
+    if form != "parquet":
+        return _of_lines(path, reading, is_json=form == "json-lines")
+    if path == STANDARD_INPUT:
+        raise Rejected("Parquet is read from its end and cannot come through a pipe: name the file")
+    return _of_parquet(path, reading)
+
+
+def _of_lines(path: str, reading: Reading, *, is_json: bool) -> Iterator[Chunk]:
+    number = 1
+    try:
+        for first, lines, is_pause in lines_of(path, reading.is_over, reading.told):
+            number = first + len(lines)
+            if is_json and first == 1 and lines and lines[0].startswith(_BYTE_ORDER_MARK):
+                lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+            skipped = max(reading.from_line - first, 0)
+            numbered = [*enumerate(lines, first)][skipped:]
+            if is_json:
+                numbered = [(place, line) for place, line in numbered if line.strip()]
+            numbers, kept = [place for place, _ in numbered], [line for _, line in numbered]
+            columns = partial(_columns, of_json if is_json else of_bodies, kept, reading.wishes)
+            chunk = up_to_a_mistake(numbers, columns, number, is_pause=is_pause)
+            yield chunk
+            if chunk.wrong is not None:
+                return
+    except Mistake as mistake:
+        yield Chunk(None, (), number, Wrong(number, str(mistake)))
+
+
+_Made = Callable[[list[bytes], MessageWishes], pa.RecordBatch]
+
+
+def _columns(made: _Made, lines: list[bytes], wishes: MessageWishes, count: int) -> pa.RecordBatch:
+    return made(lines[:count], wishes)
+
+
+def _of_parquet(path: str, reading: Reading) -> Iterator[Chunk]:
+    number, heard = 1, 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                if reading.is_over():
+                    return
+                first, number = number, number + batch.num_rows
+                rows = batch.slice(min(max(reading.from_line - first, 0), batch.num_rows))
+                numbers = range(number - rows.num_rows, number)
+                chunk = up_to_a_mistake(numbers, partial(_rows, rows, reading.wishes), number)
+                reading.told(batch.nbytes - heard if batch.nbytes > heard else 0)
+                yield chunk
+                if chunk.wrong is not None:
+                    return
+    except (pa.ArrowException, ValueError) as error:
+        reason = " ".join(str(error).split("\n")[0].split())
+        yield Chunk(None, (), number, Wrong(number, f"is no Parquet that can be read ({reason})"))
+
+
+def _rows(batch: pa.RecordBatch, wishes: MessageWishes, count: int) -> pa.RecordBatch:
+    return of_table(batch.slice(0, count), wishes)
+
+
+# ---
 
 # Names of files in one line of an error.
 _SHOWN_MAX = 4

@@ -3,8 +3,9 @@
 Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffsetInQueueByTime.
 """
 
+import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from rmqstore.formats.queue_extension import ADDRESS_MAX
 from rmqstore.formats.record_crc import masked_crc32
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.log.derived.batch_queue import BatchQueue
-from rmqstore.log.get.answer import Answer, Wanted, Where, answer_outside, where_of
 from rmqstore.log.get.by_time import BOUNDARIES, Boundary, offset_in_batches, offset_in_queue
 from rmqstore.log.get.readable import (
     FetchLimits,
@@ -33,8 +33,103 @@ from rmqstore.log.get.readable import (
     WholeBatches,
     holds_record,
 )
-from rmqstore.log.get.tag_filter import parse_tags
+from rmqstore.log.get.tag_filter import TagFilter, parse_tags
 from rmqstore.message import GetResult, GetStatus
+
+# --- RocketMQ's answers to a read of a queue: by where the offset lies, and by what was found from there on.
+#
+# Java: DefaultMessageStore.getMessage.
+
+
+class Where(enum.Enum):
+    """Where a queue offset lies in its queue, which holds [low, high)."""
+
+    NO_QUEUE = enum.auto()
+    EMPTY = enum.auto()  # no message ever came
+    TOO_SMALL = enum.auto()
+    INSIDE = enum.auto()
+    AT_END = enum.auto()
+    BEYOND = enum.auto()
+
+
+class _Next(enum.Enum):
+    """Where the next read begins."""
+
+    START = 0  # of the log: queue offset 0
+    LOW = 1
+    HIGH = 2
+
+
+# Java makes the queue that is not there.  What lies inside is read.
+STATUSES = {
+    Where.NO_QUEUE: (GetStatus.NO_MESSAGE_IN_QUEUE, _Next.START),
+    Where.EMPTY: (GetStatus.NO_MESSAGE_IN_QUEUE, _Next.START),
+    Where.TOO_SMALL: (GetStatus.OFFSET_TOO_SMALL, _Next.LOW),
+    Where.AT_END: (GetStatus.OFFSET_OVERFLOW_ONE, _Next.HIGH),
+    Where.BEYOND: (GetStatus.OFFSET_OVERFLOW_BADLY, _Next.HIGH),
+}
+
+
+def where_of(offset: int, low: int, high: int) -> Where:
+    """Where an offset lies in a queue that is there."""
+    if high == 0:
+        return Where.EMPTY
+    if offset < low:
+        return Where.TOO_SMALL
+    if offset < high:
+        return Where.INSIDE
+    return Where.AT_END if offset == high else Where.BEYOND
+
+
+def answer_outside(where: Where, low: int = 0, high: int = 0) -> GetResult:
+    """The answer where nothing is read."""
+    status, following = STATUSES[where]
+    return GetResult(status, {_Next.START: 0, _Next.LOW: low, _Next.HIGH: high}[following], low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The request: at most `count` messages and `size` bytes of records, but one in any case, of these tags."""
+
+    offset: int
+    count: int
+    size: int
+    tags: TagFilter | None
+
+    def takes(self, message: StoredMessage) -> bool:
+        """Whether a message has one of the tags."""
+        return self.tags is None or message.tags in self.tags.tags
+
+
+class Answer:
+    """The messages that a read has found so far; `next_offset` is where the next one begins.
+
+    The status is FOUND from the first message on, and before it what the newest place that gave none came to.
+    """
+
+    __slots__ = ("messages", "next_offset", "status")
+
+    def __init__(self, offset: int) -> None:
+        self.status = GetStatus.NO_MATCHED_MESSAGE
+        self.next_offset = offset
+        self.messages: list[StoredMessage] = []
+
+    def add(self, message: StoredMessage) -> None:
+        """One more message."""
+        self.messages.append(message)
+        self.status = GetStatus.FOUND
+
+    def missed(self, status: GetStatus) -> None:
+        """A place gave no message."""
+        if not self.messages:
+            self.status = status
+
+    def result(self, low: int, high: int) -> GetResult:
+        """The answer, with the queue's bounds."""
+        return GetResult(self.status, self.next_offset, low, high, self.messages)
+
+
+# ---
 
 # --- Reading a queue of plain entries: along the entries, and from each to its record.
 

@@ -11,18 +11,138 @@ import pyarrow as pa
 
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.errors import Rejected
+from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
 from rmqstore.formats.host import decode_host
-from rmqstore.formats.inner_batch import is_misused
+from rmqstore.formats.inner_batch import COUNT_MAX, Piece, encode_pieces, is_misused
+from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Record, read_record
+from rmqstore.formats.message_fields import plain_message
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, NAME_END, WAIT, parse_properties
+from rmqstore.log.encode.batch_frame import is_delayed
 from rmqstore.log.encode.columns import EncodedColumns
-from rmqstore.log.encode.deferred_frame import DeferredFrame, deferred_frame_of
-from rmqstore.log.encode.inner_batch import inner_batch_of, message_count
-from rmqstore.log.encode.record_frame import RecordForm
+from rmqstore.log.encode.record_frame import (
+    PROPERTIES_SIZE_MAX,
+    Frame,
+    RecordForm,
+    frame_of,
+    has_plain_types,
+    properties_block,
+)
 from rmqstore.message import Message, PutStatus
 from rmqstore.records.light_queues import LIGHT_QUEUE_ID, SEPARATOR, may_dispatch, split_names
+
+# --- Puts of several messages as one record, an inner batch: what the record says, and what may be stored so.
+
+BOTH_FLAGS = sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+
+
+def inner_batch_of(messages: Sequence[Message], form: RecordForm) -> Message | PutStatus:
+    """The messages of one queue as one message whose body holds them, or why they may not be stored.
+
+    Born as the first of them, and found by its UNIQ_KEY, which stands for the batch; their own KEYS and TAGS stay
+    inside, as those that RocketMQ's clients send do.  Raises Rejected for no message at all and for several queues.
+    """
+    if not messages:
+        raise Rejected("a batch of no messages")
+    messages = [each if has_plain_types(each) else plain_message(each) for each in messages]
+    first = messages[0]
+    if any(each.sys_flag & sys_flag.TRANSACTION_MASK or is_delayed(each) for each in messages):
+        return PutStatus.MESSAGE_ILLEGAL
+    if any((each.topic, each.queue_id) != (first.topic, first.queue_id) for each in messages):
+        raise Rejected(f"a batch goes to one queue, not to {first.topic}/{first.queue_id} and others")
+    pieces = []
+    for each in messages:
+        block = properties_block(each)
+        if block is None:
+            return PutStatus.MESSAGE_ILLEGAL
+        if len(block) > PROPERTIES_SIZE_MAX:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        pieces.append(Piece(each.flag, each.body, block))
+    if len(pieces) > COUNT_MAX or sum(len(piece.body) for piece in pieces) > form.message_size_max:
+        return PutStatus.MESSAGE_ILLEGAL
+    unique = first.properties.get(properties.UNIQUE_KEY)
+    own = {} if unique is None else {properties.UNIQUE_KEY: unique}
+    return Message(
+        first.topic, encode_pieces(pieces), properties={**own, properties.INNER_COUNT: str(len(pieces))},
+        queue_id=first.queue_id, flag=first.flag, sys_flag=first.sys_flag | BOTH_FLAGS,
+        born_timestamp_ms=first.born_timestamp_ms, born_host=first.born_host, reconsume_times=first.reconsume_times,
+        wait_store_ok=any(each.wait_store_ok for each in messages),
+    )  # fmt: skip
+
+
+def message_count(message: Message) -> int | None:
+    """INNER_NUM of a message that says it is an inner batch; None unless it is a count that a unit can hold."""
+    text = (message.properties.get(properties.INNER_COUNT) or "").encode(errors="replace")
+    count = int(text) if _NUMBER.fullmatch(text) else 0
+    return count if 0 < count <= COUNT_MAX else None
+
+
+# ---
+
+# --- A record with one property whose value is known only under the put lock: a queue offset, as text.
+#
+# `INNER_BASE` of an inner batch and `INNER_MULTI_QUEUE_OFFSET` of a message that goes into several queues are such;
+# the size of the record depends on them.
+
+_MARK = "\0late\0"
+_TOTAL_SIZE = Layout(layouts.HEAD.fields[0])
+
+
+class DeferredFrame:
+    """`complete` makes the record, then `data` and `stamp` are those of its `Frame`; again and again if need be."""
+
+    __slots__ = ("_block_after", "_block_before", "_front", "_size_max", "frame")
+
+    def __init__(self, frame: Frame, properties_at: int, mark: bytes, size_max: int) -> None:
+        self.frame = frame
+        self._size_max = size_max
+        self._front = bytes(frame.data[:properties_at])
+        block = bytes(frame.data[properties_at + layouts.PROPERTIES_SIZE.size :])
+        before, _, after = block.partition(mark)
+        self._block_before = before + mark[: -len(_MARK)]
+        self._block_after = after
+
+    @property
+    def data(self) -> bytearray:
+        """The record."""
+        return self.frame.data
+
+    def complete(self, value: str) -> PutStatus | None:
+        """Puts the value in; why the message may not be stored, if it became too large by it."""
+        block = b"".join((self._block_before, value.encode(), self._block_after))
+        if len(block) > PROPERTIES_SIZE_MAX:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        data = bytearray().join((self._front, layouts.PROPERTIES_SIZE.struct.pack(len(block)), block))
+        if len(data) > self._size_max:
+            return PutStatus.MESSAGE_ILLEGAL
+        _TOTAL_SIZE.struct.pack_into(data, 0, len(data))
+        self.frame.data = data
+        return None
+
+
+def deferred_frame_of(
+    message: Message, name: str, form: RecordForm, now_ms: int, size_max: int
+) -> DeferredFrame | PutStatus:
+    """The record of a message but for the value of the property `name`, or why it may not be stored, as `frame_of`.
+
+    The property keeps its place if the message has one of that name, and else is the last of the message's own.
+    `size_max` is what the whole record may have.
+    """
+    marked = replace(message, properties={**message.properties, name: _MARK})
+    frame = frame_of(marked, form, now_ms)
+    if isinstance(frame, PutStatus):
+        return frame
+    topic = form.topic_bytes(message.topic)
+    assert topic is not None
+    hosts_at = frame.store_time_at + layouts.STORE_TIME.size
+    properties_at = hosts_at + len(form.store_host) + layouts.FOOT.size + len(message.body) + len(topic)
+    return DeferredFrame(frame, properties_at, f"{name}\1{_MARK}".encode(), size_max)
+
+
+# ---
 
 # --- Puts into light queues (LMQ): the queue offsets that a message gets in the queues that its properties name.
 #

@@ -49,7 +49,7 @@ class _Logs(NamedTuple):
 
 
 class RootLook(NamedTuple):
-    """What one look at a store's root found: everything in it by name, and the files of its log, those of `extra_logs`
+    """A root at one moment: the names of all that is in it, and the files of its log, those of `extra_logs`
     among them, which are log directories that somebody names.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqstore import Message, StoreConfig, open_store
-from rmqstore.cli.doctor import machine, pyspark_zip, spark, stores, trial
+from rmqstore.cli.doctor import command, machine, pyspark_zip, stores
 from tests.cli.conftest import Run, last_line
 
 pytestmark = pytest.mark.stores
@@ -210,13 +210,13 @@ def test_workers_of_another_python(
 def test_a_host_whose_name_does_not_resolve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    monkeypatch.setattr(spark.socket, "gethostname", lambda: "nobody.invalid")
+    monkeypatch.setattr(command.socket, "gethostname", lambda: "nobody.invalid")
     fact = facts_of(run, status=1)["Spark", "host name"]
     assert "SPARK_LOCAL_IP=127.0.0.1" in fact["advice"]
 
 
 def test_without_pyspark_that_is_no_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "version_of", lambda name: None)
+    monkeypatch.setattr(command, "version_of", lambda name: None)
     assert facts_of(run)["Spark", "pyspark"]["state"] == "odd"
 
 
@@ -259,7 +259,7 @@ def test_mounts(path: str, kind: str, names: set[str], tmp_path: Path, monkeypat
 
 
 def test_a_disk_that_syncs_in_no_time_is_not_believed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_SYNC_LEAST_S", 1e9)
-    (fact,) = [fact for fact in trial.tried_facts(str(store)) if fact.name == "fsync"]
+    monkeypatch.setattr(command, "_SYNC_LEAST_S", 1e9)
+    (fact,) = [fact for fact in command.tried_facts(str(store)) if fact.name == "fsync"]
     assert fact.state == "odd"
     assert "power cut" in fact.advice

@@ -13,8 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from rmqstore import Message, Store, open_store
-from rmqstore.cli.metrics.serve_metrics import Looks, Watched
-from rmqstore.cli.metrics.store_metrics import ExtentFigures, PlaceFigures, QueueFigures, metrics_text
+from rmqstore.cli.metrics.serve_metrics import ExtentFigures, Looks, PlaceFigures, QueueFigures, Watched, metrics_text
 from rmqstore.errors import NotAStore
 from tests.cli.conftest import Run, last_line
 

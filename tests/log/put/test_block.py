@@ -15,8 +15,8 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
 from rmqstore.log.put.block import block_parts
 from rmqstore.log.put.commitlog import CommitLog, NoLogFile, TransientPool
-from rmqstore.records.begun_again import begun_again
 from rmqstore.records.read_batches import read_batches
+from rmqstore.replication.following.follower import begun_again
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
 from tests.store.interrupting import Interrupt, sweep

@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from rmqstore import Corrupt, Message, StoreConfig, open_snapshot, open_store
+from rmqstore.cli.recover import dry_plan
 from rmqstore.clock import ManualClock
-from rmqstore.dry_run import dry_plan
 from rmqstore.errors import StoreDamaged
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4

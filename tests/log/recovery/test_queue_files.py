@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, StoreConfig, TopicConfig, open_store
+from rmqstore.cli.recover import dry_plan
 from rmqstore.clock import ManualClock
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.dry_run import dry_plan
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import DirectoryEntry
 from rmqstore.files.filesystem import RealFileSystem

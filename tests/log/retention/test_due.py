@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from rmqstore.clock import local_time
-from rmqstore.log.retention.due import next_round_ms
 from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.report.expiry import next_round_ms
 
 HOUR = 3_600_000
 NOON = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC

@@ -11,9 +11,9 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
+from rmqstore.cli.recover import dry_plan
 from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
-from rmqstore.dry_run import dry_plan
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.remoting.cluster import BrokerSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.replication.link.controller_wire import ControllerWire
+from rmqstore.replication.following.probe import ControllerWire
 from rmqstore.replication.link.wire import BLOCK_HEADER, Block, BlockReader, PeerError
 
 

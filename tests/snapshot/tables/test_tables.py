@@ -11,9 +11,9 @@ import pytest
 
 import rmqstore
 from bench.synth import MIB, StoreShape, write_store
+from rmqstore.cli.outgoing.query import STEP, transaction_of
 from rmqstore.errors import Rejected, UnknownColumn
 from rmqstore.formats.names import format_start
-from rmqstore.search.transaction import STEP, transaction_of
 from rmqstore.snapshot.tables.tables import SCHEMAS, table_schema
 from tests.golden.cases import BROKER_CASES, FOLDERS, read_json
 from tests.snapshot.small_store import FIRST_MS, SmallStore, small_store

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types
 
 from rmqstore.errors import Rejected
-from spark_source.columns.sink_columns import sink_columns
+from spark_source.sink import sink_columns
 
 KINDS: dict[str, types.DataType] = {
     "string": types.StringType(),
