@@ -11,6 +11,7 @@ import click
 from rmqstore import Rejected
 from rmqstore.arguments import instant
 from rmqstore.cli.output import printable, whole_text
+from rmqstore.formats.java_text import java_trim
 from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.search.meant_topics import MeantTopics
 
@@ -40,7 +41,7 @@ def chosen_keys(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 
 def _said(ctx: click.Context, param: click.Parameter, text: str) -> str:
-    if not text.strip():
+    if not java_trim(text):
         raise click.BadParameter("is empty; leave it out for all messages")
     return whole_text(ctx, param, text) or ""
 

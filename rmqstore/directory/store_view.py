@@ -13,13 +13,26 @@ from rmqstore.directory.queue_files import BATCH, SIMPLE, OwnQueueFiles, QueueFi
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
 from rmqstore.directory.store_root import require_store
+from rmqstore.errors import NotAStore
 from rmqstore.files.disk import ReadableDisk, StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics
-from rmqstore.formats.names import ABORT_FILE, EXTENSION_ROOM, LOG_ROOM, QueueKey
+from rmqstore.formats.names import (
+    ABORT_FILE,
+    CONFIG_ROOM,
+    EXTENSION_ROOM,
+    INDEX_ROOM,
+    LOG_ROOM,
+    PLAIN_ROOM,
+    QueueKey,
+    parse_queue_id,
+)
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
+
+# The tables that an opening reads after the log.
+_TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +131,32 @@ def open_view(
         topic_queues=topic_queues,
     )  # fmt: skip
     return view.with_batch_topics(told | written | asked)
+
+
+def require_places(store: StoreView, *, has_index: bool) -> None:
+    """Raises NotAStore where something else stands where an opening will need a directory, or a table that it reads:
+    before it changes anything.
+    """
+    disk, queues = store.disk, join(store.root, PLAIN_ROOM)
+    for room in (PLAIN_ROOM, CONFIG_ROOM, *((INDEX_ROOM,) if has_index else ())):
+        _require_directory(disk, join(store.root, room))
+    for topic in sorted({*disk.names(queues)} - store.topic_queues.keys()):
+        path = join(queues, topic)
+        if disk.is_directory(path):
+            for name in disk.names(path):
+                if parse_queue_id(name) is not None:
+                    _require_directory(disk, join(path, name))
+        elif store.known_topics and topic in store.known_topics:
+            _require_directory(disk, path)
+    for name in _TABLES:
+        path = join(store.root, CONFIG_ROOM, name)
+        if disk.is_directory(path):
+            raise NotAStore(path, "is a directory, not a file; move it out of the store")
+
+
+def _require_directory(disk: ReadableDisk, path: str) -> None:
+    if disk.exists(path) and not disk.is_directory(path):
+        raise NotAStore(path, "is not a directory; move it out of the store")
 
 
 def _log_files(disk: ReadableDisk, path: str, is_wrapped: bool) -> Numbered:

@@ -19,6 +19,7 @@ _ODD_BACKSLASHES = re.compile(r"(?<!\\)(\\\\)*\\$")
 _NAME_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 _DIGITS_MAX = 19  # of a number of 64 bits, without zeros in front
 _PLAIN_SIZE_MAX = 18  # a text of so many bytes is no number of more than 64 bits
@@ -30,6 +31,13 @@ def java_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return _SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def java_trim(text: str) -> str:
+    """`text.trim()` of Java: without characters up to U+0020 at its ends.  Other white space, such as U+3000 or U+00A0,
+    is text.
+    """
+    return text.strip(_TRIMMED)
 
 
 def java_properties(text: str) -> dict[str, str]:

@@ -71,12 +71,13 @@ READ: dict[str, OptionText] = {
     "tags": OptionText(
         "*",
         "messages with one of these tags: `paid || shipped`. Commas, a single `|` and quotes are refused: a tag that"
-        ' has them is written in a JSON list, `["a,b"]`',
+        ' has them is written in a JSON list, `["a,b"]`. `||` or a blank without a tag is refused, too',
     ),
     "keys": OptionText(
         "",
         "messages that have one of these among their keys or as their unique key: `o-1017 || o-1018`. Commas, a single"
-        ' `|` and quotes are refused as in `tags`: a key that has them is written in a JSON list, `["a,b"]`',
+        ' `|` and quotes are refused as in `tags`: a key that has them is written in a JSON list, `["a,b"]`.'
+        " A blank (U+0020) ends a key; other white space is a part of it, as in RocketMQ",
     ),
     "columns": OptionText("", "names with commas between them, or `*` for all; without it the default columns"),
     "includeProperties": OptionText("false", "whether the default columns have `properties` as well"),

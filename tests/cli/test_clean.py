@@ -30,7 +30,7 @@ def made(tmp_path: Path, is_clean: bool = True) -> tuple[Path, dict[int, bytes]]
     files = sorted((root / "commitlog").iterdir())
     assert len(files) == 6
     for number, file in enumerate(files):
-        age_s = (96 - number) * HOUR_S if number < 3 else 0
+        age_s = (96 - number) * HOUR_S + 600 if number < 3 else 0
         now_s = file.stat().st_mtime
         os.utime(file, (now_s - age_s, now_s - age_s))
     return root, stored

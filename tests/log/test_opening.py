@@ -1,11 +1,16 @@
 """The mark of being open: there before anything is changed, gone only when all is on the disk, and what it notes."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from rmqstore import NotAStore, open_store, recovery_plan
 from rmqstore.files.filesystem import join
 from rmqstore.log.opening import mark_closed, mark_open, mark_unsynced
 from rmqstore.message import Message
 from rmqstore.store import Store
+from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk, Operation, WatchedDisk
 from tests.crash.workload import ASYNC, ROOT, SYNC, open_again
 
@@ -65,3 +70,42 @@ def test_the_mark_goes_when_all_is_on_the_disk(config) -> None:
     assert disk.left is not None
     at_the_end = disk.inner.image()  # type: ignore[attr-defined]
     assert disk.left.image() == at_the_end | {ABORT: disk.left.image()[ABORT]}
+
+
+def _filled(root: Path, is_closed: bool) -> None:
+    store = open_store(root)
+    for number in range(40):
+        store.put(Message(f"t{number % 2}", b"%d" % number, keys=[f"k{number}"]))
+    Probe(store).catch_up()
+    store.close() if is_closed else Probe(store).crash()
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("place", [
+    "index", "consumequeue", "consumequeue/t0", "consumequeue/t0/0", "config", "config/topics.json", "checkpoint",
+    "config/consumerOffset.json",
+])  # fmt: skip
+def test_an_opening_that_cannot_use_a_place_changes_nothing(tmp_path: Path, place: str, is_closed: bool) -> None:
+    """A file stands for a directory, or a directory for a file."""
+    root = tmp_path / "store"
+    _filled(root, is_closed)
+    node = root / place
+    if node.suffix or place == "checkpoint":
+        node.unlink(missing_ok=True)
+        node.mkdir(parents=True)
+    else:
+        node.mkdir(exist_ok=True)
+        shutil.move(node, tmp_path / "aside")
+        node.touch()
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    for attempt in (open_store, recovery_plan, open_store):
+        with pytest.raises(NotAStore, match=f"{node}: "):
+            attempt(root)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"} == before
+    if node.is_dir():
+        node.rmdir()
+        return
+    node.unlink()
+    shutil.move(tmp_path / "aside", node)
+    with open_store(root) as store:
+        assert [len(store.get(f"t{number}", 0, 0, 100).messages) for number in (0, 1)] == [20, 20]

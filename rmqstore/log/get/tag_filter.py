@@ -9,6 +9,7 @@ import numpy.typing as npt
 from rmqstore.arguments import text
 from rmqstore.errors import Rejected
 from rmqstore.formats.java_hash import string_hash
+from rmqstore.formats.java_text import java_trim
 from rmqstore.formats.wanted_words import is_listed, listed, refuse_slips
 
 
@@ -42,7 +43,7 @@ def parse_tags(expression: str) -> TagFilter | None:
     if is_listed(expression):
         tags = frozenset(listed(expression))
     else:
-        tags = frozenset(piece.strip() for piece in expression.split("||")) - {""}
+        tags = frozenset(java_trim(piece) for piece in expression.split("||")) - {""}
         refuse_slips(expression, sorted(tags))
     if not tags:
         raise Rejected(f"tags={expression!r}: write a || b, or * for all")

@@ -17,7 +17,7 @@ from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour, o
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
-from rmqstore.directory.store_view import StoreView, open_view
+from rmqstore.directory.store_view import StoreView, open_view, require_places
 from rmqstore.errors import Corrupt, StoreDamaged
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
@@ -169,6 +169,7 @@ def plan_recovery(
     config = with_ledger_paths(disk, root, config)
     wrapped = entry_paths(disk, config)
     store = open_view(disk, root, (*config.log_paths, *config.read_only_log_paths), kinds, wrapped=wrapped)
+    require_places(store, has_index=config.index_enabled)
     planner = _Planner(without_deleted_topics(store), config, keeps_records)
     try:
         return planner.plan()
