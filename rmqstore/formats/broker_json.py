@@ -23,6 +23,9 @@ from rmqstore.formats.java_text import java_text
 # A broker with 100,000 topics writes about 30 MB, and 900,000 members.
 TEXT_SIZE_MAX = 64 * 1024 * 1024
 MEMBER_COUNT_MAX = 1_500_000
+# Of each kind of token that becomes an object of Python: two strings a member, which have two quotes each.
+TOKEN_COUNT_MAX = 4 * MEMBER_COUNT_MAX
+_TOKENS_BY_NAME = (("quotes", ('"', "'")), ("commas", (",",)), ("comments", ("//", "/*")))
 # Shapes nest five deep; the parser recurses.
 DEPTH_MAX = 100
 
@@ -143,15 +146,13 @@ GROUP_FIELDS = frozenset(("consumeBroadcastEnable", "consumeEnable", "groupName"
 def parse(text: str | bytes) -> Any:
     """The value that `text` says: dict (keys are always text), list, str, int, float, bool, None.
 
-    Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities, beyond TEXT_SIZE_MAX,
-    MEMBER_COUNT_MAX (colons are counted; both TooLarge) and DEPTH_MAX.  Malformed UTF-8 and lone surrogates read as
-    U+FFFD; the last of equal keys wins.
+    Raises Corrupt(path="", offset=character) for anything else, for NaN and infinities and beyond DEPTH_MAX; TooLarge
+    beyond TEXT_SIZE_MAX, MEMBER_COUNT_MAX (colons are counted) and TOKEN_COUNT_MAX.  Malformed UTF-8 and lone
+    surrogates read as U+FFFD; the last of equal keys wins.
     """
     if len(text) > TEXT_SIZE_MAX:
         raise TooLarge("", 0, f"more than {TEXT_SIZE_MAX} bytes of JSON, which is the most that is read")
-    members = text.count(":") if isinstance(text, str) else text.count(b":")
-    if members > MEMBER_COUNT_MAX:
-        raise TooLarge("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
+    _refuse_count(text)
     plain = text if isinstance(text, str) else java_text(text)
     try:
         value = _value(plain)
@@ -173,6 +174,24 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _refuse_count(text: str | bytes) -> None:
+    """Raises TooLarge for more members, quotes, commas or comments than a file has that a broker wrote.
+
+    Some bytes of text become an object of fifty and more: a list of empty lists takes twenty times its text.
+    """
+    members = _count_of(text, ":")
+    if members > MEMBER_COUNT_MAX:
+        raise TooLarge("", 0, f"JSON of {members} members, at most {MEMBER_COUNT_MAX} are read")
+    for name, tokens in _TOKENS_BY_NAME:
+        count = sum(_count_of(text, token) for token in tokens)
+        if count > TOKEN_COUNT_MAX:
+            raise TooLarge("", 0, f"JSON of {count} {name}, at most {TOKEN_COUNT_MAX} are read")
+
+
+def _count_of(text: str | bytes, token: str) -> int:
+    return text.count(token) if isinstance(text, str) else text.count(token.encode())
 
 
 def _value(text: str) -> Any:

@@ -3,16 +3,18 @@
 import contextlib
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.errors import Corrupt
+from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.formats import broker_json
 from rmqstore.formats.broker_json import (
     DEPTH_MAX,
     MEMBER_COUNT_MAX,
+    TOKEN_COUNT_MAX,
     DataVersion,
     SubscriptionGroup,
     TopicConfig,
@@ -252,6 +254,22 @@ def test_more_members_than_are_read_are_refused_before_they_are_parsed() -> None
     text = '{"offsetTable":{"orders@g":{' + ",".join(f"{n}:1" for n in range(MEMBER_COUNT_MAX)) + "}}}"
     with pytest.raises(Corrupt, match="members, at most"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [("quotes", '"'), ("quotes", "'"), ("quotes", '"\''), ("commas", ","), ("commas", "[],"), ("comments", "//\n"),
+     ("comments", "/**/")],
+)  # fmt: skip
+@pytest.mark.parametrize("coded", [str, str.encode], ids=["text", "bytes"])
+def test_more_tokens_than_are_read_are_refused_before_they_become_objects(
+    name: str, token: str, coded: Callable[[str], str | bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten million quotes cost 1.1 GB and 9 s, and sixty million bytes of empty lists more."""
+    monkeypatch.setattr(broker_json, "_value", pytest.fail)
+    monkeypatch.setattr(broker_json, "_tidied", pytest.fail)
+    with pytest.raises(TooLarge, match=rf"JSON of \d+ {name}, at most {TOKEN_COUNT_MAX} are read"):
+        parse(coded(token * (TOKEN_COUNT_MAX + 1)))
 
 
 def test_of_many_odd_entries_some_are_told_and_the_others_counted() -> None:

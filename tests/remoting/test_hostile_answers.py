@@ -57,6 +57,8 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "no utf-8": lambda: b"\xff" * 10_000_000,
     "many colons": lambda: b":" * 10_000_000,
     "many quotes": lambda: b'"' * 10_000_001,
+    "as many quotes as are read": lambda: b'"' * 6_000_000,
+    "as many empty lists as are read": lambda: b'{"a":[' + b"[]," * 5_999_999 + b"x",
 }
 
 
