@@ -21,6 +21,7 @@ from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics
 from rmqstore.formats.names import (
     ABORT_FILE,
+    CHECKPOINT_FILE,
     CONFIG_ROOM,
     EXTENSION_ROOM,
     INDEX_ROOM,
@@ -31,8 +32,8 @@ from rmqstore.formats.names import (
 )
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 
-# The tables that an opening reads after the log.
-_TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
+# The tables that an opening reads, most of them after the log.
+_TABLES = ("topics.json", "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def open_view(
 
 
 def require_places(store: StoreView, *, has_index: bool) -> None:
-    """Raises NotAStore where something else stands where an opening will need a directory, or a table that it reads:
+    """Raises NotAStore where something else stands where an opening will need a directory, or a file that it reads:
     before it changes anything.
     """
     disk, queues = store.disk, join(store.root, PLAIN_ROOM)
@@ -148,15 +149,21 @@ def require_places(store: StoreView, *, has_index: bool) -> None:
                     _require_directory(disk, join(path, name))
         elif store.known_topics and topic in store.known_topics:
             _require_directory(disk, path)
-    for name in _TABLES:
-        path = join(store.root, CONFIG_ROOM, name)
-        if disk.is_directory(path):
-            raise NotAStore(path, "is a directory, not a file; move it out of the store")
+    for path in (join(store.root, CHECKPOINT_FILE), *(join(store.root, CONFIG_ROOM, name) for name in _TABLES)):
+        if disk.exists(path):
+            _require_file(disk, path)
 
 
 def _require_directory(disk: ReadableDisk, path: str) -> None:
     if disk.exists(path) and not disk.is_directory(path):
         raise NotAStore(path, "is not a directory; move it out of the store")
+
+
+def _require_file(disk: ReadableDisk, path: str) -> None:
+    try:
+        disk.open(path).close()
+    except FileNotFoundError:
+        raise NotAStore(path, "is a symbolic link that leads nowhere; move it out of the store") from None
 
 
 def _log_files(disk: ReadableDisk, path: str, is_wrapped: bool) -> Numbered:

@@ -144,7 +144,7 @@ class PlainDisk:
     can_map = False
     read_gap = READ_GAP
 
-    def names(self: ReadableDisk, directory: str) -> list[str]:
+    def names(self: ReadableDisk, directory: str) -> Sequence[str]:
         """The names of the entries."""
         return [entry.name for entry in self.entries(directory)]
 

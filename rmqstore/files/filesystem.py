@@ -27,7 +27,7 @@ from rmqstore.files.disk import (
 from rmqstore.files.disk import (
     join as _join,
 )
-from rmqstore.files.reading import is_locked
+from rmqstore.files.reading import is_locked, list_names
 from rmqstore.files.real_file import DIRECTORY_FLAGS, FILE_FLAGS, FILE_MODE, RealFile, allocate, create_nameless
 from rmqstore.files.regular import open_regular, require_directory, status_of
 from rmqstore.files.store_lock import HeldLock, RealLock
@@ -253,6 +253,10 @@ class RealFileSystem(PlainDisk):
                 is_directory, modified_ms = stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000
                 found.append(DirectoryEntry(name, status.st_size, is_directory, modified_ms, identity=status.st_ino))
         return found
+
+    def names(self, directory: str) -> list[str]:
+        """The names alone, without a look at what stands there.  Raises NotAStore."""
+        return list_names(directory)
 
     def open(self, path: str) -> DiskFile:
         """Opens an ordinary file; anything else, a symbolic link as well, is NotAStore."""

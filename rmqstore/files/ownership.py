@@ -161,6 +161,10 @@ class OwnedFileSystem(PlainDisk):
         """As FileSystem.entries."""
         return self._fs.entries(directory)
 
+    def names(self, directory: str) -> Sequence[str]:
+        """As FileSystem.names."""
+        return self._fs.names(directory)
+
     def open(self, path: str) -> DiskFile:
         """As FileSystem.open."""
         self._ownership.require_place(path)

@@ -43,7 +43,14 @@ def status_of(path: str, *, follow: bool = True) -> os.stat_result:
 
 def require_directory(path: str) -> None:
     """Raises NotAStore unless a directory stands at `path`, or a link to one; OSError as the system gives it."""
-    mode = status_of(path).st_mode
+    try:
+        mode = status_of(path).st_mode
+    except FileNotFoundError:
+        if not os.path.lexists(path):
+            raise
+        raise NotAStore(
+            path, "is a symbolic link that leads nowhere, not a directory; move it out of the store"
+        ) from None
     if not stat.S_ISDIR(mode):
         what = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise NotAStore(path, f"is {what}, not a directory; move it out of the store")

@@ -71,7 +71,7 @@ DEEP = (
     ),
     Part(
         "sweeps", "a crash and a failure at every operation; kills",
-        "crash and not (spark or host or mutation or teeth)", environment=_WHOLE, is_on_disk=True,
+        "crash and not (spark or host or mutation or teeth)", environment=_WHOLE,
     ),
     Part("host", "clocks, memory, hostile peers", "host and not spark", workers=0, is_on_disk=True),
     Part("browser", "the page of `rmqstore report` in Chromium", "browser", needs=("chromium",), workers=0),

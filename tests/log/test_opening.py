@@ -1,5 +1,6 @@
 """The mark of being open: there before anything is changed, gone only when all is on the disk, and what it notes."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def _filled(root: Path, is_closed: bool) -> None:
     store.close() if is_closed else Probe(store).crash()
 
 
+def _files(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+
+
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("place", [
     "index", "consumequeue", "consumequeue/t0", "consumequeue/t0/0", "config", "config/topics.json", "checkpoint",
@@ -97,15 +102,54 @@ def test_an_opening_that_cannot_use_a_place_changes_nothing(tmp_path: Path, plac
         node.mkdir(exist_ok=True)
         shutil.move(node, tmp_path / "aside")
         node.touch()
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    before = _files(root)
     for attempt in (open_store, recovery_plan, open_store):
         with pytest.raises(NotAStore, match=f"{node}: "):
             attempt(root)
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"} == before
+    assert _files(root) == before
     if node.is_dir():
         node.rmdir()
         return
     node.unlink()
     shutil.move(tmp_path / "aside", node)
+    with open_store(root) as store:
+        assert [len(store.get(f"t{number}", 0, 0, 100).messages) for number in (0, 1)] == [20, 20]
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("kind", ["FIFO", "link"])
+@pytest.mark.parametrize("place", [
+    "index", "consumequeue", "consumequeue/t0", "config", "config/topics.json", "checkpoint",
+    "config/consumerOffset.json", "config/lmqConsumerOffset.json", "config/delayOffset.json",
+])  # fmt: skip
+def test_nor_where_a_place_is_a_pipe_or_a_link_that_leads_nowhere(
+    tmp_path: Path, place: str, kind: str, is_closed: bool
+) -> None:
+    """A link leads, as a rule, to a disk that is not mounted today: nothing is made in the place of what is there."""
+    root = tmp_path / "store"
+    _filled(root, is_closed)
+    node = root / place
+    node.mkdir(exist_ok=True) if "." not in node.name and not node.exists() else None
+    if node.exists():
+        shutil.move(node, tmp_path / "aside")
+    os.mkfifo(node) if kind == "FIFO" else node.symlink_to(tmp_path / "not" / "mounted")
+    before = _files(root)
+    for attempt in (open_store, recovery_plan, open_store):
+        with pytest.raises(NotAStore, match=f"{node}: is "):
+            attempt(root)
+    assert _files(root) == before
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_a_queue_that_is_a_link_that_leads_nowhere_is_named(tmp_path: Path, is_closed: bool) -> None:
+    root = tmp_path / "store"
+    _filled(root, is_closed)
+    node = root / "consumequeue" / "t0" / "0"
+    shutil.move(node, tmp_path / "aside")
+    node.symlink_to(tmp_path / "not")
+    for _ in range(2):
+        with pytest.raises(NotAStore, match=f"{node}: is a symbolic link that leads nowhere"):
+            open_store(root)
+    (tmp_path / "aside").rename(tmp_path / "not")
     with open_store(root) as store:
         assert [len(store.get(f"t{number}", 0, 0, 100).messages) for number in (0, 1)] == [20, 20]
