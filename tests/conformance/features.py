@@ -15,13 +15,18 @@ V5 = ("5.3.3", "5.5.1")
 
 @dataclass(frozen=True)
 class Feature:
-    """`write` puts one turn; `config` and `java` are settings beside the sizes, `{store}` being the store's path."""
+    """`write` puts one turn; `config` and `java` are settings beside the sizes, `{store}` being the store's path.
+
+    `is_indexed_again`: RocketMQ dispatches the log once more, as its RocksDB lacks what was put here; its index files
+    then get items from their newest record on, which is in them already (Java: IndexService.buildIndex).
+    """
 
     name: str
     write: Write
     config: Json = field(default_factory=dict)
     java: Json = field(default_factory=dict)
     versions: tuple[str, ...] = (*V5, V1_ONLY)
+    is_indexed_again: bool = False
 
 
 def _plain(book: Book, rng: random.Random) -> None:
@@ -111,6 +116,8 @@ def _nothing(book: Book, rng: random.Random) -> None:
     """An opened and closed store is a store."""
 
 
+_TWICE = {"rocksdbCQDoubleWriteEnable": True}
+_TWICE_APART = _TWICE | {"useSeparateStorePathForRocksdbCQ": True}
 _BOTH_PATHS = ("{store}/log-b", "{store}/log-a")
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
@@ -129,5 +136,8 @@ FEATURES: Mapping[str, Feature] = {
         Feature("delays", _delays),
         Feature("no-index", _plain, {"index_enabled": False}, {"messageIndexEnable": False}),
         Feature("empty", _nothing),
+        # Queues in files and in RocksDB, which RocketMQ brings up to what was put here.
+        Feature("double-write", _rolls, {}, _TWICE, ("5.5.1",), is_indexed_again=True),
+        Feature("double-write-apart", _columns, {}, _TWICE_APART, ("5.5.1",), is_indexed_again=True),
     )
 }

@@ -4,6 +4,7 @@ Java again.
 
 import os
 import random
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -29,6 +30,10 @@ from tests.conformance.workload import (
     differing,
     message,
 )
+
+# What differs where RocketMQ has indexed the newest records once more: its own answers then have them twice.  That each
+# key is found is asked here, after its turn.
+_INDEXED_AGAIN = re.compile(r"/state/indexFiles/|/keyQueries/\d+/")
 
 
 @dataclass
@@ -165,7 +170,8 @@ def _read_by_java(leg: Leg, version: str, oracle: Oracle, title: str) -> None:
         kept = {(q["topic"], q["queueId"], q["timestamp"]) for q in javas["timeQueries"]}
         same = [q for q in ours["timeQueries"] if (q["topic"], q["queueId"], q["timestamp"]) in kept]
         ours = ours | {"timeQueries": [q | {"upper": q["lower"]} for q in same]}
-    leg.note(title, differences(javas, _only(ours, javas)))
+    lines = differences(javas, _only(ours, javas))
+    leg.note(title, [line for line in lines if not (leg.feature.is_indexed_again and _INDEXED_AGAIN.match(line))])
     leg.checked[title] = len(javas["records"]) + len(javas["keyQueries"]) + len(javas["timeQueries"])
 
 
