@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.figures import Figure
-from rmqstore.broker.delay_delivery import LATENESS_BOUNDS_MS, PAUSE_S
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.message import PutStatus
+from rmqstore.core.message import PutStatus
+from rmqstore.engine.broker.delay_delivery import LATENESS_BOUNDS_MS, PAUSE_S
 from tests.broker.delaying import Delaying
 
 LEVEL_COUNT, TOPIC, QUEUE_COUNT, BODY_SIZE, ROWS = 18, "BenchTopic", 4, 100, 50_000

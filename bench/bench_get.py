@@ -17,11 +17,11 @@ import numpy as np
 from bench.figures import Figure
 from bench.synth import FIRST_TIME_MS, MIB, Ints, StoreShape, write_store
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.formats.index import file_size
 from rmqstore.formats.index_table import put_items
 from rmqstore.formats.java_hash import string_hashes
-from rmqstore.message import GetStatus
-from rmqstore.store import Store, open_store
 
 TOPIC = "BenchTopic"
 GET_COUNT, GET_GOAL_MS = 32, 0.15
@@ -33,7 +33,7 @@ FILES, QUEUES = 100, 10_000
 _CHILD = """
 import json, sys, time
 from rmqstore.config import StoreConfig
-from rmqstore.store import open_store
+from rmqstore.engine.store import open_store
 
 def status():
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))

@@ -18,8 +18,8 @@ from bench.bench_scan import THREE_COLUMNS
 from bench.bench_spark import local_session, to_noop
 from bench.figures import Figure, best_seconds, in_turns
 from rmqstore.config import StoreConfig
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.store import open_store
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.engine.store import open_store
 
 ROUNDS = 5
 ROWS = 6144

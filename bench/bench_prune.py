@@ -27,12 +27,12 @@ from bench.figures import Figure
 from bench.synth import MIB
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import PutStatus
+from rmqstore.engine.store import open_store
 from rmqstore.files.reading import OpenFile
-from rmqstore.message import PutStatus
 from rmqstore.snapshot import read_split
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS
 from rmqstore.snapshot.scan.entry_source import RecordCheck
-from rmqstore.store import open_store
 from spark_source.batch_reader import BatchReader
 from spark_source.columns.schema import shape_for, spark_schema
 from spark_source.options.reads import parse_options

@@ -25,8 +25,8 @@ from bench.java_writer import JavaWriter, Rates
 from bench.synth import MIB
 from rmqstore import aio
 from rmqstore.config import StoreConfig
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import Store, open_store
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 
 ROUNDS = 3
 Seconds = npt.NDArray[np.float64]

@@ -19,9 +19,9 @@ from bench.java_reader import build_if_possible
 from bench.java_writer import JavaWriter
 from bench.synth import MIB, StoreShape, write_store
 from rmqstore.config import StoreConfig
+from rmqstore.engine.store import open_store
 from rmqstore.formats.checkpoint import encode_checkpoint, read_checkpoint
 from rmqstore.formats.names import ABORT_FILE, CHECKPOINT_FILE
-from rmqstore.store import open_store
 
 ROUNDS = 3
 BODY_SIZE = 1024

@@ -23,10 +23,10 @@ from bench.figures import Figure, in_turns, table
 from bench.java_reader import VERSION, build_if_possible
 from bench.synth import MIB, StoreShape, write_store
 from rmqstore.config import HaConfig, StoreConfig
-from rmqstore.message import Message, PutStatus
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
-from rmqstore.store import Store, open_store
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
 from rmqstore.testing import Probe
 from tests.oracle.oracle import Oracle
 

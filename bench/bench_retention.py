@@ -9,13 +9,13 @@ from time import perf_counter
 import numpy as np
 
 from bench.figures import Figure
+from rmqstore.engine.log.derived.queue_table import QueueTable
+from rmqstore.engine.log.retention.plan import DiskUse, Request, RetentionPlan, RetentionPolicy, plan_retention
+from rmqstore.engine.log.retention.rounds import RetainedParts, apply_retention, look
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.retention.plan import DiskUse, Request, RetentionPlan, RetentionPolicy, plan_retention
-from rmqstore.log.retention.rounds import RetainedParts, apply_retention, look
 
 QUEUES, GOAL_SECONDS = 10_000, 0.5
 FILE_ENTRIES = 50

@@ -10,13 +10,13 @@ from pathlib import Path
 from time import perf_counter
 
 from bench.figures import Figure, table
-from rmqstore.broker.transaction_check import CheckLimits
-from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.broker.transaction_check import CheckLimits
+from rmqstore.engine.broker.transaction_messages import TransactionState
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message
 from tests.broker.open_log import Opened
 
 OPEN, OPEN_SMALL = 10_000, 1000

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqstore.broker.transaction_messages import TransactionState
     from rmqstore.config import StoreConfig
-    from rmqstore.consumer import Consumer
+    from rmqstore.core.ledger_config import LedgerConfig
+    from rmqstore.core.message import GetResult, GetStatus, Message, PutResult, PutStatus
+    from rmqstore.engine.broker.transaction_messages import TransactionState
+    from rmqstore.engine.consumer import Consumer
+    from rmqstore.engine.stats import Health
+    from rmqstore.engine.store import Store, open_store, opened_store
     from rmqstore.errors import (
         Corrupt,
         DataLost,
@@ -29,13 +33,9 @@ if TYPE_CHECKING:
     )
     from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
     from rmqstore.formats.stored_message import StoredMessage
-    from rmqstore.ledger_config import LedgerConfig
-    from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
     from rmqstore.records.batch import RecordBatch
     from rmqstore.records.dispatcher import Dispatcher
     from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
-    from rmqstore.stats import Health
-    from rmqstore.store import Store, open_store, opened_store
 
 __version__ = "0.1.0"
 
@@ -84,9 +84,9 @@ __all__ = [
 ]
 
 _OF = {
-    "rmqstore.broker.transaction_messages": ("TransactionState",),
+    "rmqstore.engine.broker.transaction_messages": ("TransactionState",),
     "rmqstore.config": ("StoreConfig",),
-    "rmqstore.consumer": ("Consumer",),
+    "rmqstore.engine.consumer": ("Consumer",),
     "rmqstore.errors": (
         "Corrupt",
         "DataLost",
@@ -107,15 +107,15 @@ _OF = {
     "rmqstore.cli.recover": ("recovery_plan",),
     "rmqstore.formats.broker_json": ("SubscriptionGroup", "TopicConfig"),
     "rmqstore.formats.stored_message": ("StoredMessage",),
-    "rmqstore.ledger_config": ("LedgerConfig",),
-    "rmqstore.log.recovery.plan": ("RecoveryPlan",),
-    "rmqstore.message": ("GetResult", "GetStatus", "Message", "PutResult", "PutStatus"),
+    "rmqstore.core.ledger_config": ("LedgerConfig",),
+    "rmqstore.engine.log.recovery.plan": ("RecoveryPlan",),
+    "rmqstore.core.message": ("GetResult", "GetStatus", "Message", "PutResult", "PutStatus"),
     "rmqstore.records.batch": ("RecordBatch",),
     "rmqstore.records.dispatcher": ("Dispatcher",),
     "rmqstore.snapshot": ("Snapshot", "StoresIn", "open_snapshot"),
     "rmqstore.snapshot.verify.verification": ("Verification", "verify"),
-    "rmqstore.stats": ("Health",),
-    "rmqstore.store": ("Store", "open_store", "opened_store"),
+    "rmqstore.engine.stats": ("Health",),
+    "rmqstore.engine.store": ("Store", "open_store", "opened_store"),
 }
 # Imported when they are first asked for: each of Spark's Python workers imports this package and only reads, and the
 # command line has to be able to end quietly before NumPy and Arrow are there.

@@ -15,23 +15,23 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from rmqstore.arguments import I64_MAX
-from rmqstore.broker.transaction_check import Check
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
+from rmqstore.core.arguments import I64_MAX
+from rmqstore.core.message import GetResult, Message, PutResult
+from rmqstore.engine.broker.transaction_check import Check
+from rmqstore.engine.log.derived.dispatch_loop import Dispatcher
+from rmqstore.engine.log.put.gate import PutHook
+from rmqstore.engine.store import Store
+from rmqstore.engine.store import open_store as open_blocking
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.files.ownership import process_id
 from rmqstore.files.reading import StorePath, canonical_path
 from rmqstore.formats.message_fields import messages_of, with_own_body
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.derived.dispatch_loop import Dispatcher
-from rmqstore.log.put.gate import PutHook
-from rmqstore.message import GetResult, Message, PutResult
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.stream.following import Following
-from rmqstore.store import Store
-from rmqstore.store import open_store as open_blocking
 
 T = TypeVar("T")
 _NOT_OPEN = "it is not open: async with rmqstore.aio.open_store(…) as store"

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from rmqstore.annotations import plain_values
-from rmqstore.arguments import shown
+from rmqstore.core.annotations import plain_values
+from rmqstore.core.arguments import shown
+from rmqstore.core.ledger_config import LedgerConfig, ledger_of_broker
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.reading import StorePath, canonical_path, read_small_file
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
@@ -16,7 +17,6 @@ from rmqstore.formats.index import DEFAULT_ITEM_COUNT, DEFAULT_SLOT_COUNT
 from rmqstore.formats.java_text import java_properties
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.ledger_config import LedgerConfig, ledger_of_broker
 
 MIB = 1024 * 1024
 

@@ -16,22 +16,17 @@ from typing import TYPE_CHECKING
 
 from rmqstore.clock import SYSTEM_CLOCK, Clock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import PutStatus
 from rmqstore.directory.store_root import require_replaceable, require_room
-from rmqstore.engine import Engine
-from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
-from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
-from rmqstore.files.ownership import Ownership
-from rmqstore.files.reading import canonical_path, is_locked
-from rmqstore.formats import names
-from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
-from rmqstore.log.encode.columns import EncodedColumns, record_blocks
-from rmqstore.log.encode.queue_choice import QueueChoice
-from rmqstore.log.opening import mark_open
-from rmqstore.log.put.appender import record_form
-from rmqstore.log.put.deferred_put import light_rows
-from rmqstore.log.recovery.apply import open_parts
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.log.staging.committed_batches import (
+from rmqstore.engine.engine import Engine
+from rmqstore.engine.log.encode.columns import EncodedColumns, record_blocks
+from rmqstore.engine.log.encode.queue_choice import QueueChoice
+from rmqstore.engine.log.opening import mark_open
+from rmqstore.engine.log.put.appender import record_form
+from rmqstore.engine.log.put.deferred_put import light_rows
+from rmqstore.engine.log.recovery.apply import open_parts
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.log.staging.committed_batches import (
     Batch,
     BatchInDoubt,
     commit_batch,
@@ -44,11 +39,16 @@ from rmqstore.log.staging.committed_batches import (
     staging_directory,
     writers,
 )
-from rmqstore.log.staging.staged_parts import PartWriter, read_parts
-from rmqstore.log.staging.swap import clear_new, finish_swap, swap
-from rmqstore.log.staging.sweep import sweep
-from rmqstore.log.staging.write_behind import WriteBehind
-from rmqstore.message import PutStatus
+from rmqstore.engine.log.staging.staged_parts import PartWriter, read_parts
+from rmqstore.engine.log.staging.swap import clear_new, finish_swap, swap
+from rmqstore.engine.log.staging.sweep import sweep
+from rmqstore.engine.log.staging.write_behind import WriteBehind
+from rmqstore.errors import NotNow, Rejected, StoreError, StoreInUse
+from rmqstore.files.filesystem import FileSystem, RealFileSystem, join
+from rmqstore.files.ownership import Ownership
+from rmqstore.files.reading import canonical_path, is_locked
+from rmqstore.formats import names
+from rmqstore.formats.sink_files import CommittedBatch, StagedPart, is_writer_id
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -43,15 +43,15 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.clock import Clock, ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.engine import Engine
+from rmqstore.core.message import Message, PutResult
+from rmqstore.engine.engine import Engine
+from rmqstore.engine.store import Store
 from rmqstore.errors import NotNow
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.store_lock import HeldLock
-from rmqstore.message import Message, PutResult
-from rmqstore.store import Store
 
 if TYPE_CHECKING:
-    from rmqstore.replication.following.replica import Replica
+    from rmqstore.replica.following.replica import Replica
 
 
 # Small files: a test makes many stores.

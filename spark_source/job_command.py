@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import rmqstore
-from rmqstore.arguments import instant
+from rmqstore.core.arguments import instant
 from rmqstore.directory.store_root import lies_about_a_store
 from rmqstore.files.reading import LOCAL, canonical_path
 from spark_source import job_table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.safe_text import pieces
+from rmqstore.core.safe_text import pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqstore.arguments import EPOCH
+from rmqstore.core.arguments import EPOCH
 from rmqstore.snapshot import open_selected
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions, prune_ranges
 from spark_source.batch_reader import BatchReader

@@ -16,10 +16,10 @@ import pytest
 import rmqstore
 from rmqstore import aio
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.log.put.watermarks import Watermarks
 from rmqstore.errors import DurabilityLost, Rejected, StoreClosed, StoreInUse, WrongType
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.put.watermarks import Watermarks
-from rmqstore.message import Message, PutResult, PutStatus
 from tests.crash.disks import BreakingDisk
 from tests.patience import PATIENCE_S
 

@@ -29,8 +29,8 @@ from rmqstore import (
     open_snapshot,
     open_store,
 )
-from rmqstore.arguments import shown
-from rmqstore.store import Store
+from rmqstore.core.arguments import shown
+from rmqstore.engine.store import Store
 from tests.snapshot.small_store import small_store
 from tests.store.opened import opened
 

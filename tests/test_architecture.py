@@ -29,24 +29,24 @@ pytestmark = pytest.mark.source
 # the floors below its own, and all of itself.  A module belongs to the longest name here that begins its own; a module
 # of no room may not exist.
 FLOORS = """
-    errors clock locks safe_text log.plan_text replication cli.signals spark_source.job_stream
-    spark_source.shipped spark_source.worker_errors
-  / arguments message worker spark_source.job_table
-  / annotations snapshot.columns stats
-  / formats stats_text
-  / files records consumer snapshot.request ledger_config remoting replication.link
-  / snapshot.split config progress_file directory log.encode
-  / log.ledger_paths snapshot.arrow snapshot.survey log.put snapshot.finding log.deleted_topics
-    replication.tls
-  / snapshot.scan log.derived snapshot.stores_in replication.serving
-  / snapshot.lookup log.get log.recovery log.retention snapshot.store_paths
-  / snapshot.plan log.staging dledger
-  / snapshot.tables log
-  / snapshot.reader broker
-  / snapshot.opening search
-  / snapshot.verify snapshot.stream engine
-  / snapshot.losses snapshot.snapshot store sink replication.following
-  / snapshot testing replication.checking export
+    errors clock core core.locks core.safe_text engine engine.log.plan_text replica cli.signals
+    spark_source.job_stream spark_source.shipped spark_source.worker_errors
+  / core.arguments core.message core.worker spark_source.job_table
+  / core.annotations snapshot.columns engine.stats
+  / formats engine.stats.stats_text
+  / files records engine.consumer snapshot.request core.ledger_config replica.remoting replica.link
+  / snapshot.split config directory engine.log.encode
+  / engine.log.ledger_paths snapshot.arrow snapshot.survey engine.log.put snapshot.finding engine.log.deleted_topics
+    replica.tls
+  / snapshot.scan engine.log.derived snapshot.stores_in replica.serving
+  / snapshot.lookup engine.log.get engine.log.recovery engine.log.retention snapshot.store_paths
+  / snapshot.plan engine.log.staging engine.dledger
+  / snapshot.tables engine.log
+  / snapshot.reader engine.broker
+  / snapshot.opening snapshot.search
+  / snapshot.verify snapshot.stream engine.engine
+  / snapshot.losses snapshot.snapshot engine.store sink replica.following
+  / snapshot testing replica.checking export
   / rmqstore aio report lake spark_source.partitions spark_source.options
   / spark_source.job_command cli.output spark_source.columns
   / cli.decoding cli.metrics cli.doctor cli.choices cli.inspection spark_source.batch_reader
@@ -62,22 +62,31 @@ ROOMS = {
 }
 
 # Rooms with all that is in them -> those of which they know nothing, though they stand on lower floors.
-_WRITERS = {
-    "rmqstore.log", "rmqstore.broker", "rmqstore.engine", "rmqstore.store", "rmqstore.dledger",
-    "rmqstore.replication", "rmqstore.consumer", "rmqstore.worker",
+_OPEN_STORES = {
+    "rmqstore.engine.broker", "rmqstore.engine.engine", "rmqstore.engine.store", "rmqstore.engine.dledger",
+    "rmqstore.engine.consumer", "rmqstore.replica", "rmqstore.core.worker",
 }  # fmt: skip
-_READERS = {"rmqstore.snapshot", "rmqstore.search", "rmqstore.report", "rmqstore.export", "rmqstore.lake"}
+_WRITERS = _OPEN_STORES | {"rmqstore.engine"}
+_READERS = {"rmqstore.snapshot", "rmqstore.report", "rmqstore.export", "rmqstore.lake"}
 STRANGERS = (
     # Readers know no writer; an export puts into a store by the sink, a report asks when a file is due.
-    ({"rmqstore.snapshot", "rmqstore.search", "rmqstore.lake"}, _WRITERS | {"rmqstore.sink", "rmqstore.config"}),
-    ({"rmqstore.report", "rmqstore.export"}, _WRITERS - {"rmqstore.log"}),
+    ({"rmqstore.snapshot", "rmqstore.lake"}, _WRITERS | {"rmqstore.sink", "rmqstore.config"}),
+    ({"rmqstore.report", "rmqstore.export"}, _OPEN_STORES),
     ({"spark_source", "pyspark_rmqstore", "jobs"}, _WRITERS | _READERS - {"rmqstore.snapshot"} | {"rmqstore.cli"}),
     # Writers know no reader; the engine alone puts a log, a broker, a group's log and a master together.
     (_WRITERS | {"rmqstore.sink"}, _READERS),
-    ({"rmqstore.log", "rmqstore.broker"}, {"rmqstore.dledger", "rmqstore.replication"}),
-    ({"rmqstore.log"}, {"rmqstore.stats", "rmqstore.consumer"}),
+    ({"rmqstore.engine.log", "rmqstore.engine.broker"}, {"rmqstore.engine.dledger", "rmqstore.replica"}),
+    ({"rmqstore.engine.log"}, {"rmqstore.engine.stats", "rmqstore.engine.consumer"}),
     # Commands use doors, not the parts of an open store.
-    ({"rmqstore.cli"}, {"rmqstore.engine", "rmqstore.log.put", "rmqstore.log.derived", "rmqstore.log.staging"}),
+    (
+        {"rmqstore.cli"},
+        {
+            "rmqstore.engine.engine",
+            "rmqstore.engine.log.put",
+            "rmqstore.engine.log.derived",
+            "rmqstore.engine.log.staging",
+        },
+    ),
 )
 
 # Imports that leave the map only inside one function, so that the package works without Spark: (module, imported room).
@@ -85,7 +94,7 @@ LAZY_IMPORTS = {
     ("rmqstore", "spark_source"),
     ("rmqstore", "spark_source.shipped"),
     ("rmqstore", "pyspark"),
-    ("rmqstore.message", "rmqstore.formats"),
+    ("rmqstore.core.message", "rmqstore.formats"),
 }
 
 # Name -> the rooms (or single modules) that may import it.
@@ -95,21 +104,21 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "mmap": {"rmqstore.files", "rmqstore.cli.doctor.command"},
     "socket": {
         "rmqstore.files",
-        "rmqstore.remoting",
-        "rmqstore.replication.serving",
-        "rmqstore.replication.following",
-        "rmqstore.replication.checking.ports",
+        "rmqstore.replica.remoting",
+        "rmqstore.replica.serving",
+        "rmqstore.replica.following",
+        "rmqstore.replica.checking.ports",
         "rmqstore.cli.doctor.command",  # the name of this host
         "rmqstore.cli.metrics.scrapes",  # the family of addresses, and the end of a connection, of http.server's
         "spark_source.batch_reader",
     },
-    "selectors": {"rmqstore.replication.serving"},
+    "selectors": {"rmqstore.replica.serving"},
     "ssl": {
-        "rmqstore.remoting",
+        "rmqstore.replica.remoting",
         "rmqstore.cli",
-        "rmqstore.replication.tls",
-        "rmqstore.replication.serving.peer_socket",
-        "rmqstore.replication.following.connection",
+        "rmqstore.replica.tls",
+        "rmqstore.replica.serving.peer_socket",
+        "rmqstore.replica.following.connection",
     },
     "ctypes": {"rmqstore.files"},
     "fcntl": {"rmqstore.files", "rmqstore.cli.doctor.command"},
@@ -123,18 +132,18 @@ SINGLE_DOORS: dict[str, set[str]] = {
     },
     "tempfile": {"rmqstore.files", "rmqstore.cli.doctor.command", "rmqstore.cli.doctor.compiled_home"},
     "pyarrow": {
-        "rmqstore.safe_text",
+        "rmqstore.core.safe_text",
         "rmqstore.formats.compression",
         "rmqstore.records",
-        "rmqstore.log",
-        "rmqstore.broker",
-        "rmqstore.store",
+        "rmqstore.engine.log",
+        "rmqstore.engine.broker",
+        "rmqstore.engine.store",
         "rmqstore.sink",
         "rmqstore.snapshot",
         "rmqstore.snapshot.verify",
         "rmqstore.snapshot.finding",
         "rmqstore.report",
-        "rmqstore.search",
+        "rmqstore.snapshot.search",
         "rmqstore.export",
         "rmqstore.lake",
         "rmqstore.cli",
@@ -143,7 +152,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "pyiceberg": {"rmqstore.lake.iceberg"},
     "deltalake": {"rmqstore.lake.delta"},
     "zlib_ng": {"rmqstore.formats.record_crc"},
-    "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.serve_metrics"},
+    "prometheus_client": {"rmqstore.engine.stats.stats_text", "rmqstore.cli.metrics.serve_metrics"},
     "fastavro": {"rmqstore.cli.decoding.options"},
     "google": {"rmqstore.cli.decoding.options"},
     "rocksdict": {"rmqstore.files.rocksdb"},
@@ -157,7 +166,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
 ON_ANY_DISK = {"rmqstore.directory", "rmqstore.snapshot"}
 HOST_BY_DEFAULT = {
     "rmqstore.directory.store_root:found_store",
-    "rmqstore.log.ledger_paths:with_found_member",
+    "rmqstore.engine.log.ledger_paths:with_found_member",
     "rmqstore.snapshot.opening:look_at",
     "rmqstore.snapshot.opening:open_selected",
     "rmqstore.snapshot.opening:open_stores",
@@ -468,12 +477,12 @@ def test_tests_reach_a_store_by_the_probe() -> None:
         ("rmqstore.files.reading", "from rmqstore.snapshot import walk"),
         ("rmqstore", "import pyspark"),
         ("rmqstore", "import spark_source"),
-        ("rmqstore.cli", "from rmqstore.log.put import commitlog"),
-        ("rmqstore.snapshot.reader", "from rmqstore.log.recovery import planner"),
+        ("rmqstore.cli", "from rmqstore.engine.log.put import commitlog"),
+        ("rmqstore.snapshot.reader", "from rmqstore.engine.log.recovery import planner"),
         ("rmqstore.sink", "from rmqstore.snapshot.scan import log_scan"),
         ("spark_source.source", "from rmqstore.lake import sync"),
         ("spark_source.source", "import jobs.demo"),
-        ("pyspark_rmqstore", "import rmqstore.store"),
+        ("pyspark_rmqstore", "import rmqstore.engine.store"),
         ("jobs.demo", "from .. import rmqstore"),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.config import StoreConfig
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.errors import Rejected
-from rmqstore.log.retention.plan import RetentionPolicy
 
 
 def test_the_broker_preset_has_the_sizes_of_a_default_broker() -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.retry import Retries
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.consumer import Consumer, OffsetMove, RetriedMessage
+from rmqstore.core.message import GetResult, GetStatus, Message, PutResult, PutStatus
+from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.engine.broker.retry import Retries
+from rmqstore.engine.consumer import Consumer, OffsetMove, RetriedMessage
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DurabilityLost, NotNow, Rejected, StoreClosed
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import GetResult, GetStatus, Message, PutResult, PutStatus
 from rmqstore.records.batch import RecordBatch
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import FOLDERS, read_json, unpack
 

@@ -26,19 +26,19 @@ _OLD = "from before the budget: it may only shrink"
 # `module:Class{}` (methods); values are the limit and the reason.
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
-    "rmqstore.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
-    "rmqstore.dledger.entry_store:EntryStore": (365, "the same"),
-    "rmqstore.engine:Engine": (323, "the order in which parts begin and end, in one place"),
-    "rmqstore.store:Store{}": (39, "the public verbs, each a call of the part that does it"),
+    "rmqstore.engine.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
+    "rmqstore.engine.dledger.entry_store:EntryStore": (365, "the same"),
+    "rmqstore.engine.engine:Engine": (323, "the order in which parts begin and end, in one place"),
+    "rmqstore.engine.store:Store{}": (39, "the public verbs, each a call of the part that does it"),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),
-    "rmqstore.log.put.commitlog:__init__()": (8, "its parts, of which most logs have none"),
+    "rmqstore.engine.log.put.commitlog:__init__()": (8, "its parts, of which most logs have none"),
     "rmqstore.records.read_batches:read_batches()": (8, "what a walk is told beside its range, each by name"),
-    "rmqstore.log.opening:recovered()": (7, "a store, its settings, and who is told and asked"),
+    "rmqstore.engine.log.opening:recovered()": (7, "a store, its settings, and who is told and asked"),
     "rmqstore.sink:stage_part()": (7, _OLD),
-    "rmqstore.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
-    "rmqstore.consumer:__init__()": (7, "the parts of a store that it needs, a protocol each"),
+    "rmqstore.engine.store:open_store()": (8, "what a store is opened with: each by name, with a default"),
+    "rmqstore.engine.consumer:__init__()": (7, "the parts of a store that it needs, a protocol each"),
     "rmqstore.aio:open_store()": (7, "the same, but that asyncio needs the threads"),
-    "rmqstore.store:__init__()": (8, "the same"),
+    "rmqstore.engine.store:__init__()": (8, "the same"),
     "rmqstore.snapshot.reader:select()": (10, "a user's query: each part has a name of its own and a default"),
     "rmqstore.snapshot.snapshot:follow()": (19, "the same, of what comes"),
     "rmqstore.snapshot.reader:SnapshotReader": (305, "a reader's verbs, each a call of the part that does it"),
@@ -114,19 +114,19 @@ def test_a_large_class_is_found() -> None:
 
 # Definitions that only users, Spark, click and pytest call, or that are there for the table that they are a part of.
 CALLED_FROM_OUTSIDE = {
-    "rmqstore.consumer:Consumer.seek",
-    "rmqstore.message:PutResult.msg_ids",
+    "rmqstore.engine.consumer:Consumer.seek",
+    "rmqstore.core.message:PutResult.msg_ids",
     "rmqstore.cli.inspection.inspect:RecordPlace.convert",  # click
     "rmqstore.cli.metrics.scrapes:_Answer.do_HEAD",  # http.server
     "rmqstore.cli.metrics.scrapes:_Answer.log_message",
     "rmqstore.cli.metrics.scrapes:_Server.handle_error",
     "rmqstore.cli.metrics.scrapes:_Server.service_actions",
     "rmqstore.cli.output:_Warnings.emit",  # logging
-    "rmqstore.stats_text:StatisticsCollector.describe",  # prometheus_client
-    "rmqstore.log.recovery.plan:RecoveryPlan._repr_html_",  # notebooks, and so the next three
+    "rmqstore.engine.stats.stats_text:StatisticsCollector.describe",  # prometheus_client
+    "rmqstore.engine.log.recovery.plan:RecoveryPlan._repr_html_",  # notebooks, and so the next three
     "rmqstore.snapshot.snapshot:Snapshot._repr_html_",
     "rmqstore.snapshot.verify.verification:Verification._repr_html_",
-    "rmqstore.store:Store._repr_html_",
+    "rmqstore.engine.store:Store._repr_html_",
     "spark_source.batch_reader:BatchReader.partitions",
     "spark_source.batch_reader:BatchReader.pruneColumns",
     "spark_source.pushdown_reader:PushdownReader.partitions",
@@ -197,32 +197,36 @@ TWINS: dict[str, set[str]] = {
     "BLOCK_SLOTS": {
         "rmqstore.directory.queue_ends", "rmqstore.directory.queue_files", "rmqstore.snapshot.survey.torn_end",
     },
-    "BOUNDARIES": {"rmqstore.log.get.by_time", "rmqstore.snapshot.lookup.by_time"},
+    "BOUNDARIES": {"rmqstore.engine.log.get.by_time", "rmqstore.snapshot.lookup.by_time"},
     "CHUNK_SIZE": {
-        "rmqstore.files.zeros", "rmqstore.log.opening",
-        "rmqstore.log.staging.committed_batches", "rmqstore.snapshot.survey.topic_search",
+        "rmqstore.files.zeros", "rmqstore.engine.log.opening",
+        "rmqstore.engine.log.staging.committed_batches", "rmqstore.snapshot.survey.topic_search",
     },
-    "COUNT_MAX": {"rmqstore.log.derived.index_log", "rmqstore.snapshot.lookup.by_key"},
-    "FAR_COUNT": {"rmqstore.log.derived.consume_queue", "rmqstore.log.recovery.extensions"},
-    "FEW_COUNT": {"rmqstore.broker.delay_delivery", "rmqstore.records.batch"},
-    "HOUR_MS": {"rmqstore.broker.features", "rmqstore.broker.transaction_check", "rmqstore.log.retention.plan"},
-    "I32_MAX": {"rmqstore.arguments", "rmqstore.log.recovery.outcome"},
+    "COUNT_MAX": {"rmqstore.engine.log.derived.index_log", "rmqstore.snapshot.lookup.by_key"},
+    "FAR_COUNT": {"rmqstore.engine.log.derived.consume_queue", "rmqstore.engine.log.recovery.extensions"},
+    "FEW_COUNT": {"rmqstore.engine.broker.delay_delivery", "rmqstore.records.batch"},
+    "HOUR_MS": {
+        "rmqstore.engine.broker.features", "rmqstore.engine.broker.transaction_check",
+        "rmqstore.engine.log.retention.plan",
+    },
+    "I32_MAX": {"rmqstore.core.arguments", "rmqstore.engine.log.recovery.outcome"},
     "I64_MAX": {
-        "rmqstore.arguments", "rmqstore.directory.log_space", "rmqstore.files.sequence_listing",
+        "rmqstore.core.arguments", "rmqstore.directory.log_space", "rmqstore.files.sequence_listing",
     },
     "NOTHING": {
-        "rmqstore.log.derived.batch_queue", "rmqstore.log.derived.consume_queue", "rmqstore.log.derived.index_log",
+        "rmqstore.engine.log.derived.batch_queue", "rmqstore.engine.log.derived.consume_queue",
+        "rmqstore.engine.log.derived.index_log",
     },
-    "NUMBER": {"rmqstore.formats.inner_batch", "rmqstore.log.put.deferred_put"},
-    "OFFSET_MAX": {"rmqstore.log.encode.property_values", "rmqstore.records.gather"},
-    "OLD": {"rmqstore.broker.config_file", "rmqstore.files.replace"},
-    "OP_TAG": {"rmqstore.broker.transaction_messages", "rmqstore.snapshot.tables.transaction_rows"},
-    "PAGE": {"rmqstore.log.derived.derived_flush", "rmqstore.log.put.commitlog"},
+    "NUMBER": {"rmqstore.formats.inner_batch", "rmqstore.engine.log.put.deferred_put"},
+    "OFFSET_MAX": {"rmqstore.engine.log.encode.property_values", "rmqstore.records.gather"},
+    "OLD": {"rmqstore.engine.broker.config_file", "rmqstore.files.replace"},
+    "OP_TAG": {"rmqstore.engine.broker.transaction_messages", "rmqstore.snapshot.tables.transaction_rows"},
+    "PAGE": {"rmqstore.engine.log.derived.derived_flush", "rmqstore.engine.log.put.commitlog"},
     "PAGE_SIZE": {"rmqstore.files.real_file", "rmqstore.files.residency"},
     "SAMPLE_ENTRIES": {"rmqstore.snapshot.plan.splitting", "rmqstore.snapshot.stream.lag"},
-    "UNIT": {"rmqstore.log.derived.consume_queue", "rmqstore.log.derived.queue_table"},
-    "WINDOW_SIZE": {"rmqstore.broker.delay_delivery", "rmqstore.formats.record_chain"},
-    "ZEROS": {"rmqstore.files.real_file", "rmqstore.log.recovery.apply"},
+    "UNIT": {"rmqstore.engine.log.derived.consume_queue", "rmqstore.engine.log.derived.queue_table"},
+    "WINDOW_SIZE": {"rmqstore.engine.broker.delay_delivery", "rmqstore.formats.record_chain"},
+    "ZEROS": {"rmqstore.files.real_file", "rmqstore.engine.log.recovery.apply"},
 }  # fmt: skip
 
 

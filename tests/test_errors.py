@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, open_store
+from rmqstore.engine.log.derived.queue_table import QueueTable
 from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, next_step
-from rmqstore.log.derived.queue_table import QueueTable
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ pytestmark = pytest.mark.stores
 
 _TESTS = Path(__file__).parent
 _OURS = ("rmqstore", "spark_source")
-_NO_READER_S = {"rmqstore.store", "rmqstore.log", "rmqstore.broker", "rmqstore.replication", "rmqstore.cli"}
+_NO_READER_S = {
+    "rmqstore.engine.store",
+    "rmqstore.engine.log",
+    "rmqstore.engine.broker",
+    "rmqstore.replica",
+    "rmqstore.cli",
+}
 _NO_PLANNER_S = _NO_READER_S | {
     "rmqstore.records.batch", "rmqstore.snapshot.arrow", "rmqstore.snapshot.entries", "rmqstore.snapshot.lookup.by_key",
     "rmqstore.snapshot.plan.key_pruning", "rmqstore.snapshot.scan", "rmqstore.snapshot.snapshot",
@@ -87,9 +93,9 @@ def test_a_process_of_spark_s_imports_what_it_needs_and_no_more(process: str, sm
 
 
 def test_the_engine_does_not_import_pandas():
-    show = "import sys, rmqstore.store, spark_source.sink; print(*sys.modules)"
+    show = "import sys, rmqstore.engine.store, spark_source.sink; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split()
-    assert "rmqstore.log.encode.columns" in shown
+    assert "rmqstore.engine.log.encode.columns" in shown
     assert "pandas" not in shown
 
 
@@ -123,4 +129,4 @@ def test_programs_that_no_test_runs_can_be_imported() -> None:
 
 def test_every_public_name_is_there():
     assert [name for name in rmqstore.__all__ if not hasattr(rmqstore, name)] == []
-    assert rmqstore.open_store.__module__ == "rmqstore.store"
+    assert rmqstore.open_store.__module__ == "rmqstore.engine.store"

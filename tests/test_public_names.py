@@ -65,7 +65,7 @@ def test_a_scan_names_everything_that_says_how_rows_are_made() -> None:
 
 
 def test_names_of_before_still_lead_to_the_public_ones() -> None:
-    from rmqstore.log import record_batch
+    from rmqstore.engine.log import record_batch
 
     assert record_batch.Dispatcher is rmqstore.Dispatcher
     assert record_batch.RecordBatch is rmqstore.RecordBatch

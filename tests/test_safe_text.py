@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.safe_text import SHOWN_MAX, script_json, text_html, visible
+from rmqstore.core.safe_text import SHOWN_MAX, script_json, text_html, visible
 from tests.report.stores import HARMS, LIES
 
 

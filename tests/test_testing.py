@@ -10,10 +10,10 @@ import pytest
 
 from rmqstore import testing
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import NotNow, StoreInUse
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
 from rmqstore.testing import ManualStore, Probe
 from tests.crash.disks import BreakingDisk, MemoryDisk
 
@@ -53,7 +53,7 @@ def test_a_store_that_failed_fails_the_test(pytester: pytest.Pytester):
     pytester.makeconftest('pytest_plugins = ["rmqstore.testing"]')
     pytester.makepyfile(
         """
-        from rmqstore.log.derived.dispatch_loop import DispatchLoop
+        from rmqstore.engine.log.derived.dispatch_loop import DispatchLoop
 
         def test_it(rmq_store_factory, monkeypatch):
             monkeypatch.setattr(DispatchLoop, "step", lambda self: 1 / 0)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import rmqstore
 from rmqstore import Message, StoreClosed, StoreConfig, StoreInUse, open_snapshot, open_store, opened_store
 from rmqstore.cli import main
-from rmqstore.safe_text import arrow_html
+from rmqstore.core.safe_text import arrow_html
 
 pytestmark = pytest.mark.stores
 

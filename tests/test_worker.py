@@ -2,7 +2,7 @@
 
 import threading
 
-from rmqstore.worker import Worker
+from rmqstore.core.worker import Worker
 from tests.patience import PATIENCE_S
 
 

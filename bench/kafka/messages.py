@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from bench.kafka.node import KafkaNode
 from rmqstore.config import StoreConfig
-from rmqstore.message import PutStatus
-from rmqstore.store import open_store
+from rmqstore.core.message import PutStatus
+from rmqstore.engine.store import open_store
 
 QUEUE_COUNT, TAG_COUNT, BODY_SIZE = 4, 10, 100
 # The properties of a message, in the order of a row, with the bytes of their values; Kafka gets them as headers.

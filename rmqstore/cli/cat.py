@@ -12,9 +12,9 @@ from rmqstore.cli.decoding.options import body_bytes_max, chosen_decoder
 from rmqstore.cli.json_rows import json_objects
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options, tell_holes
 from rmqstore.cli.output import counted, given_paths, store_arguments
-from rmqstore.search.meant_topics import MeantTopics, has_globs
 from rmqstore.snapshot.opening import open_selected, open_stores
 from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.search.meant_topics import MeantTopics, has_globs
 
 _FORMS = ("as_json", "json_lines", "form", "template")
 

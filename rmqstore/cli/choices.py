@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 
 from rmqstore import Rejected
-from rmqstore.arguments import instant
 from rmqstore.cli.output import printable, whole_text
+from rmqstore.core.arguments import instant
 from rmqstore.formats.java_text import java_trim
 from rmqstore.formats.wanted_words import key_words, tag_words
-from rmqstore.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.meant_topics import MeantTopics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

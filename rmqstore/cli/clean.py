@@ -7,11 +7,11 @@ import click
 
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig, read_broker_conf
+from rmqstore.engine.log.ledger_paths import with_found_member
+from rmqstore.engine.log.offline_clean import clean_offline, plan_offline
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.errors import UnsupportedLayout
 from rmqstore.formats.delay_levels import parse_levels
-from rmqstore.log.ledger_paths import with_found_member
-from rmqstore.log.offline_clean import clean_offline, plan_offline
-from rmqstore.log.retention.plan import RetentionPolicy
 
 
 def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:

@@ -4,18 +4,18 @@ from typing import Any
 
 import click
 
-from rmqstore.annotations import checked
 from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
+from rmqstore.core.annotations import checked
 from rmqstore.directory.store_root import found_store
-from rmqstore.dledger.member import found_member
+from rmqstore.engine.dledger.member import found_member
+from rmqstore.engine.log.ledger_paths import with_found_member
+from rmqstore.engine.log.opening import configured_kinds, with_delay_levels
+from rmqstore.engine.log.recovery.plan import RecoveryPlan
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import open_store
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL, StorePath
-from rmqstore.log.ledger_paths import with_found_member
-from rmqstore.log.opening import configured_kinds, with_delay_levels
-from rmqstore.log.recovery.plan import RecoveryPlan
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.store import open_store
 
 # --- An opening of a store for writing that only looks: its plan, or why it is refused, without a lock and a change.
 

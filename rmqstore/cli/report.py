@@ -11,7 +11,7 @@ from rmqstore.cli.inspection.document import store_document
 from rmqstore.cli.message_output import is_terminal
 from rmqstore.cli.output import byte_size, given_paths, printable, progress_bar, store_arguments, whole_text
 from rmqstore.config import wrong_hours
-from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.report import Figures, Wishes, cards_of, collect, output_path, page_of, replace_output
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.reader import SnapshotReader

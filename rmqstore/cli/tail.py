@@ -14,9 +14,9 @@ from rmqstore.cli.decoding.options import body_bytes_max
 from rmqstore.cli.message_output import Form, Printer, Template, output_options
 from rmqstore.cli.output import counted, given_paths, one_line, store_arguments
 from rmqstore.cli.signals import until_signalled
+from rmqstore.core.locks import Bell
 from rmqstore.errors import NotAStore, StoreChanging
 from rmqstore.formats.message_columns import Ints, Mask
-from rmqstore.locks import Bell
 from rmqstore.snapshot.plan.selection import Wanted, selected_queues
 from rmqstore.snapshot.stream.following import Following
 

@@ -7,6 +7,6 @@ done = export_messages("/data/rocketmq/store", "/data/orders", ExportWish(topics
 
 from rmqstore.export.run import ExportDone, export_messages
 from rmqstore.export.wish import ExportWish
-from rmqstore.search.window import Window
+from rmqstore.snapshot.search.window import Window
 
 __all__ = ["ExportDone", "ExportWish", "Window", "export_messages"]

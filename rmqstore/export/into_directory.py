@@ -16,8 +16,8 @@ from rmqstore.export.open_files import GROUP_BYTES, JsonLinesFile, Opener, Parqu
 from rmqstore.export.wish import ExportWish
 from rmqstore.files.filesystem import join
 from rmqstore.formats.message_columns import Ints
-from rmqstore.search.window import Window
 from rmqstore.snapshot.columns import schema_of
+from rmqstore.snapshot.search.window import Window
 
 # --- Rows sorted out by the directories that they go to: topic=NAME/day=YYYY-MM-DD, written as Spark writes them.
 

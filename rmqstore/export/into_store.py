@@ -26,7 +26,6 @@ from rmqstore.files.store_lock import HeldLock
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.formats.properties import DELIVERED
-from rmqstore.search.window import Window
 from rmqstore.sink import (
     Batch,
     StagingTask,
@@ -37,6 +36,7 @@ from rmqstore.sink import (
     settle_store,
     stage_part,
 )
+from rmqstore.snapshot.search.window import Window
 
 # The columns of a message that a store takes; all else is made there.
 SENT_COLUMNS = (

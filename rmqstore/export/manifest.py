@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.files.replace import replace_file
-from rmqstore.search.window import WINDOW_COLUMNS, Window
+from rmqstore.snapshot.search.window import WINDOW_COLUMNS, Window
 
 _LAYOUT = 1
 # Offsets of 100,000 queues take 3 MiB.

@@ -16,8 +16,8 @@ from rmqstore.export.wish import ExportWish
 from rmqstore.files.filesystem import FileSystem, RealFileSystem
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path
 from rmqstore.formats.message_columns import Mask
-from rmqstore.search.window import Window
 from rmqstore.snapshot.losses import LostBeforeRead, OtherLogThanRead, told_as
+from rmqstore.snapshot.search.window import Window
 from rmqstore.snapshot.store_paths import Paths, StoreDirectories, store_directories
 from rmqstore.snapshot.stores_in import StoresIn
 from rmqstore.snapshot.stream.following import Beginning, Following, Patience

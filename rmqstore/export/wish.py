@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rmqstore.arguments import integer, word
+from rmqstore.core.arguments import integer, word
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import NOT_SENDABLE_TOPICS
-from rmqstore.search.window import ALWAYS, WINDOW_COLUMNS, TimeColumn, Window
 from rmqstore.snapshot.columns import DEFAULT_COLUMNS, resolve_columns
 from rmqstore.snapshot.request import BATCH_ROWS, AnyOf, OnCorruptRecord, ScanRequest, wanted_keys, wanted_tags
+from rmqstore.snapshot.search.window import ALWAYS, WINDOW_COLUMNS, TimeColumn, Window
 
 Format = Literal["parquet", "json-lines", "store"]
 Compression = Literal["zstd", "snappy", "gzip", "none"]

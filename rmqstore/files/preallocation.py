@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rmqstore.clock import Clock
+from rmqstore.core.locks import Bell
 from rmqstore.files.filesystem import DiskFile, FileSystem
-from rmqstore.locks import Bell
 
 
 @dataclass(eq=False, slots=True)

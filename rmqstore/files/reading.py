@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.arguments import shown
+from rmqstore.core.arguments import shown
 from rmqstore.errors import NotAStore, next_step
 from rmqstore.files.disk import GONE, READ_GAP, DirectoryEntry, ReadableFile, shrunk
 from rmqstore.files.regular import open_regular

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rmqstore.arguments import I32_MAX, I64_MAX, shown
+from rmqstore.core.arguments import I32_MAX, I64_MAX, shown
 from rmqstore.errors import Corrupt, TooLarge
 from rmqstore.formats.java_text import java_text
 

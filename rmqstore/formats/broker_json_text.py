@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from rmqstore.annotations import plain_fields
-from rmqstore.arguments import wrong_type
+from rmqstore.core.annotations import plain_fields
+from rmqstore.core.arguments import wrong_type
 from rmqstore.formats.broker_json import DataVersion, SubscriptionGroup, TopicConfig
 
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]

@@ -10,7 +10,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from rmqstore.arguments import I64_MAX, shown
+from rmqstore.core.arguments import I64_MAX, shown
 from rmqstore.formats.java_text import parse_int, parse_ints
 from rmqstore.formats.message_columns import Bytes, Ints, Places
 

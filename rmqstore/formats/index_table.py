@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.arguments import I32_MAX
+from rmqstore.core.arguments import I32_MAX
 from rmqstore.formats.index import (
     HEADER,
     ITEM,

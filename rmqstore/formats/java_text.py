@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from rmqstore.arguments import I32_MAX
+from rmqstore.core.arguments import I32_MAX
 from rmqstore.formats.message_columns import Bytes, Ints, Mask, Places
 
 # An encoded surrogate (ED A0..BF xx) is one replacement character for Java, two or three for Python.

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rmqstore import arguments
+from rmqstore.core import arguments
+from rmqstore.core.message import Message
 from rmqstore.errors import Rejected, StoreError, WrongType
-from rmqstore.message import Message
 
 _INTEGERS = ("queue_id", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset")
 _TAGS = "text: a message has one tag"

@@ -2,7 +2,7 @@
 
 import re
 
-from rmqstore.arguments import I32_MAX, I64_MAX
+from rmqstore.core.arguments import I32_MAX, I64_MAX
 
 # Topic and queue id.
 QueueKey = tuple[str, int]

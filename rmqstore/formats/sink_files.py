@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message_columns import Bytes, Ints
 from rmqstore.formats.record_crc import crc32

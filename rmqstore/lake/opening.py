@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Literal
 
-from rmqstore import arguments
+from rmqstore.core import arguments
 from rmqstore.errors import Rejected
 from rmqstore.files.reading import canonical_path
 from rmqstore.lake.sink import Consent, TableSink

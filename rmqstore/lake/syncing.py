@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore import arguments
+from rmqstore.core import arguments
+from rmqstore.core.locks import Bell
 from rmqstore.errors import DataLost, NotAStore, Rejected, StoreChanging
 from rmqstore.files.reading import LOCAL
 from rmqstore.lake.parquet_files import ParquetFiles
 from rmqstore.lake.places import require_apart
 from rmqstore.lake.sink import Committed, DataFile, Overtaken, Standing, TableFailed, TableSink
 from rmqstore.lake.table_columns import REASON
-from rmqstore.locks import Bell
 from rmqstore.snapshot import Snapshot, open_snapshot
 from rmqstore.snapshot.columns import resolve_columns
 from rmqstore.snapshot.losses import LostBeforeRead, OtherLogThanRead, told_as

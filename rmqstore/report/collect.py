@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.errors import StoreError, next_step
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.names import is_light_queue, is_system_topic
-from rmqstore.log.retention.plan import RetentionPolicy
 from rmqstore.report.expiry import DAY_MS, LogFileFacts, growth_of, levels_of, outlook_of
 from rmqstore.report.figures import (
     DamageFigures,

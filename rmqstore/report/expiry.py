@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rmqstore.clock import local_time
-from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 
 # --- When log files become deletable by their age: the nightly rounds of a broker, looked at ahead.
 

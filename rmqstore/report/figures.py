@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.report.expiry import FileOutlook, Level, LogGrowth
 from rmqstore.report.sizes import SizeSummary
 from rmqstore.report.traffic import TimeBins, TrafficFigures

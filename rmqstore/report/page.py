@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 from rmqstore.clock import local_time
+from rmqstore.core.safe_text import SENTENCE_MAX, SHOWN_MAX, script_json, text_html, visible
 from rmqstore.report.expiry import GROWTH_DAYS, FileOutlook
 from rmqstore.report.figures import Figures, Part, StoreFigures
 from rmqstore.report.words import access_words, byte_size, counted, span_of, utc
-from rmqstore.safe_text import SENTENCE_MAX, SHOWN_MAX, script_json, text_html, visible
 
 # --- The sections of the page: each a table or two, the place of a plot, and what has to be said to them.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from rmqstore.arguments import texts
+from rmqstore.core.arguments import texts
 from rmqstore.errors import Rejected, UnknownColumn
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

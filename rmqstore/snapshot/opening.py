@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, get_args
 
-from rmqstore import arguments
+from rmqstore.core import arguments
 from rmqstore.directory import own_log
 from rmqstore.errors import DataLost
 from rmqstore.files.disk import ReadableDisk

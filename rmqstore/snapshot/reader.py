@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from rmqstore import arguments
-from rmqstore.annotations import checked
+from rmqstore.core import arguments
+from rmqstore.core.annotations import checked
 from rmqstore.directory import config_files
 from rmqstore.directory.log_place import corrupt_at
 from rmqstore.errors import NO_RECORD_BEGINS, Corrupt, DataLost, NoRecord, Rejected, UnknownTopic

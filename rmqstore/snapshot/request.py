@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rmqstore import arguments
+from rmqstore.core import arguments
 from rmqstore.errors import Rejected
 from rmqstore.formats.compression import BODY_SIZE_MAX
 from rmqstore.formats.wanted_words import key_words, possible_keys, tag_words

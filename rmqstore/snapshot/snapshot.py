@@ -4,12 +4,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqstore import arguments
-from rmqstore.annotations import checked
+from rmqstore.core import arguments
+from rmqstore.core.annotations import checked
+from rmqstore.core.safe_text import arrow_html
 from rmqstore.errors import StoreError
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
-from rmqstore.safe_text import arrow_html
 from rmqstore.snapshot.columns import resolve_columns
 from rmqstore.snapshot.opening import open_stores
 from rmqstore.snapshot.plan.selection import Wanted, WantedTime, topic_names

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rmqstore.arguments import wrong_type
+from rmqstore.core.arguments import wrong_type
 from rmqstore.directory.config_files import tell_once
 from rmqstore.directory.ledger.nodes import is_node
 from rmqstore.directory.listing import is_log_directory

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rmqstore.arguments import shown
+from rmqstore.core.arguments import shown
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import COLUMNS, field_of, is_column, property_of
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqstore.arguments import I64_MAX, instant
+from rmqstore.core.arguments import I64_MAX, instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from rmqstore.snapshot import StoresIn

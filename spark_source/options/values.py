@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rmqstore.arguments import instant
+from rmqstore.core.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import is_topic_name
 from rmqstore.snapshot import StoresIn

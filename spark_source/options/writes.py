@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore.arguments import I64_MAX
 from rmqstore.config import StoreConfig
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.columns import near_names
 from spark_source.options import values

@@ -31,8 +31,8 @@ from spark_source.worker_errors import errors_in_one_line
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-    from rmqstore.progress_file import ProgressFile
     from rmqstore.snapshot.reader import SnapshotReader
+    from spark_source.stream.progress_file import ProgressFile
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -247,6 +247,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _progress_file(stream_read: StreamRead) -> "ProgressFile | None":
     if stream_read.progress_file is None:
         return None
-    from rmqstore.progress_file import ProgressFile  # noqa: PLC0415  few streams have one
+    from spark_source.stream.progress_file import ProgressFile  # noqa: PLC0415  few streams have one
 
     return ProgressFile(stream_read.progress_file, stream_read.progress_group, directories_of(stream_read.rows.stores))

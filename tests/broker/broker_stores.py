@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message
 from tests.broker.open_log import Opened
 from tests.golden.cases import FOLDERS, read_json, unpack
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqstore.broker.delay import DelayLevels
-from rmqstore.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import PutResult
+from rmqstore.engine.broker.delay import DelayLevels
+from rmqstore.engine.broker.delay_delivery import DelayDelivery, Progress, ReadyPut
+from rmqstore.engine.log.encode.columns import EncodedColumns
+from rmqstore.engine.store import open_store
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.log.encode.columns import EncodedColumns
-from rmqstore.message import PutResult
-from rmqstore.store import open_store
 from rmqstore.testing import Probe
 
 Put = Callable[[EncodedColumns], PutResult]

@@ -1,16 +1,16 @@
 """What transactions see of a store, over a real one without threads; `dispatch` is what its worker would do."""
 
-from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.transaction_check import Check, CheckLimits
-from rmqstore.broker.transaction_messages import Prepared, half_message, prepared_of
-from rmqstore.broker.transactions import Transactions
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetResult, Message, PutResult, PutStatus
+from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.engine.broker.transaction_check import Check, CheckLimits
+from rmqstore.engine.broker.transaction_messages import Prepared, half_message, prepared_of
+from rmqstore.engine.broker.transactions import Transactions
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import GetResult, Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 
 SMALL = StoreConfig(

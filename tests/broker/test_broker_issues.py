@@ -16,8 +16,8 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.message import GetStatus, Message, PutStatus
-from rmqstore.store import Store, open_store
+from rmqstore.core.message import GetStatus, Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.config_file import ConfigFile, DelayOffsetsFile
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message
+from rmqstore.engine.broker.config_file import ConfigFile, DelayOffsetsFile
+from rmqstore.engine.store import open_store
 from rmqstore.errors import Corrupt, NotAStore, TooLarge
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.message import Message
 from rmqstore.snapshot import Snapshot, open_snapshot
-from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 
 PATH = "/store/config/topics.json"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rmqstore.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.clock import ManualClock
+from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import consumer_offsets, parse

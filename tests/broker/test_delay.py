@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.broker.delay import DelayLevels, RestoredRecord, Undeliverable, restored_record
-from rmqstore.broker.delay_delivery import Restored, read_records, restored_columns, restored_few
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.broker.delay import DelayLevels, RestoredRecord, Undeliverable, restored_record
+from rmqstore.engine.broker.delay_delivery import Restored, read_records, restored_columns, restored_few
+from rmqstore.engine.log.encode.record_frame import Frame, RecordForm, frame_of
 from rmqstore.formats import names
 from rmqstore.formats.delay_levels import DEFAULT_DELAY_MS, DEFAULT_TABLES
 from rmqstore.formats.host import encode_host
@@ -20,8 +22,6 @@ from rmqstore.formats.message import Record, encode_record, read_record
 from rmqstore.formats.properties import encode_properties, parse_properties
 from rmqstore.formats.property_columns import split_pieces
 from rmqstore.formats.record_crc import masked_crc32, property_crc, verify_property_crc
-from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
-from rmqstore.message import Message, PutStatus
 from rmqstore.records.dispatch_rules import set_delivery_times
 from tests.golden.cases import FOLDERS, OPENED_CASES, read_json
 from tests.golden.conftest import store_of

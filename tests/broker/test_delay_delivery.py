@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqstore.broker.delay import DelayLevels
-from rmqstore.broker.delay_delivery import FAILURE_PAUSE_S, PAUSE_S
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.broker.delay import DelayLevels
+from rmqstore.engine.broker.delay_delivery import FAILURE_PAUSE_S, PAUSE_S
+from rmqstore.engine.log.encode.columns import EncodedColumns, Goals
+from rmqstore.engine.store import open_store
 from rmqstore.errors import DurabilityLost
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.encode.columns import EncodedColumns, Goals
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import open_store
 from rmqstore.testing import Probe
 from tests.broker.delaying import Delaying, Put, Saved
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
@@ -120,8 +120,8 @@ def test_a_clock_that_was_set_back_far_makes_messages_due() -> None:
 
 
 def test_batches_are_bounded_and_the_order_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqstore.broker.delay_delivery._BATCH_SIZE", 5000)
-    monkeypatch.setattr("rmqstore.broker.delay_delivery._BATCH_COUNT", 25)
+    monkeypatch.setattr("rmqstore.engine.broker.delay_delivery._BATCH_SIZE", 5000)
+    monkeypatch.setattr("rmqstore.engine.broker.delay_delivery._BATCH_COUNT", 25)
     load = started()
     sizes = [10, 6000, 10, 6000, *[150] * 60]
     bodies = [b"%d" % number + bytes(size) for number, size in enumerate(sizes)]
@@ -379,7 +379,7 @@ def test_columns_with_levels_are_delivered_like_messages() -> None:
 def test_many_and_few_deliver_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     images = []
     for few_count in (0, 10**6):
-        monkeypatch.setattr("rmqstore.broker.delay_delivery._FEW_COUNT", few_count)
+        monkeypatch.setattr("rmqstore.engine.broker.delay_delivery._FEW_COUNT", few_count)
         disk = MemoryDisk()
         load = started(fs=disk, config=replace(SMALL, append_property_crc=True))
         chance = random.Random(3)

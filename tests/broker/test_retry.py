@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.delay import DelayLevels
-from rmqstore.broker.retry import Retries
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.broker.delay import DelayLevels
+from rmqstore.engine.broker.retry import Retries
 from rmqstore.errors import Rejected
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import SubscriptionGroup
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import Opened
 from tests.crash.disks import MemoryDisk

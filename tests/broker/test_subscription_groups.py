@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.subscription_groups import SubscriptionGroups
 from rmqstore.clock import ManualClock
+from rmqstore.engine.broker.subscription_groups import SubscriptionGroups
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import SubscriptionGroup

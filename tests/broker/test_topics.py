@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.topics import GROWN_QUEUE_NUMS_MAX, Topics
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.broker.topics import GROWN_QUEUE_NUMS_MAX, Topics
+from rmqstore.engine.store import open_store
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import TopicConfig, data_version
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import open_store
 from tests.broker.scenes import disk_of
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, Operation, WatchedDisk
 from tests.golden.cases import OPENED_CASES, topic_prefix

@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.transaction_check import CheckLimits
-from rmqstore.broker.transaction_messages import (
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.broker.transaction_check import CheckLimits
+from rmqstore.engine.broker.transaction_messages import (
     CHECK_GROUP,
     Prepared,
     TransactionState,
@@ -19,12 +22,9 @@ from rmqstore.broker.transaction_messages import (
     op_offsets,
     prepared_of,
 )
-from rmqstore.clock import ManualClock
-from rmqstore.config import StoreConfig
 from rmqstore.errors import DurabilityLost, NotNow, Rejected, WrongType
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message, PutResult, PutStatus
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
 from tests.patience import PATIENCE_S

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.transaction_messages import (
+from rmqstore.clock import ManualClock
+from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.broker.transaction_messages import (
     CHECK_GROUP,
     Prepared,
     TransactionState,
@@ -24,15 +27,12 @@ from rmqstore.broker.transaction_messages import (
     prepared_of,
     rocksdb_op_message,
 )
-from rmqstore.broker.transaction_table import OpProgress
-from rmqstore.clock import ManualClock
-from rmqstore.config import StoreConfig
+from rmqstore.engine.broker.transaction_table import OpProgress
+from rmqstore.engine.store import open_store
 from rmqstore.errors import Rejected
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import open_store
 from tests.broker.broker_stores import differences, open_broker_store
 from tests.broker.open_log import SMALL, Opened
 from tests.crash.disks import MemoryDisk

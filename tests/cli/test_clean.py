@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.engine.store import open_store
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.store import open_store
 from rmqstore.testing import Probe
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import unpack

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from rmqstore.cli.replication.replica_progress import ProgressScreen, last_words, progress_table
-from rmqstore.replication.following.state import ReplicaState, Traffic
+from rmqstore.replica.following.state import ReplicaState, Traffic
 
 GIB = 1024**3
 SOME = ReplicaState("following", 0, 12 * GIB, 13, 12 * GIB + 1_200_000, 1_795_412_403_147, 2.3, 3400)

@@ -5,13 +5,13 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.consumer import RetriedMessage
+from rmqstore.engine.broker.transaction_messages import TransactionState
+from rmqstore.engine.consumer import RetriedMessage
+from rmqstore.engine.store import open_store
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.store import open_store
 from tests.conformance.workload import Json
 from tests.golden.cases import FOLDERS, read_json, topic_prefix, unpack
 

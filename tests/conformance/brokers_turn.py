@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmqstore.broker.transaction_messages import OP_SEPARATOR
 from rmqstore.config import StoreConfig
+from rmqstore.engine.broker.transaction_messages import OP_SEPARATOR
 from rmqstore.formats import names
 from tests.conformance.broker import Broker, BrokerClient, loose, until
 from tests.conformance.handover import (

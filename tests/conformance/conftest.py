@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
+from rmqstore.engine.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from tests.conformance.broker import NEWEST, RELEASES, Rocketmq, name_server
 from tests.conformance.replicas import Cluster, Clusters
 

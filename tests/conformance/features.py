@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from rmqstore.message import Message
+from rmqstore.core.message import Message
 from tests.conformance.workload import Book, Json, host, message
 
 Write = Callable[[Book, random.Random], None]

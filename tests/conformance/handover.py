@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult
+from rmqstore.engine.broker.transaction_messages import TransactionState
+from rmqstore.engine.store import open_store
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message, PutResult
-from rmqstore.store import open_store
 from tests.conformance.broker import loose
 from tests.conformance.workload import Json
 

@@ -10,8 +10,8 @@ import sys
 import threading
 
 from rmqstore.config import StoreConfig
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import open_store
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import open_store
 from tests.conformance.workload import SIZES
 
 THREADS = 4

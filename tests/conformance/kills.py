@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from rmqstore.config import StoreConfig
-from rmqstore.store import open_store
+from rmqstore.engine.store import open_store
 from tests.conformance import our_answers
 from tests.conformance.java import Oracle, ask_all, differences
 from tests.conformance.killed_writer import QUEUES, TOPIC, body_of

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore import Message, StoreConfig
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import StoreChanging
-from rmqstore.ledger_config import LedgerConfig
 from rmqstore.snapshot import open_snapshot
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.verify import verify
-from rmqstore.store import Store, open_store
 from tests.conformance.broker import (
     BROKER_NAME,
     Broker,

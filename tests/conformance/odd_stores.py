@@ -11,10 +11,10 @@ from typing import Any
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DataLost
 from rmqstore.formats.broker_json import TopicConfig
-from rmqstore.message import Message, PutResult
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.conformance.java import Oracle
 from tests.conformance.odd_requests import BODY_SIZE_MAX, PUTS, topic_of

@@ -4,14 +4,14 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
+from rmqstore.engine.log.derived.index_log import COUNT_MAX
+from rmqstore.engine.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import read_checkpoint
 from rmqstore.formats.message import NO_DATA, Blank, Record, read_record
 from rmqstore.formats.names import SCHEDULE_TOPIC
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.derived.index_log import COUNT_MAX
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 from tests.conformance.workload import Json, java_host
 

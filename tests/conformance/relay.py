@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.store import open_store
+from rmqstore.engine.store import open_store
 from tests.conformance import our_answers
 from tests.conformance.features import FEATURES, Feature
 from tests.conformance.java import Oracle, answers, ask_all, differences, java_put, jvm

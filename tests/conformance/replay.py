@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.formats import message as layouts
 from rmqstore.formats.host import decode_host
 from rmqstore.formats.index import read_header
 from rmqstore.formats.message import Blank, Record, Torn, read_record
 from rmqstore.formats.properties import CRC32
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import Store, open_store
 from tests.conformance.our_answers import checkpoint_of
 from tests.conformance.workload import JAVA_SIZES, LOG_FILE_SIZE, Json, as_table
 

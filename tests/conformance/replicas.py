@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import rmqstore
 from rmqstore import open_snapshot
-from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.cluster import runtime
+from rmqstore.replica.remoting.client import RemotingClient
+from rmqstore.replica.remoting.cluster import runtime
 from tests.conformance.broker import NEWEST_4, Broker, BrokerClient, Rocketmq, broker, loose
 
 SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 2000}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.transaction_messages import TransactionState
+from rmqstore.engine.broker.transaction_messages import TransactionState
 from rmqstore.formats import names
 from rmqstore.formats.stored_message import StoredMessage
 from tests.conformance.broker_stores import CHECKS_MAX, LEVEL_MS, Left, changes, key_of, place_of

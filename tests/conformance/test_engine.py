@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import StoreInUse
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.index import read_items
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.conformance.features import FEATURES
 from tests.conformance.java import VERSIONS, java_put, jvm

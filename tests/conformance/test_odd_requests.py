@@ -5,8 +5,8 @@
 
 import pytest
 
-from rmqstore.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
-from rmqstore.message import GetStatus, PutStatus
+from rmqstore.core.message import GetStatus, PutStatus
+from rmqstore.engine.broker.delay_delivery import SAVE_INTERVAL_S, DelayDelivery
 from tests.conformance.java import jvm
 from tests.conformance.odd_answers import answers_of, difference
 from tests.conformance.odd_differences import NEW, NEWEST, OLD, accepted

@@ -13,8 +13,8 @@ from rmqstore import StoreConfig
 from rmqstore.cli import main
 from rmqstore.config import HaConfig
 from rmqstore.formats import broker_json
-from rmqstore.remoting.client import Access, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.cluster import GET_BROKER_CONFIG
+from rmqstore.replica.remoting.client import Access, RemotingClient, Unreachable, host_and_port
+from rmqstore.replica.remoting.cluster import GET_BROKER_CONFIG
 from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, broker, name_server, until
 
 # Java: RequestCode.GET_BROKER_HA_STATUS.

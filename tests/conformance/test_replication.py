@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from rmqstore import open_snapshot, open_store
-from rmqstore.remoting.client import RemotingClient, Unreachable
-from rmqstore.remoting.cluster import runtime
-from rmqstore.replication.following.masters import Broker as KnownBroker
-from rmqstore.replication.following.replica import Replica
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following.masters import Broker as KnownBroker
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.remoting.client import RemotingClient, Unreachable
+from rmqstore.replica.remoting.cluster import runtime
 from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, free_port, name_server, until
 from tests.conformance.replicas import (
     TOPIC,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqstore.remoting.client import Access, Refused, RemotingClient, Unreachable
-from rmqstore.remoting.cluster import runtime
-from rmqstore.remoting.signing import Credentials
-from rmqstore.replication.following.masters import Broker as KnownBroker
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replica.following.masters import Broker as KnownBroker
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.remoting.client import Access, Refused, RemotingClient, Unreachable
+from rmqstore.replica.remoting.cluster import runtime
+from rmqstore.replica.remoting.signing import Credentials
 from tests.conformance.broker import BROKER_NAME, NEWEST, Broker, BrokerClient, Rocketmq, name_server, until
 from tests.conformance.replicas import SMALL, Cluster, log_of, row_count, run, send
 

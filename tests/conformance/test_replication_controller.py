@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.remoting import cluster as questions
-from rmqstore.remoting.client import RemotingClient
+from rmqstore.replica.remoting import cluster as questions
+from rmqstore.replica.remoting.client import RemotingClient
 from tests.conformance.broker import (
     BROKER_NAME,
     RELEASES_OF_5,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rmqstore import Message, StoreConfig, open_store
 from rmqstore.config import HaConfig
-from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.cluster import attach_slave
+from rmqstore.replica.remoting.client import RemotingClient
+from rmqstore.replica.remoting.cluster import attach_slave
 from tests.conformance.broker import BROKER_NAME, Broker, BrokerClient, broker_alone, until
 from tests.conformance.replicas import (
     SMALL,

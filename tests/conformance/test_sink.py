@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqstore.config import StoreConfig
+from rmqstore.engine.store import open_store
 from rmqstore.formats.names import SCHEDULE_TOPIC
-from rmqstore.store import open_store
 from tests.conformance.broker import broker, name_server, until
 from tests.conformance.java import ask_all, differences, jvm
 from tests.conformance.our_answers import ROOMY, answers, comparable

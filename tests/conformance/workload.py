@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.store import Store
 from rmqstore.formats.message_id import offset_message_id
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import Store
 
 Json = dict[str, Any]
 

@@ -16,12 +16,12 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rmqstore.broker.transaction_messages import TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.broker.transaction_messages import TransactionState
+from rmqstore.engine.store import Store, open_store
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.killed_child import told_failure, told_until_killed
 
 CONFIG = StoreConfig(

@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rmqstore.broker.transaction_messages import Prepared, TransactionState
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.consumer import Consumer
+from rmqstore.core.message import GetStatus, Message, PutResult, PutStatus
+from rmqstore.engine.broker.transaction_messages import Prepared, TransactionState
+from rmqstore.engine.consumer import Consumer
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import Corrupt, DurabilityLost, NotNow, Rejected
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import broker_json, names, properties
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import GetStatus, Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash import workload
 from tests.crash.disks import MemoryDisk

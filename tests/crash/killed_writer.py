@@ -16,9 +16,9 @@ import threading
 from dataclasses import replace
 
 from rmqstore.config import StoreConfig
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.message import GetStatus, Message, PutStatus
-from rmqstore.store import Store, open_store
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.core.message import GetStatus, Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from tests.crash.killed_child import told_until_killed
 
 CONFIG = StoreConfig(

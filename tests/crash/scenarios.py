@@ -9,16 +9,16 @@ from itertools import product
 
 import pytest
 
-from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.topics import Topics
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.engine.broker.topics import Topics
+from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.dledger import Entry
-from rmqstore.message import Message
-from rmqstore.replication.following.follower import Follower
-from rmqstore.store import Store, open_store
+from rmqstore.replica.following.follower import Follower
 from tests.crash.disks import Choice, MemoryDisk
 from tests.crash.sweep import Promises, Scenario
 from tests.deletions.following import fed, gone_on, held_by, log_of, replica_on

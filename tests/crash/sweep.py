@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
 from rmqstore.errors import DurabilityLost
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.message import Message
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.strides import IS_WHOLE, ROUNDS, every
 from tests.crash.workload import (

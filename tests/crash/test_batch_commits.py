@@ -14,11 +14,11 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetStatus, Message
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import StoreError
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, append_once, overwrite_once, settle_store, stage_part
-from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, CrashAt, FailingDisk, MemoryDisk, Operation, PowerCut, WatchedDisk
 from tests.crash.strides import ROUNDS, every
 from tests.crash.sweep import Promises, Scenario, sweep

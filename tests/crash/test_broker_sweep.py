@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.consumer_offsets import ConsumerOffsets
-from rmqstore.broker.delay_delivery import DelayDelivery
-from rmqstore.broker.topics import Topics
-from rmqstore.broker.transaction_book import TransactionBook
-from rmqstore.broker.transaction_messages import committed_message
 from rmqstore.config import StoreConfig
+from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
+from rmqstore.engine.broker.delay_delivery import DelayDelivery
+from rmqstore.engine.broker.topics import Topics
+from rmqstore.engine.broker.transaction_book import TransactionBook
+from rmqstore.engine.broker.transaction_messages import committed_message
 from rmqstore.errors import StoreError
 from rmqstore.files import replace as replacing
 from rmqstore.files.filesystem import FileSystem

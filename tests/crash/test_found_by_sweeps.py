@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
 from rmqstore.errors import DurabilityLost
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
-from rmqstore.message import Message, PutStatus
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.workload import ASYNC, LEDGER, ROOT, SYNC, Fate, Workload, check_disk, open_again
 

@@ -12,25 +12,25 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker import features
-from rmqstore.broker.features import TopicDeletion
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
 from rmqstore.directory import store_view
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.engine import Engine
+from rmqstore.engine.broker import features
+from rmqstore.engine.broker.features import TopicDeletion
+from rmqstore.engine.engine import Engine
+from rmqstore.engine.log import opening
+from rmqstore.engine.log.derived.consume_queue import ConsumeQueue
+from rmqstore.engine.log.derived.derived_flush import DerivedFlush
+from rmqstore.engine.log.derived.index_log import IndexLog
+from rmqstore.engine.log.put.commitlog import CommitLog
+from rmqstore.engine.log.put.confirmation import Confirmation
+from rmqstore.engine.log.put.watermarks import Watermarks
+from rmqstore.engine.log.recovery import apply, log_end
+from rmqstore.engine.log.recovery import planner as recovery
 from rmqstore.errors import Corrupt, DurabilityLost, StoreInUse
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.formats.deleted_topics import DeletedTopic
-from rmqstore.log import opening
-from rmqstore.log.derived.consume_queue import ConsumeQueue
-from rmqstore.log.derived.derived_flush import DerivedFlush
-from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.log.put.commitlog import CommitLog
-from rmqstore.log.put.confirmation import Confirmation
-from rmqstore.log.put.watermarks import Watermarks
-from rmqstore.log.recovery import apply, log_end
-from rmqstore.log.recovery import planner as recovery
-from rmqstore.message import Message, PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.crash.sweep import sweep_crashes, sweep_failures
 from tests.crash.workload import ASYNC, POOL, ROOT, SYNC, Ledger, check_disk, open_again
@@ -302,7 +302,7 @@ def test_the_lock_comes_before_the_recovery(monkeypatch: pytest.MonkeyPatch):
         real(asked[-1], f"{root}/lock")
         return parts
 
-    monkeypatch.setattr("rmqstore.engine.recovered", lock_last)
+    monkeypatch.setattr("rmqstore.engine.engine.recovered", lock_last)
     with pytest.raises(AssertionError):
         second_opener()
 

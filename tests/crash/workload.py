@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.core.message import GetStatus, Message, PutResult, PutStatus
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DurabilityLost, NotNow
 from rmqstore.files.filesystem import DiskFile, FileSystem
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import GetStatus, Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.disks import Choice, MemoryDisk, Operation, WatchedDisk
 from tests.crash.strides import every, first, stride
 from tests.snapshot.read_disk import found_by_verify

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from rmqstore.clock import ManualClock
-from rmqstore.engine import Attached, Engine
+from rmqstore.engine.engine import Attached, Engine
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.names import format_start
-from rmqstore.remoting.client import Refused
-from rmqstore.remoting.cluster import Runtime
-from rmqstore.replication.following.follower import Follower, MasterQueues
-from rmqstore.replication.following.note import Origin, write_origin
+from rmqstore.replica.following.follower import Follower, MasterQueues
+from rmqstore.replica.following.note import Origin, write_origin
+from rmqstore.replica.remoting.client import Refused
+from rmqstore.replica.remoting.cluster import Runtime
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.deletions.histories import CONFIG, ROOT, Play, Queue

@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.engine import Engine
+from rmqstore.core.message import Message
+from rmqstore.engine.engine import Engine
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.broker_json import TopicConfig
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import Choice, MemoryDisk, WatchedDisk
 

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 import pytest
 
 from rmqstore import Snapshot, UnknownTopic, open_snapshot
-from rmqstore.message import Message
+from rmqstore.core.message import Message
 from tests.crash.disks import MemoryDisk
 from tests.deletions.histories import NOTE, ROOT, Queue, opened
 

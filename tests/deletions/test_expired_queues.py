@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from rmqstore.errors import StoreError
-from rmqstore.replication.following.follower import Follower
+from rmqstore.replica.following.follower import Follower
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.deletions.following import PlayedMaster, fed, followed, gone_on, held_by, log_of, replica_on
 from tests.deletions.histories import Play

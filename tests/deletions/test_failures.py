@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
+from rmqstore.core.message import Message
 from rmqstore.errors import StoreError
-from rmqstore.message import Message
-from rmqstore.replication.following.follower import Follower
+from rmqstore.replica.following.follower import Follower
 from tests.crash.disks import Choice, FailingDisk, MemoryDisk, WatchedDisk
 from tests.crash.strides import first, stride
 from tests.crash.workload import Ledger, Moments

@@ -5,7 +5,7 @@ one was being put while the topic was deleted.
 import pytest
 
 from rmqstore.errors import NotNow
-from rmqstore.replication.following.follower import Follower
+from rmqstore.replica.following.follower import Follower
 from tests.crash.disks import MemoryDisk
 from tests.deletions.following import PlayedMaster, fed, followed, held_by, log_of, replica_on
 from tests.deletions.histories import Play

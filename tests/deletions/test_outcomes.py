@@ -7,9 +7,9 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import Corrupt
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.replication.following.follower import Follower
+from rmqstore.replica.following.follower import Follower
 from rmqstore.snapshot.stream.ends import StreamEnds
 from tests.crash.disks import MemoryDisk
 from tests.deletions.following import fed, held_by, log_of, replica_on, tell

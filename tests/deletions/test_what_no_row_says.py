@@ -8,17 +8,17 @@ import pytest
 
 from rmqstore import Corrupt, open_snapshot, open_store
 from rmqstore.config import HaConfig, StoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.log.deleted_topics import save_deleted_topics
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.formats.deleted_topics import DeletedTopic, read_deleted_topics
 from rmqstore.formats.message import Record, read_record
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE
-from rmqstore.log.deleted_topics import save_deleted_topics
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import Message
-from rmqstore.replication.following.follower import Follower, ForeignRecord
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replica.following.follower import Follower, ForeignRecord
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.deletions.following import fed, gone_on, held_by, log_of, replica_on

@@ -13,15 +13,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from rmqstore import StoreConfig, open_store
 from rmqstore.cli import main
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message
 from rmqstore.directory.store_root import require_replaceable, require_room, require_store
+from rmqstore.engine.log.opening import mark_open
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import Corrupt, NotAStore, Rejected, StoreInUse, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
-from rmqstore.log.opening import mark_open
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import Message
 from rmqstore.sink import Batch, append_once, overwrite_once, require_free, settle_store, stage_part
 from rmqstore.testing import ManualStore
 from spark_source.options.writes import parse_sink_options

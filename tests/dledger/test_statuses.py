@@ -12,8 +12,8 @@ import pytest
 
 from rmqstore import Message, open_store
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import PutStatus
 from rmqstore.files.filesystem import DiskFile
-from rmqstore.message import PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.dledger.ledgers import LEDGER, put
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore import NotAStore, StoreConfig, open_snapshot, open_store
+from rmqstore.core.message import Message
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import OpenFile, canonical_path
-from rmqstore.message import Message
 from tests.store.interrupting import Interrupt, sweep
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.formats.java_text import java_properties, java_text, parse_int, parse_ints
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore import Message, Rejected, StoreConfig, UnknownTopic, open_snapshot, open_store
-from rmqstore.arguments import require_ms
+from rmqstore.core.arguments import require_ms
 from rmqstore.formats.wanted_words import key_words, tag_words
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 

@@ -15,16 +15,16 @@ import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY
+from rmqstore.engine.log.opening import mark_closed, recovered
+from rmqstore.engine.log.recovery.apply import StoreParts
+from rmqstore.engine.log.recovery.first_read import keeper
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import Corrupt
 from rmqstore.files import real_file
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LocalDisk
 from rmqstore.formats.delay_levels import DEFAULT_TABLES, LevelsSince
 from rmqstore.formats.index import ITEM, file_size, read_header
-from rmqstore.log.opening import mark_closed, recovered
-from rmqstore.log.recovery.apply import StoreParts
-from rmqstore.log.recovery.first_read import keeper
-from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import CrcChecks, read_batches
 from rmqstore.records.vectors import Records

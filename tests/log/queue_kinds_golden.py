@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import Message
 from rmqstore.directory.queue_kinds import QueueKinds
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.host import decode_host
 from rmqstore.formats.message import Blank, Record, Torn, read_record
-from rmqstore.message import Message
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import load_expected, unpack
 from tests.log.queue_kinds_store import DERIVED, ROOT, KindsStore

@@ -1,23 +1,23 @@
-"""A store with queues of every kind, put together without threads: what `rmqstore.store` does, for these tests."""
+"""A store with queues of every kind, put together without threads: what `engine.store` does, for these tests."""
 
 from dataclasses import replace
 from typing import Any
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
 from rmqstore.directory.queue_kinds import QueueKinds
+from rmqstore.engine.log.derived.derived_flush import DerivedFlush, LogFlush
+from rmqstore.engine.log.derived.dispatch_loop import DispatchLoop, FollowedLog
+from rmqstore.engine.log.get.fetch import Fetch
+from rmqstore.engine.log.opening import begin, mark_closed
+from rmqstore.engine.log.put.appender import AfterPut, Appender
+from rmqstore.engine.log.put.commitlog import CommitLog
+from rmqstore.engine.log.put.gate import Gate
+from rmqstore.engine.log.recovery.apply import apply, open_parts
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.names import ABORT_FILE
-from rmqstore.log.derived.derived_flush import DerivedFlush, LogFlush
-from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
-from rmqstore.log.get.fetch import Fetch
-from rmqstore.log.opening import begin, mark_closed
-from rmqstore.log.put.appender import AfterPut, Appender
-from rmqstore.log.put.commitlog import CommitLog
-from rmqstore.log.put.gate import Gate
-from rmqstore.log.recovery.apply import apply, open_parts
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import Message, PutResult, PutStatus
 from tests.crash.disks import MemoryDisk
 
 ROOT = "/store"

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.engine.log.opening import begin, mark_closed
+from rmqstore.engine.log.recovery.apply import StoreParts, apply, open_parts
+from rmqstore.engine.log.recovery.plan import RecoveryPlan
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.opening import begin, mark_closed
-from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
-from rmqstore.log.recovery.plan import RecoveryPlan
-from rmqstore.log.recovery.planner import plan_recovery
 from tests.crash.disks import MemoryDisk
 from tests.snapshot.small_store import QUEUE_FILE_ENTRIES, SmallStore
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.log.retention.plan import RetentionPolicy
+from rmqstore.engine.log.retention.rounds import RetainedParts, Retention
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.log.retention.plan import RetentionPolicy
-from rmqstore.log.retention.rounds import RetainedParts, Retention
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.workload import SMALL
 

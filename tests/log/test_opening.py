@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmqstore import NotAStore, open_store, recovery_plan
+from rmqstore.core.message import Message
+from rmqstore.engine.log.opening import mark_closed, mark_open, mark_unsynced
+from rmqstore.engine.store import Store
 from rmqstore.files.filesystem import join
-from rmqstore.log.opening import mark_closed, mark_open, mark_unsynced
-from rmqstore.message import Message
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk, Operation, WatchedDisk
 from tests.crash.workload import ASYNC, ROOT, SYNC, open_again

@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from rmqstore.core.message import PutStatus
 from rmqstore.files.filesystem import join
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import ABORT_FILE, format_start
-from rmqstore.message import PutStatus
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify

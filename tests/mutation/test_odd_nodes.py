@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, StoreConfig, StoreError, open_snapshot, open_store
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.errors import NotAStore
 from rmqstore.files.reading import LocalDisk
-from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.snapshot.verify import verify
 from tests.mutation.damage import no_hang
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rmqstore.engine.store import open_store
 from rmqstore.formats import sys_flag
-from rmqstore.store import open_store
 from tests.log.recovering import ROOT, lay
 from tests.snapshot.small_store import SmallStore
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rmqstore.remoting.client import BadFrame, Command, CommandReader
+from rmqstore.replica.remoting.client import BadFrame, Command, CommandReader
 
 Answer = Callable[[socket.socket, Command], None]
 

@@ -10,9 +10,9 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.errors import Rejected
-from rmqstore.remoting import cluster
-from rmqstore.remoting.client import Access, Command, Refused, RemotingClient, Unreachable, host_and_port
-from rmqstore.remoting.signing import Credentials
+from rmqstore.replica.remoting import cluster
+from rmqstore.replica.remoting.client import Access, Command, Refused, RemotingClient, Unreachable, host_and_port
+from rmqstore.replica.remoting.signing import Credentials
 from tests.remoting.peers import Answer, bytes_peer, peer, saying
 
 QUICK = Access(timeout_s=0.3)  # where no answer comes, and its end is what a test waits for

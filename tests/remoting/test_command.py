@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.remoting.client import BadFrame, Command, CommandReader
+from rmqstore.replica.remoting.client import BadFrame, Command, CommandReader
 
 # What a RocketMQ 5.3.3 broker answered to request 99999, byte for byte.
 REFUSAL = bytes.fromhex("000000a7000000a3") + (

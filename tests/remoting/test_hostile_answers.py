@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import Rejected, StoreError
-from rmqstore.remoting import cluster
-from rmqstore.remoting.client import (
+from rmqstore.replica.following.group import chosen_masters, named_broker
+from rmqstore.replica.following.masters import Broker
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.remoting import cluster
+from rmqstore.replica.remoting.client import (
     FRAME_SIZE_MAX,
     UNSIGNED,
     Access,
@@ -23,9 +26,6 @@ from rmqstore.remoting.client import (
     Unreachable,
     host_and_port,
 )
-from rmqstore.replication.following.group import chosen_masters, named_broker
-from rmqstore.replication.following.masters import Broker
-from rmqstore.replication.following.replica import Replica
 from tests.remoting.peers import Answer, peer, saying
 
 pytestmark = pytest.mark.stores

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.engine import Attached, Engine
+from rmqstore.core.message import Message
+from rmqstore.engine.engine import Attached, Engine
 from rmqstore.errors import StoreError
-from rmqstore.message import Message
-from rmqstore.replication.following.follower import Follower
-from rmqstore.replication.following.session import ConnectionLost, SlaveSession
-from rmqstore.replication.link.master_link import Acknowledged, MasterLink, Pace, SendRegion
-from rmqstore.replication.link.slave_link import Drop
-from rmqstore.replication.serving.log_for_slaves import LogForSlaves
+from rmqstore.replica.following.follower import Follower
+from rmqstore.replica.following.session import ConnectionLost, SlaveSession
+from rmqstore.replica.link.master_link import Acknowledged, MasterLink, Pace, SendRegion
+from rmqstore.replica.link.slave_link import Drop
+from rmqstore.replica.serving.log_for_slaves import LogForSlaves
 from tests.crash.disks import MemoryDisk
 
 CONFIG = StoreConfig(log_file_size=4096, queue_file_size=400, index_enabled=False, preallocate=False, statistics=False)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rmqstore.replication.following.follower import Follower
-from rmqstore.replication.link import slave_link
-from rmqstore.replication.link.master_link import Acknowledged, LogBounds, MasterLink
-from rmqstore.replication.link.slave_link import OwnEnd, SlaveLink
-from rmqstore.replication.link.wire import Block, BlockReader, ReportReader
-from rmqstore.replication.serving.log_for_slaves import LogForSlaves
+from rmqstore.replica.following.follower import Follower
+from rmqstore.replica.link import slave_link
+from rmqstore.replica.link.master_link import Acknowledged, LogBounds, MasterLink
+from rmqstore.replica.link.slave_link import OwnEnd, SlaveLink
+from rmqstore.replica.link.wire import Block, BlockReader, ReportReader
+from rmqstore.replica.serving.log_for_slaves import LogForSlaves
 from tests.replication.simulation import Violation, replay
 
 pytestmark = pytest.mark.stores

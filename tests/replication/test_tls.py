@@ -13,8 +13,8 @@ import rmqstore
 from rmqstore import StoreConfig
 from rmqstore.config import HaConfig
 from rmqstore.errors import Rejected, WrongType
-from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.following.masters import BareMaster
+from rmqstore.replica.following.connection import LinkTls
+from rmqstore.replica.following.masters import BareMaster
 from tests.replication.pem import PEM, files
 
 NOBODY = 65534

@@ -8,7 +8,7 @@ import pytest
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig
-from rmqstore.message import PutStatus
+from rmqstore.core.message import PutStatus
 
 pytestmark = pytest.mark.stores
 

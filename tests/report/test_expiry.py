@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.log.retention.plan import DiskUse, LogFile, RetentionPolicy, RetentionView, plan_retention
+from rmqstore.engine.log.retention.plan import DiskUse, LogFile, RetentionPolicy, RetentionView, plan_retention
 from rmqstore.report.expiry import DAY_MS, LogFileFacts, LogGrowth, growth_of, levels_of, outlook_of
 
 HOUR, SIZE, NOW = 3_600_000, 1000, 1_700_000_000_000

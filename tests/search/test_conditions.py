@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from rmqstore.errors import Rejected
-from rmqstore.search.body_text import BodyText
-from rmqstore.search.meant_topics import MeantTopics
-from rmqstore.search.window import Window
+from rmqstore.snapshot.search.body_text import BodyText
+from rmqstore.snapshot.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.window import Window
 
 BODIES = pa.array(["Größe ORDER-17".encode(), b"\xff\xfeorder-17", None, b"", b'{"id": "order-18"}'], pa.binary())
 

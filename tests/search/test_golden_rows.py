@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rmqstore import Snapshot, open_snapshot
-from rmqstore.search.body_text import BodyText
-from rmqstore.search.meant_topics import MeantTopics
-from rmqstore.search.search import Search, SearchRun
-from rmqstore.search.window import Window
+from rmqstore.snapshot.search.body_text import BodyText
+from rmqstore.snapshot.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.search import Search, SearchRun
+from rmqstore.snapshot.search.window import Window
 from tests.golden.cases import BROKER_CASES, READ_CASES, layouts
 from tests.golden.conftest import store_of
 

@@ -2,7 +2,7 @@
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.store import Store, open_store
+from rmqstore.engine.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 
 SMALL = StoreConfig(

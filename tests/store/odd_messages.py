@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 
 ROOT = "/store"

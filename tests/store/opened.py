@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.store import Store, open_store
+from rmqstore.engine.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 
 SMALL = StoreConfig(flush="SYNC", log_file_size=4096, queue_file_size=200, index_slot_count=5, index_item_count=9)

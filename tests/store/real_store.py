@@ -1,7 +1,7 @@
 """Small stores on the host's disk."""
 
 from rmqstore.config import StoreConfig
-from rmqstore.store import Store
+from rmqstore.engine.store import Store
 
 SYNC = StoreConfig(
     flush="SYNC", log_file_size=8192, queue_file_size=200, index_slot_count=5, index_item_count=20, open_files_max=16

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DataLost
-from rmqstore.message import Message, PutStatus
 from rmqstore.snapshot import open_snapshot
-from rmqstore.store import Store, open_store
 
 MIB = 1024 * 1024
 CONFIG = StoreConfig(

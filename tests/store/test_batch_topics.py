@@ -10,17 +10,17 @@ import pytest
 import rmqstore
 from rmqstore import sink
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import sys_flag
 from rmqstore.formats.broker_json import TopicConfig
 from rmqstore.formats.inner_batch import Piece, encode_pieces
-from rmqstore.message import Message, PutStatus
 from rmqstore.sink import Batch, append_once, stage_part
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.snapshot.starved_reader import starved
 from tests.store.aging import Opened

@@ -11,12 +11,12 @@ import pytest
 
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.core.worker import Worker
+from rmqstore.engine.log.derived.derived_flush import DerivedFlush
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DurabilityLost, NotNow, StoreClosed, WrongType
 from rmqstore.files.filesystem import DiskFile, RealFileSystem
-from rmqstore.log.derived.derived_flush import DerivedFlush
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import Store, open_store
-from rmqstore.worker import Worker
 from tests.crash.disks import Operation, WatchedDisk
 from tests.patience import PATIENCE_S
 from tests.store.interrupting import Interrupt, sweep

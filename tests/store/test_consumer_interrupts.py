@@ -4,10 +4,10 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.consumer import Consumer
+from rmqstore.core.message import Message
+from rmqstore.engine.consumer import Consumer
+from rmqstore.engine.store import Store, open_store
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.store.interrupting import Interrupt, sweep
 

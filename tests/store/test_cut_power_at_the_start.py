@@ -6,9 +6,9 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.message import Message
+from rmqstore.core.message import Message
+from rmqstore.engine.store import open_store
 from rmqstore.snapshot import open_snapshot
-from rmqstore.store import open_store
 from tests.crash.disks import MemoryDisk
 
 CONFIG = StoreConfig(log_file_size=8192, queue_file_size=400, preallocate=False, statistics=False, index_enabled=False)

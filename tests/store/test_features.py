@@ -6,12 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from rmqstore.broker.transaction_messages import TransactionState
+from rmqstore.core.message import GetStatus, Message, PutStatus
+from rmqstore.engine.broker.transaction_messages import TransactionState
+from rmqstore.engine.log.put import appender
 from rmqstore.errors import Rejected, StoreClosed
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.put import appender
-from rmqstore.message import GetStatus, Message, PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.store.aging import SMALL, Opened
 

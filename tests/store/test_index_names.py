@@ -9,10 +9,10 @@ import pytest
 
 from rmqstore import Message, Store, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
+from rmqstore.engine.log.derived.index_log import IndexLog
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import index
-from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify

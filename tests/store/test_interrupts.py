@@ -9,10 +9,10 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import StoreError
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import stride

@@ -4,8 +4,8 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.message import Message
-from rmqstore.store import Store, open_store
+from rmqstore.core.message import Message
+from rmqstore.engine.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 
 CONFIG = StoreConfig(log_file_size=16384, queue_file_size=200, multi_dispatch=True, index_slot_count=16,

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import GetStatus
+from rmqstore.core.message import GetStatus
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from tests.crash.disks import MemoryDisk
 from tests.crash.strides import IS_WHOLE
 from tests.crash.workload import ALONE, ASYNC, MANY, POOL, ROOT, SYNC, Fate, Workload, check, check_rebuild

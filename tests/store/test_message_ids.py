@@ -10,7 +10,7 @@ import rmqstore
 from rmqstore import DataLost, Message, PutResult, Rejected, Snapshot, StoredMessage
 from rmqstore.cli import main
 from rmqstore.config import StoreConfig
-from rmqstore.store import Store
+from rmqstore.engine.store import Store
 
 SMALL_FILES = StoreConfig(log_file_size=1024 * 1024, queue_file_size=20_000, index_slot_count=100, index_item_count=400)
 UNIQUE = "7F0000010ABC18B4AAC2000000000000"  # a client's: it looks like an offset id

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from rmqstore.core.message import Message
+from rmqstore.engine.store import Store
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.formats.sys_flag import is_inner_batch
-from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.store.odd_messages import FLAGS, FORGED, LIGHT, PROPERTIES, PUTS, ROOT, SMALL, WHOLE, Caller

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DurabilityLost, StoreClosed
 from rmqstore.files.ownership import OwnedFileSystem, Ownership
 from rmqstore.formats.broker_json import SubscriptionGroup, TopicConfig
-from rmqstore.message import Message, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 from tests.store.children import in_child
 from tests.store.real_store import SYNC, bodies

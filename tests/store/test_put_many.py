@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.ledger_config import LedgerConfig
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.log.put.watermarks import Watermarks
+from rmqstore.engine.store import open_store
 from rmqstore.errors import DurabilityLost, WrongType
 from rmqstore.files.filesystem import DiskFile
 from rmqstore.formats.broker_json import TopicConfig
-from rmqstore.ledger_config import LedgerConfig
-from rmqstore.log.put.watermarks import Watermarks
-from rmqstore.message import Message, PutResult, PutStatus
 from rmqstore.snapshot import open_snapshot
-from rmqstore.store import open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import BreakingDisk, MemoryDisk
 from tests.crash.workload import comparable, differences

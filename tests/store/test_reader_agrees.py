@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from rmqstore import open_snapshot
+from rmqstore.core.message import Message
+from rmqstore.engine.store import Store
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats import names
-from rmqstore.message import Message
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
 from tests.store.odd_messages import FORGED, LIGHT, PUTS, ROOT, SMALL, WHOLE, Caller

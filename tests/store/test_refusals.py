@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rmqstore import Message, PutFailed, PutResult, PutStatus, StoreConfig, TopicConfig
-from rmqstore.store import Store
+from rmqstore.engine.store import Store
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk
 from tests.store.opened import ASYNC, SMALL, opened
 

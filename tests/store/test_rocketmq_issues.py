@@ -28,13 +28,13 @@ from dataclasses import replace
 
 import pytest
 
+from rmqstore.core.message import GetStatus, Message, PutStatus
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import open_store
 from rmqstore.errors import DurabilityLost, NotNow, StoreInUse
 from rmqstore.formats import message as layouts
 from rmqstore.formats import sys_flag
 from rmqstore.formats.index import read_header
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import GetStatus, Message, PutStatus
-from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
 from tests.crash.workload import (
     ASYNC,

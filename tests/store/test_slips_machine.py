@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from rmqstore.core.message import Message, PutResult, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import StoreClosed, StoreError, StoreInUse
-from rmqstore.message import Message, PutResult, PutStatus
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.strides import IS_WHOLE, ROUNDS
 from tests.crash.workload import ALONE, POOL

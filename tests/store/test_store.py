@@ -9,11 +9,11 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetStatus, Message, PutStatus
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import Corrupt, DurabilityLost, NotNow, Rejected, StoreClosed, StoreError, StoreInUse
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import sys_flag
-from rmqstore.message import GetStatus, Message, PutStatus
-from rmqstore.store import Store, open_store
 from tests.crash.disks import FailingDisk, MemoryDisk, Operation, WatchedDisk
 from tests.patience import PATIENCE_S
 from tests.store.opened import ASYNC, SMALL, opened

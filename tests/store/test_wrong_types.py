@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rmqstore import Message, PutStatus, Rejected, StoreConfig, TopicConfig, WrongType
-from rmqstore.store import Store
+from rmqstore.engine.store import Store
 from tests.store.opened import SMALL, opened
 
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)

@@ -235,7 +235,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "report: a name is markup",
-        "rmqstore/safe_text.py",
+        "rmqstore/core/safe_text.py",
         "    if text.isascii() and text.isprintable() and len(text) <= shown_max:\n        return html.escape(text)\n",
         "    if text.isascii() and text.isprintable() and len(text) <= shown_max:\n        return text\n",
         "tests/report/test_page.py::test_names_become_no_elements_and_no_attributes",
@@ -243,7 +243,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "report: a name ends the data of the plots",
-        "rmqstore/safe_text.py",
+        "rmqstore/core/safe_text.py",
         "    return _IN_SCRIPT_FOUND.sub(lambda found: _IN_SCRIPT[found[0]], text)\n",
         "    return text\n",
         "tests/test_safe_text.py::test_json_in_a_script_is_the_same_and_ends_nothing",
@@ -252,7 +252,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "report: what cannot be seen is left in names",
-        "rmqstore/safe_text.py",
+        "rmqstore/core/safe_text.py",
         "        shown = character if seen else _escape(character)\n",
         "        shown = character\n",
         "tests/report/test_page.py::test_nothing_that_misleads_is_left",

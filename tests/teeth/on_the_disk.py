@@ -6,9 +6,9 @@ _SYSTEM = "rmqstore/files/filesystem.py"
 _FILE = "rmqstore/files/real_file.py"
 _FILES = "rmqstore/files/file_sequence.py"
 _ZEROS = "rmqstore/files/zeros.py"
-_LOG = "rmqstore/log/put/commitlog.py"
-_OPENING = "rmqstore/log/opening.py"
-_BATCHES = "rmqstore/log/staging/committed_batches.py"
+_LOG = "rmqstore/engine/log/put/commitlog.py"
+_OPENING = "rmqstore/engine/log/opening.py"
+_BATCHES = "rmqstore/engine/log/staging/committed_batches.py"
 _T_BATCHES = "tests/crash/test_batch_commits.py::test_what_settling_decided_is_on_the_disk_before_the_intent_goes"
 
 PLANTS: tuple[Plant, ...] = (
@@ -143,7 +143,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "sync before write: a group is synced, then appended",
-        "rmqstore/log/put/group_commit.py",
+        "rmqstore/engine/log/put/group_commit.py",
         "            self._append([each for each in own.group if each.outcome is None])\n"
         "            confirmed = self._confirm()\n",
         "            confirmed = self._confirm()\n"
@@ -154,7 +154,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "ack before sync",
-        "rmqstore/log/put/confirmation.py",
+        "rmqstore/engine/log/put/confirmation.py",
         "        return PutStatus.PUT_OK if self._log.sync_to(offset, self.timeout_s) else UNCONFIRMED\n",
         "        return PutStatus.PUT_OK\n",
         "tests/store/test_store.py::test_a_sync_that_takes_too_long_is_a_timeout_and_the_message_is_stored",
@@ -178,7 +178,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a failed sync is forgotten once it was told",
-        "rmqstore/log/put/watermarks.py",
+        "rmqstore/engine/log/put/watermarks.py",
         "                self.failure = DurabilityLost(reason)\n",
         "                return DurabilityLost(reason)\n",
         "tests/log/put/test_watermarks.py::test_a_failed_sync_is_never_tried_again",
@@ -186,7 +186,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "flushed counts what is appended and not committed",
-        "rmqstore/log/put/watermarks.py",
+        "rmqstore/engine/log/put/watermarks.py",
         "            low, target = self.flushed, self.committed\n",
         "            low, target = self.flushed, self.appended\n",
         "tests/log/put/test_watermarks.py::test_what_is_put_between_the_commit_and_the_sync_is_not_called_flushed",
@@ -227,7 +227,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "the mark of being open goes first at a close, and all is flushed afterwards",
-        "rmqstore/engine.py",
+        "rmqstore/engine/engine.py",
         "        try:\n            self.next_files.discard_unused()\n",
         "        try:\n            mark_closed(self.fs, self.path)\n            self.next_files.discard_unused()\n",
         "tests/log/test_opening.py::test_the_mark_goes_when_all_is_on_the_disk",
@@ -235,7 +235,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "checkpoint before the sync of the queues",
-        "rmqstore/log/derived/derived_flush.py",
+        "rmqstore/engine/log/derived/derived_flush.py",
         "        self._queues.flush()\n",
         "        if dispatched_ms:\n"
         "            self._checkpoint.update(logics_timestamp_ms=dispatched_ms)\n        self._checkpoint.flush()\n"
@@ -306,7 +306,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "the old store of an overwrite goes before the new one has its name for good",
-        "rmqstore/log/staging/swap.py",
+        "rmqstore/engine/log/staging/swap.py",
         "            raise\n    fs.sync_directory(directory_of(root))\n",
         "            raise\n",
         "tests/crash/test_batch_commits.py::test_the_new_store_of_an_overwrite_has_its_name_for_good_before_the_old_one_goes"
@@ -315,7 +315,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "the last of many messages is told as stored before the disk answers",
-        "rmqstore/log/put/many_puts.py",
+        "rmqstore/engine/log/put/many_puts.py",
         "            self._waiting += numbers\n",
         "            self._waiting += numbers[:-1] or numbers\n",
         "tests/store/test_put_many.py::test_all_that_wait_are_told_that_the_disk_did_not_answer[0-300]",
@@ -323,7 +323,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "entries of a queue are on the disk before the units that they point at",
-        "rmqstore/log/derived/consume_queue.py",
+        "rmqstore/engine/log/derived/consume_queue.py",
         "            self.extension.flush()  # first: no entry on the disk points at a unit that is not there\n"
         "        if self._flushed < end:\n            self.files.sync(self._flushed, end)\n"
         "            self._flushed = end\n",
@@ -343,7 +343,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a rollback is told before it is on the disk",
-        "rmqstore/broker/transactions.py",
+        "rmqstore/engine/broker/transactions.py",
         "            self._log.sync()\n",
         "            pass\n",
         "tests/broker/test_transactions.py::test_a_rollback_is_on_the_disk_whatever_the_store_flushes",

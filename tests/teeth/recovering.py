@@ -2,12 +2,12 @@
 
 from tests.teeth.plant import Edit, Plant, plant
 
-_RECOVERY = "rmqstore/log/recovery/planner.py"
-_APPLY = "rmqstore/log/recovery/apply.py"
-_ENGINE = "rmqstore/engine.py"
+_RECOVERY = "rmqstore/engine/log/recovery/planner.py"
+_APPLY = "rmqstore/engine/log/recovery/apply.py"
+_ENGINE = "rmqstore/engine/engine.py"
 _LOCK = "rmqstore/files/store_lock.py"
 _OWNERSHIP = "rmqstore/files/ownership.py"
-_LOG = "rmqstore/log/put/commitlog.py"
+_LOG = "rmqstore/engine/log/put/commitlog.py"
 _KINDS = "rmqstore/records/inner_batches.py"
 _ROOT = "rmqstore/directory/store_root.py"
 _T = "tests/log/recovery/test_planner.py"
@@ -75,12 +75,12 @@ PLANTS: tuple[Plant, ...] = (
         "an empty last log file is fatal to a recovery",
         (
             Edit(
-                "rmqstore/log/recovery/start.py",
+                "rmqstore/engine/log/recovery/start.py",
                 "    while files and (not files[-1].size or (files[-1].size < size and holds_nothing(disk, files[-1]))):\n",
                 "    while files and 0 < files[-1].size < size and holds_nothing(disk, files[-1]):\n",
             ),
             Edit(
-                "rmqstore/log/recovery/start.py",
+                "rmqstore/engine/log/recovery/start.py",
                 "        if file.size > size or (file.size",
                 "        if not file.size or file.size > size or (file.size",
             ),
@@ -102,7 +102,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a recovery from an old place leaves the checkpoint as late as it is",
-        "rmqstore/log/opening.py",
+        "rmqstore/engine/log/opening.py",
         "    if plan.lowered_ms is not None:\n",
         "    if plan.lowered_ms is not None and False:\n",
         "tests/log/recovery/test_crash.py::test_an_opening_that_reads_old_files_may_be_killed_anywhere[blank-kept]",
@@ -110,7 +110,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "queue files after one that cannot be used are not written again",
-        "rmqstore/log/recovery/start.py",
+        "rmqstore/engine/log/recovery/start.py",
         "    starts += [_last_file_of(store, queue) for queue in store.all_queues() if queue.is_broken]\n",
         "",
         "tests/log/recovery/test_queue_files.py::test_a_file_of_a_batch_queue_that_cannot_be_used_hides_no_later_one[blanked-460-closed]",
@@ -227,7 +227,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "columns take 0x80, which no plain queue may have",
-        "rmqstore/log/encode/column_values.py",
+        "rmqstore/engine/log/encode/column_values.py",
         '    is_batch = numbers.get("sysFlag", np.zeros(count, np.int32)) & sys_flag.INNER_BATCH != 0\n',
         "    is_batch = np.zeros(count, bool)\n",
         "tests/log/encode/test_columns.py::test_a_row_that_says_to_be_a_batch_is_refused_by_its_number",
@@ -235,7 +235,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "topic join without check: a put",
-        "rmqstore/log/encode/record_frame.py",
+        "rmqstore/engine/log/encode/record_frame.py",
         " and names.is_topic_name(topic)\n\n\ndef _topic_bytes",
         "\n\n\ndef _topic_bytes",
         "tests/store/test_rocketmq_issues.py::test_rocketmq_1637_no_topic_leads_out_of_the_store",
@@ -243,7 +243,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a sink adds a batch twice",
-        "rmqstore/log/staging/committed_batches.py",
+        "rmqstore/engine/log/staging/committed_batches.py",
         "    return committed is not None and batch_id <= committed.batch_id\n",
         "    return committed is not None and batch_id < committed.batch_id\n",
         "tests/log/staging/test_committed_batches.py::test_a_batch_is_added_once",
@@ -251,7 +251,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a sink's batch counts before it is synced",
-        "rmqstore/log/staging/committed_batches.py",
+        "rmqstore/engine/log/staging/committed_batches.py",
         "        log.append(encoded)\n    log.sync()\n",
         "        log.append(encoded)\n",
         "tests/crash/test_batch_commits.py::test_a_crash_before_any_operation_of_a_commit[into nothing-plain]",
@@ -259,7 +259,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a part of a sink's batch stays after a crash",
-        "rmqstore/log/staging/committed_batches.py",
+        "rmqstore/engine/log/staging/committed_batches.py",
         "            _cut_back(parts, intent.start, found.first_ms)\n",
         "            pass\n",
         "tests/log/staging/test_committed_batches.py::test_whoever_opens_the_store_sees_the_batch_as_a_whole_or_not_at_all",

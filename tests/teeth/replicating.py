@@ -2,15 +2,15 @@
 
 from tests.teeth.plant import Plant, plant
 
-_MASTER = "rmqstore/replication/link/master_link.py"
-_SLAVE = "rmqstore/replication/link/slave_link.py"
-_FOLLOWER = "rmqstore/replication/following/follower.py"
-_SESSION = "rmqstore/replication/following/session.py"
-_DELETION = "rmqstore/broker/features.py"
+_MASTER = "rmqstore/replica/link/master_link.py"
+_SLAVE = "rmqstore/replica/link/slave_link.py"
+_FOLLOWER = "rmqstore/replica/following/follower.py"
+_SESSION = "rmqstore/replica/following/session.py"
+_DELETION = "rmqstore/engine/broker/features.py"
 _UNNOTED = "rmqstore/snapshot/survey/unnoted_deletions.py"
 _T_OUTCOMES = "tests/deletions/test_outcomes.py"
 _T_REST = "tests/deletions/test_what_no_row_says.py"
-_REALIGN = "rmqstore/replication/following/realign.py"
+_REALIGN = "rmqstore/replica/following/realign.py"
 _T_REALIGN = "tests/replication/following/test_realign.py"
 _T_SIMULATION = "tests/replication/test_simulation.py"
 
@@ -89,7 +89,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "recovery: a queue that begins again in the log takes the other queues' messages",
-        "rmqstore/log/recovery/queue_states.py",
+        "rmqstore/engine/log/recovery/queue_states.py",
         "            self._begin_with(run, facts)\n",
         "            self.made_again_at = None if self.next is None else run.offset\n            self._begin_with(run, facts)\n",
         f"{_T_OUTCOMES}::test_readers_without_a_note[built from the log alone]",

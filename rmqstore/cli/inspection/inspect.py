@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from rmqstore import StoredMessage, open_snapshot
-from rmqstore.arguments import I64_MAX
 from rmqstore.cli.inspection.document import store_document
 from rmqstore.cli.inspection.first_screen import show_store
 from rmqstore.cli.inspection.named_tables import TABLES, TableWish, show_table
@@ -20,6 +19,7 @@ from rmqstore.cli.output import (
     whole_text,
     wrapped,
 )
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.formats.message_id import offset_of_id
 
 # --- One record of the commitlog, field by field.

@@ -28,12 +28,12 @@ from rmqstore.files.replace import output_path
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.formats.host import parse_wanted_host
 from rmqstore.formats.message_columns import Ints
-from rmqstore.search.body_text import BodyText
-from rmqstore.search.meant_topics import MeantTopics
-from rmqstore.search.search import Search, SearchRun, Tell
 from rmqstore.snapshot.columns import schema_of
 from rmqstore.snapshot.opening import open_selected
 from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.search.body_text import BodyText
+from rmqstore.snapshot.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.search import Search, SearchRun, Tell
 
 # --- Messages that wait for their time: as rows of the topic and queue that they go to, with when that will be.
 

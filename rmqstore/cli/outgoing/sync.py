@@ -26,7 +26,7 @@ from rmqstore.lake import (
     TableColumns,
     open_table,
 )
-from rmqstore.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.meant_topics import MeantTopics
 
 _EXAMPLE = """\b
 Examples:

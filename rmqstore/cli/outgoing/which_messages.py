@@ -9,8 +9,8 @@ import click
 from rmqstore import Rejected
 from rmqstore.cli.choices import chosen_keys, chosen_tags, moment_ms
 from rmqstore.cli.output import given_paths, whole_text
-from rmqstore.search.meant_topics import MeantTopics
-from rmqstore.search.window import Window
+from rmqstore.snapshot.search.meant_topics import MeantTopics
+from rmqstore.snapshot.search.window import Window
 from rmqstore.snapshot.store_paths import Paths, stores_below
 
 Command = TypeVar("Command", bound=Callable[..., Any])

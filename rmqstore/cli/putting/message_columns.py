@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore.cli.putting.chunks import Mistake
+from rmqstore.engine.log.encode.column_values import property_texts, texts_of
 from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.formats.properties import DELAY, KEYS, TAGS
-from rmqstore.log.encode.column_values import property_texts, texts_of
 from rmqstore.snapshot.columns import COLUMNS, near_names, property_of
 
 BODY_BASE64 = "bodyBase64"

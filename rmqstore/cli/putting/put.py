@@ -27,17 +27,17 @@ from rmqstore.cli.putting.line_input import STANDARD_INPUT, lines_of, shown_name
 from rmqstore.cli.putting.message_columns import MessageWishes, of_bodies, of_json, of_table
 from rmqstore.cli.signals import tell_all, until_signalled
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import PutStatus
 from rmqstore.directory.store_root import found_store
+from rmqstore.engine.log.encode.queue_choice import QueueChoice
+from rmqstore.engine.log.ledger_paths import with_found_member
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import NotAStore, NotNow, Rejected, StoreError
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import canonical_path, exists
 from rmqstore.formats.names import is_system_topic
-from rmqstore.log.encode.queue_choice import QueueChoice
-from rmqstore.log.ledger_paths import with_found_member
-from rmqstore.message import PutStatus
-from rmqstore.replication.following.note import read_origin
+from rmqstore.replica.following.note import read_origin
 from rmqstore.sink import require_free
-from rmqstore.store import Store, open_store
 
 # --- The store that messages are put into: opened with the first of them, and counted exactly.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, get_args
 
-from rmqstore.replication.following.state import Doing, ReplicaState
+from rmqstore.replica.following.state import Doing, ReplicaState
 
 _PREFIX = "rmqstore_replica"
 

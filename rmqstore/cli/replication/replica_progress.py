@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqstore.cli.output import byte_size, counted, escaped, fitted, iso, moment_of, printable, utc, wrapped
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following.state import ReplicaState
 
 _RATE_WINDOW_S = 10.0
 _SHOW_S = 1.0

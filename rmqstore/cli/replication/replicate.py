@@ -16,21 +16,21 @@ from rmqstore.cli.replication.replica_metrics import metrics_text
 from rmqstore.cli.replication.replica_progress import ProgressScreen
 from rmqstore.cli.replication.tls_options import ha_tls, ha_tls_options
 from rmqstore.cli.signals import until_signalled
+from rmqstore.core.locks import Bell
 from rmqstore.errors import Rejected
 from rmqstore.formats.delay_levels import parse_levels
-from rmqstore.locks import Bell
-from rmqstore.remoting.client import Access, Refused, Unreachable, host_and_port
-from rmqstore.remoting.cluster import ListedMaster
-from rmqstore.remoting.signing import Credentials
-from rmqstore.replication.checking.obstacles import Prospect, look, together
-from rmqstore.replication.checking.ports import require_broker, require_name_server, require_replication_port
-from rmqstore.replication.following.backoff import Backoff
-from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.following.group import Open, ReplicaGroup, chosen_masters, named_broker
-from rmqstore.replication.following.masters import BareMaster, Broker, KnownMaster
-from rmqstore.replication.following.preparation import From
-from rmqstore.replication.following.replica import Replica, realign
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.checking.obstacles import Prospect, look, together
+from rmqstore.replica.checking.ports import require_broker, require_name_server, require_replication_port
+from rmqstore.replica.following.backoff import Backoff
+from rmqstore.replica.following.connection import LinkTls
+from rmqstore.replica.following.group import Open, ReplicaGroup, chosen_masters, named_broker
+from rmqstore.replica.following.masters import BareMaster, Broker, KnownMaster
+from rmqstore.replica.following.preparation import From
+from rmqstore.replica.following.replica import Replica, realign
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.remoting.client import Access, Refused, Unreachable, host_and_port
+from rmqstore.replica.remoting.cluster import ListedMaster
+from rmqstore.replica.remoting.signing import Credentials
 
 _FAILED = 1
 

@@ -9,9 +9,9 @@ from rmqstore.cli.output import byte_size, debug_option, mistakes_in_command, pr
 from rmqstore.cli.replication.tls_options import ha_tls, ha_tls_options
 from rmqstore.cli.signals import until_signalled
 from rmqstore.config import HaConfig
-from rmqstore.remoting.client import RemotingClient, host_and_port
-from rmqstore.remoting.cluster import attach_slave
-from rmqstore.replication.following.donor import Donor
+from rmqstore.replica.following.donor import Donor
+from rmqstore.replica.remoting.client import RemotingClient, host_and_port
+from rmqstore.replica.remoting.cluster import attach_slave
 
 _POLL_S = 0.2
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  nothing listens by it

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from rmqstore.arguments import word
+from rmqstore.core.arguments import word
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH
 from rmqstore.formats import message

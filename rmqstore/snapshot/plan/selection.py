@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rmqstore.arguments import moment, shown
+from rmqstore.core.arguments import moment, shown
 from rmqstore.directory import config_files
 from rmqstore.errors import DataLost, Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic

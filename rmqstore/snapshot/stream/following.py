@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from rmqstore import arguments
+from rmqstore.core import arguments
+from rmqstore.core.locks import Bell
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.disk import ReadableDisk
-from rmqstore.locks import Bell
 from rmqstore.snapshot.columns import schema_of
 from rmqstore.snapshot.plan.selection import Wanted, WantedTime
 from rmqstore.snapshot.request import Place, ScanRequest, SplitBudget

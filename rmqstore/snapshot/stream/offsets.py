@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.errors import Rejected
 from rmqstore.snapshot.request import Place
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.directory import config_files
 from rmqstore.files.disk import join, read_small
 from rmqstore.formats import broker_json, names, properties

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.arguments import I32_MAX
+from rmqstore.core.arguments import I32_MAX
 from rmqstore.files.disk import tells_of_failure
 from rmqstore.formats.java_text import parse_ints
 from rmqstore.records.gather import bytes_of

@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.arguments import text
+from rmqstore.core.arguments import text
 from rmqstore.directory import config_files
 from rmqstore.directory.ledger.walk import WRONG_BODY, EntryStretch, walk_entries
 from rmqstore.directory.log_files import LogView

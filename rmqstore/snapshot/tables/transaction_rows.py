@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore.arguments import I64_MAX
+from rmqstore.core.arguments import I64_MAX
 from rmqstore.formats import names, properties, sys_flag
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import Access

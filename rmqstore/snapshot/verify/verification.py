@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore import arguments
-from rmqstore.annotations import checked
-from rmqstore.safe_text import arrow_html
+from rmqstore.core import arguments
+from rmqstore.core.annotations import checked
+from rmqstore.core.safe_text import arrow_html
 from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.request import BODY_BYTES_MAX, Access

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rmqstore.cli.metrics.scrapes import CONTENT_TYPE, Scrapes, metrics_place
 from rmqstore.cli.replication.replica_metrics import metrics_text
 from rmqstore.errors import Rejected
-from rmqstore.replication.following.state import ReplicaState, Traffic
+from rmqstore.replica.following.state import ReplicaState, Traffic
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores

@@ -19,8 +19,8 @@ from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.cli.putting.chunks import Mistake
 from rmqstore.cli.putting.line_input import lines_of
 from rmqstore.cli.putting.message_columns import MessageWishes, of_table
+from rmqstore.engine.log.encode.queue_choice import QueueChoice
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.encode.queue_choice import QueueChoice
 from tests.cli.conftest import Run, document_of, last_line, store_of
 
 pytestmark = pytest.mark.stores

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from rmqstore.core.message import GetStatus, Message, PutStatus
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.engine.log.derived.batch_queue import BatchQueue
 from rmqstore.errors import Rejected
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.formats import sys_flag
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.formats.names import ABORT_FILE
-from rmqstore.log.derived.batch_queue import BatchQueue
-from rmqstore.message import GetStatus, Message, PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import STORE_CASES, load_expected
 from tests.log.queue_kinds_golden import put_again, rebuilt_golden

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.engine.log.derived.checkpoint import CheckpointFile
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.checkpoint import FILE_SIZE, Checkpoint
-from rmqstore.log.derived.checkpoint import CheckpointFile
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.store.interrupting import Interrupt
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.engine.log.derived.consume_queue import ConsumeQueue
 from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
-from rmqstore.log.derived.consume_queue import ConsumeQueue
 from tests.crash.disks import FailingDisk, MemoryDisk
 
 FILE_SIZE = 200  # ten entries

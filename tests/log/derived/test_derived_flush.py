@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
+from rmqstore.core.message import Message
 from rmqstore.errors import DurabilityLost
-from rmqstore.message import Message
 from tests.crash.disks import FailingDisk, MemoryDisk, Operation, WatchedDisk
 from tests.crash.workload import ASYNC, open_again
 

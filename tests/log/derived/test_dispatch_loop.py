@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from rmqstore.clock import ManualClock
+from rmqstore.core.worker import Worker
+from rmqstore.engine.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.formats import message
-from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
 from rmqstore.records.batch import RecordBatch
-from rmqstore.worker import Worker
 from tests.formats.records import encoded
 from tests.patience import PATIENCE_S
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.engine import Engine
+from rmqstore.core.message import Message
+from rmqstore.engine.engine import Engine
+from rmqstore.engine.log.encode.dispatch_rows import DispatchRows, RecentBlock
+from rmqstore.engine.log.put import recent_puts
+from rmqstore.engine.log.put.recent_puts import COUNT_MAX, RecentPut, RecentPuts
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import Corrupt
 from rmqstore.formats import names, sys_flag
-from rmqstore.log.encode.dispatch_rows import DispatchRows, RecentBlock
-from rmqstore.log.put import recent_puts
-from rmqstore.log.put.recent_puts import COUNT_MAX, RecentPut, RecentPuts
-from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
-from rmqstore.store import Store, open_store
 from tests.crash.disks import MemoryDisk
 
 pytestmark = pytest.mark.stores

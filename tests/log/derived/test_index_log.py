@@ -6,11 +6,11 @@ import re
 import pytest
 
 from rmqstore.clock import ManualClock
+from rmqstore.engine.log.derived.index_log import IndexLog
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import index
 from rmqstore.formats.index import HEADER
 from rmqstore.formats.index_table import put_items
-from rmqstore.log.derived.index_log import IndexLog
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 from tests.crash.disks import FailingDisk, MemoryDisk, WatchedDisk

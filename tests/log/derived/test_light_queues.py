@@ -5,12 +5,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from rmqstore.core.message import Message, PutStatus
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.engine.log.put.deferred_put import LightQueues
 from rmqstore.errors import Rejected
 from rmqstore.formats.names import ABORT_FILE
 from rmqstore.formats.properties import parse_properties
-from rmqstore.log.put.deferred_put import LightQueues
-from rmqstore.message import Message, PutStatus
 from rmqstore.records.light_queues import split_names
 from tests.crash.disks import MemoryDisk
 from tests.golden.cases import STORE_CASES

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from rmqstore.engine.log.derived import parsed_batches
+from rmqstore.engine.log.derived.dispatch_loop import DispatchLoop, FollowedLog
+from rmqstore.engine.log.derived.parsed_batches import ParsedBatches
+from rmqstore.engine.log.put.block import block_parts
 from rmqstore.formats.properties import MULTI_DISPATCH
-from rmqstore.log.derived import parsed_batches
-from rmqstore.log.derived.dispatch_loop import DispatchLoop, FollowedLog
-from rmqstore.log.derived.parsed_batches import ParsedBatches
-from rmqstore.log.put.block import block_parts
 from rmqstore.records.batch import RecordBatch
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import DERIVED, KINDS, KindsStore

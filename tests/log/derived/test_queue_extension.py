@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.engine.log.derived.queue_extension import QueueExtension
 from rmqstore.errors import Rejected
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.formats.java_hash import string_hash
@@ -20,7 +21,6 @@ from rmqstore.formats.queue_extension import (
     offset_to_address,
     read_unit,
 )
-from rmqstore.log.derived.queue_extension import QueueExtension
 from rmqstore.records.batch import RecordBatch
 from tests.crash.disks import MemoryDisk, Operation, WatchedDisk
 from tests.golden.cases import STORE_CASES

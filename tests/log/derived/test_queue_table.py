@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.engine.log.derived.queue_table import QueueTable
 from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.queue_entry import is_pre_blank, read_entries
-from rmqstore.log.derived.queue_table import QueueTable
 from rmqstore.records import batch as record_batch
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches

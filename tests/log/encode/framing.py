@@ -2,13 +2,13 @@
 
 from hypothesis import strategies as st
 
-from rmqstore.formats.host import encode_host
-from rmqstore.log.encode.record_frame import (
+from rmqstore.core.message import Message
+from rmqstore.engine.log.encode.record_frame import (
     Frame,
     RecordForm,
     frame_of,
 )
-from rmqstore.message import Message
+from rmqstore.formats.host import encode_host
 from tests.formats.records import I64
 
 HOST = "127.0.0.1:10911"

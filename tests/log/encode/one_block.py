@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from rmqstore.log.encode.column_values import DELAY_LEVEL_COUNT
-from rmqstore.log.encode.columns import EncodedColumns, record_blocks
-from rmqstore.log.encode.record_frame import RecordForm
+from rmqstore.engine.log.encode.column_values import DELAY_LEVEL_COUNT
+from rmqstore.engine.log.encode.columns import EncodedColumns, record_blocks
+from rmqstore.engine.log.encode.record_frame import RecordForm
 
 
 def record_columns(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmqstore import Corrupt, PutStatus, Rejected, WrongType
-from rmqstore.store import Store
+from rmqstore.engine.store import Store
 from tests.store.opened import ASYNC, opened
 
 COLUMNS: dict[str, list[Any]] = {

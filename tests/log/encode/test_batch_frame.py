@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.log.encode.batch_frame import BatchFrame, batch_of
+from rmqstore.engine.log.encode.record_frame import properties_block
 from rmqstore.errors import Rejected
 from rmqstore.formats.inner_batch import Piece, encode_pieces
 from rmqstore.formats.record_crc import verify_property_crc
-from rmqstore.log.encode.batch_frame import BatchFrame, batch_of
-from rmqstore.log.encode.record_frame import properties_block
-from rmqstore.message import Message, PutStatus
 from tests.log.encode.framing import FORM, MESSAGES, NOW_MS, framed
 
 

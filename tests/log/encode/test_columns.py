@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.broker.delay import DelayLevels
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.broker.delay import DelayLevels
+from rmqstore.engine.log.encode.columns import EncodedColumns, record_blocks
+from rmqstore.engine.log.encode.property_values import REPLACED_BY_DELAY
+from rmqstore.engine.log.encode.record_frame import Frame, RecordForm, frame_of
+from rmqstore.engine.log.put.deferred_put import claims_to_be_batch
 from rmqstore.errors import Rejected
 from rmqstore.formats import sys_flag
 from rmqstore.formats.host import encode_host
-from rmqstore.log.encode.columns import EncodedColumns, record_blocks
-from rmqstore.log.encode.property_values import REPLACED_BY_DELAY
-from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
-from rmqstore.log.put.deferred_put import claims_to_be_batch
-from rmqstore.message import Message, PutStatus
 from tests.log.encode.framing import MESSAGES
 from tests.log.encode.one_block import record_columns
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.core.message import Message
+from rmqstore.engine.log.encode.message_rows import message_rows
+from rmqstore.engine.log.encode.record_frame import Frame, RecordForm, frame_of
+from rmqstore.engine.log.put.confirmation import waits_for_disk
 from rmqstore.formats.host import encode_host
-from rmqstore.log.encode.message_rows import message_rows
-from rmqstore.log.encode.record_frame import Frame, RecordForm, frame_of
-from rmqstore.log.put.confirmation import waits_for_disk
-from rmqstore.message import Message
 from tests.log.encode.framing import MESSAGES
 
 FORM = RecordForm(encode_host("127.0.0.1:10911"))

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.formats import message as layouts
-from rmqstore.formats import sys_flag
-from rmqstore.formats.host import encode_host
-from rmqstore.formats.message import MAGIC_V1, MAGIC_V2, Record, encode_record, read_record
-from rmqstore.formats.properties import encode_properties, parse_properties
-from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, verify_property_crc
-from rmqstore.log.encode.record_frame import (
+from rmqstore.core.message import Message, PutStatus
+from rmqstore.engine.log.encode.record_frame import (
     BODY_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
     RECORD_EXTRA_MAX,
@@ -23,7 +18,12 @@ from rmqstore.log.encode.record_frame import (
     frame_of,
     properties_block,
 )
-from rmqstore.message import Message, PutStatus
+from rmqstore.formats import message as layouts
+from rmqstore.formats import sys_flag
+from rmqstore.formats.host import encode_host
+from rmqstore.formats.message import MAGIC_V1, MAGIC_V2, Record, encode_record, read_record
+from rmqstore.formats.properties import encode_properties, parse_properties
+from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, verify_property_crc
 from tests.formats.records import I64
 from tests.log.encode.framing import FORM, HOST, MESSAGES, NOW_MS, framed
 

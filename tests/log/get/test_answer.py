@@ -2,11 +2,11 @@
 
 import pytest
 
+from rmqstore.core.message import GetResult, GetStatus
+from rmqstore.engine.log.get.fetch import STATUSES, Answer, Wanted, Where, answer_outside, where_of
+from rmqstore.engine.log.get.tag_filter import parse_tags
 from rmqstore.formats.message import encode_record
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.log.get.fetch import STATUSES, Answer, Wanted, Where, answer_outside, where_of
-from rmqstore.log.get.tag_filter import parse_tags
-from rmqstore.message import GetResult, GetStatus
 from tests.formats.records import make_record
 
 LOW, HIGH = 5, 9

@@ -11,6 +11,12 @@ import numpy.typing as npt
 import pytest
 
 from rmqstore.clock import ManualClock
+from rmqstore.core.message import GetStatus
+from rmqstore.engine.log.derived.index_log import IndexLog
+from rmqstore.engine.log.derived.queue_table import QueueTable
+from rmqstore.engine.log.get.fetch import Fetch
+from rmqstore.engine.log.get.readable import FetchLimits
+from rmqstore.engine.log.get.tag_filter import parse_tags
 from rmqstore.errors import Corrupt, DataLost, Rejected
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import RealFileSystem
@@ -18,12 +24,6 @@ from rmqstore.formats.java_hash import string_hash
 from rmqstore.formats.message import BLANK, MAGIC_BLANK, encode_record
 from rmqstore.formats.properties import encode_properties
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY, read_entries
-from rmqstore.log.derived.index_log import IndexLog
-from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.get.fetch import Fetch
-from rmqstore.log.get.readable import FetchLimits
-from rmqstore.log.get.tag_filter import parse_tags
-from rmqstore.message import GetStatus
 from tests.formats.records import make_record
 from tests.golden.cases import host, load_expected, unpack
 

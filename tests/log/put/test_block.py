@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from rmqstore.clock import ManualClock
+from rmqstore.engine.log.put.block import block_parts
+from rmqstore.engine.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.filesystem import DiskFile
 from rmqstore.formats import message, sys_flag
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.properties import MULTI_DISPATCH
-from rmqstore.log.put.block import block_parts
-from rmqstore.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from rmqstore.records.read_batches import read_batches
-from rmqstore.replication.following.follower import begun_again
+from rmqstore.replica.following.follower import begun_again
 from tests.crash.disks import MemoryDisk
 from tests.log.queue_kinds_store import KINDS, KindsStore
 from tests.store.interrupting import Interrupt, sweep

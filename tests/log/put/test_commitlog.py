@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
+from rmqstore.engine.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from rmqstore.errors import DurabilityLost, Rejected
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.formats import message
-from rmqstore.log.put.commitlog import CommitLog, NoLogFile, TransientPool
 from tests.crash.disks import MemoryDisk
 
 FILE_SIZE = 4096

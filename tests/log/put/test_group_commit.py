@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from rmqstore.core.message import PutStatus
+from rmqstore.engine.log.encode.record_frame import Frame
+from rmqstore.engine.log.put import group_commit
+from rmqstore.engine.log.put.group_commit import GroupPut
+from rmqstore.engine.log.put.turn import Placed, WaitingFrame
 from rmqstore.errors import DurabilityLost
-from rmqstore.log.encode.record_frame import Frame
-from rmqstore.log.put import group_commit
-from rmqstore.log.put.group_commit import GroupPut
-from rmqstore.log.put.turn import Placed, WaitingFrame
-from rmqstore.message import PutStatus
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.stores

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqstore.log.put.commitlog import TransientPool
+from rmqstore.engine.log.put.commitlog import TransientPool
 
 
 def test_no_more_buffers_are_in_use_than_there_are() -> None:

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from rmqstore.engine.log.put.watermarks import Watermarks
 from rmqstore.errors import DurabilityLost
-from rmqstore.log.put.watermarks import Watermarks
 from tests.patience import PATIENCE_S, until
 
 END = 1000

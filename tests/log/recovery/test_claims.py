@@ -12,6 +12,7 @@ import pytest
 from rmqstore import Corrupt, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.cli.recover import dry_plan
 from rmqstore.clock import ManualClock
+from rmqstore.engine.store import Store
 from rmqstore.errors import StoreDamaged
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.message import FRONT_V4
@@ -19,7 +20,6 @@ from rmqstore.formats.names import CHECKPOINT_FILE, format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE
 from rmqstore.snapshot.finding import DAMAGE
 from rmqstore.snapshot.verify import verify
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
-from rmqstore.log.recovery import planner as recovery
-from rmqstore.message import Message
-from rmqstore.store import open_store
+from rmqstore.core.message import Message
+from rmqstore.engine.log.recovery import planner as recovery
+from rmqstore.engine.store import open_store
 from tests.crash.disks import Choice, MemoryDisk
 
 pytestmark = pytest.mark.stores

@@ -8,17 +8,17 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
 from rmqstore.directory.listing import numbered_files
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.engine.log.recovery.log_end import has_lost_sector, next_sound
+from rmqstore.engine.store import open_store
 from rmqstore.errors import Corrupt, StoreError
 from rmqstore.files.filesystem import join
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint
 from rmqstore.formats.names import format_start
-from rmqstore.log.recovery.log_end import has_lost_sector, next_sound
-from rmqstore.message import Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
-from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut
 from tests.crash.strides import every
 from tests.log.recovering import (

@@ -5,10 +5,10 @@ import pytest
 
 from rmqstore.config import StoreConfig
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
+from rmqstore.engine.log.recovery import first_read
+from rmqstore.engine.log.recovery.first_read import SeenRecords, keeper
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.formats.delay_levels import DEFAULT_TABLES
-from rmqstore.log.recovery import first_read
-from rmqstore.log.recovery.first_read import SeenRecords, keeper
-from rmqstore.log.recovery.planner import plan_recovery
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
 from rmqstore.records.vectors import RecordVectors

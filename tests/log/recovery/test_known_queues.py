@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.broker.features import Duties, Features
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import Message
+from rmqstore.engine.broker.features import Duties, Features
+from rmqstore.engine.log.derived.known_queues import NOTHING_KNOWN
+from rmqstore.engine.log.derived.queue_table import QueueTable
+from rmqstore.engine.log.opening import mark_open
+from rmqstore.engine.log.recovery.apply import StoreParts, apply, open_parts
+from rmqstore.engine.log.recovery.plan import RecoveryPlan
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import open_store
 from rmqstore.errors import StoreError
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.files.filesystem import DiskFile, FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.broker_json import TopicConfig
-from rmqstore.log.derived.known_queues import NOTHING_KNOWN
-from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.opening import mark_open
-from rmqstore.log.recovery.apply import StoreParts, apply, open_parts
-from rmqstore.log.recovery.plan import RecoveryPlan
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import Message
-from rmqstore.store import open_store
 from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.store.odd_messages import LIGHT, ROOT, SMALL, WHOLE, Caller
 

@@ -10,6 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rmqstore.engine.log.opening import mark_closed
+from rmqstore.engine.log.recovery.apply import apply, open_parts
+from rmqstore.engine.log.recovery.plan import LostMessages
 from rmqstore.errors import Corrupt, NotAStore, UnsupportedLayout
 from rmqstore.files.filesystem import join
 from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
@@ -18,9 +21,6 @@ from rmqstore.formats.index import HEADER
 from rmqstore.formats.message import BLANK, HEAD, MAGIC_BLANK
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
-from rmqstore.log.opening import mark_closed
-from rmqstore.log.recovery.apply import apply, open_parts
-from rmqstore.log.recovery.plan import LostMessages
 from rmqstore.records.batch import RecordBatch
 from tests.crash.disks import MemoryDisk
 from tests.log.recovering import (

@@ -17,13 +17,13 @@ from rmqstore import Message, StoreConfig, TopicConfig, open_store
 from rmqstore.cli.recover import dry_plan
 from rmqstore.clock import ManualClock
 from rmqstore.directory.log_space import LogSpace
+from rmqstore.engine.store import Store
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import DirectoryEntry
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.message import FRONT_V4
 from rmqstore.formats.names import format_start
 from rmqstore.formats.queue_entry import PRE_BLANK_SIZE, QUEUE_ENTRY
-from rmqstore.store import Store
 from tests.crash.strides import every
 
 pytestmark = pytest.mark.stores

@@ -2,7 +2,16 @@
 
 import pytest
 
-from rmqstore.log.recovery.queue_states import TABLE, Contradiction, QueueTrack, Run, Says, ScanFacts, State, Step
+from rmqstore.engine.log.recovery.queue_states import (
+    TABLE,
+    Contradiction,
+    QueueTrack,
+    Run,
+    Says,
+    ScanFacts,
+    State,
+    Step,
+)
 
 KEY = ("T", 0)
 CRASHED = ScanFacts(compare=False, begins_with_log=False, is_complete=False)

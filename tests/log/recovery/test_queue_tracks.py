@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rmqstore.directory.log_space import LogSpace
 from rmqstore.directory.store_view import StoreView
+from rmqstore.engine.log.recovery.queue_tracks import QueueScan
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
-from rmqstore.log.recovery.queue_tracks import QueueScan
 from tests.crash.disks import MemoryDisk
 from tests.directory.one_queue import FILE_SIZE, view_of
 

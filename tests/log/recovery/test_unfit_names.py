@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from rmqstore.core.message import Message, PutStatus
 from rmqstore.formats import names
-from rmqstore.message import Message, PutStatus
 from tests.crash.disks import MemoryDisk
 from tests.store.odd_messages import ROOT, SMALL, Caller
 

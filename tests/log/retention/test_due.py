@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqstore.clock import local_time
-from rmqstore.log.retention.plan import RetentionPolicy
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.report.expiry import next_round_ms
 
 HOUR = 3_600_000

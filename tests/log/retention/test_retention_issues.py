@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.core.message import GetStatus, Message
+from rmqstore.engine.log.derived.queue_table import QueueTable
+from rmqstore.engine.log.recovery.planner import plan_recovery
+from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import Corrupt
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.derived.queue_table import QueueTable
-from rmqstore.log.recovery.planner import plan_recovery
-from rmqstore.message import GetStatus, Message
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
-from rmqstore.store import Store, open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk, WatchedDisk
 from tests.formats.records import encoded

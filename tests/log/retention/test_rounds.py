@@ -13,12 +13,12 @@ import pytest
 import rmqstore
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetStatus, Message
+from rmqstore.engine.log.retention.plan import DiskUse, LogFile, Request, RetentionPolicy, RetentionView, plan_retention
+from rmqstore.engine.log.retention.rounds import apply_retention, unconsumed_from
+from rmqstore.engine.store import open_store
 from rmqstore.errors import DataLost, NotNow, Rejected
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.log.retention.plan import DiskUse, LogFile, Request, RetentionPolicy, RetentionView, plan_retention
-from rmqstore.log.retention.rounds import apply_retention, unconsumed_from
-from rmqstore.message import GetStatus, Message
-from rmqstore.store import open_store
 from rmqstore.testing import Probe
 from tests.crash.disks import CrashAt, FailingDisk, MemoryDisk, PowerCut, WatchedDisk
 from tests.log.retaining import (

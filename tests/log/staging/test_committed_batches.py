@@ -11,20 +11,25 @@ import pytest
 
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
+from rmqstore.core.message import GetStatus, Message
+from rmqstore.engine.log.encode import columns
+from rmqstore.engine.log.encode.dispatch_rows import DispatchRows
+from rmqstore.engine.log.encode.queue_choice import QueueChoice
+from rmqstore.engine.log.put.appender import record_form
+from rmqstore.engine.log.staging import staged_parts
+from rmqstore.engine.log.staging.committed_batches import (
+    committed_batch,
+    pending_intents,
+    record_committed,
+    staging_directory,
+)
+from rmqstore.engine.log.staging.staged_parts import PartWriter, read_part
+from rmqstore.engine.log.staging.sweep import ABANDONED_MS, sweep
+from rmqstore.engine.store import open_store
 from rmqstore.errors import Corrupt, NotAStore, NotNow, Rejected, StoreInUse
 from rmqstore.formats import sink_files
 from rmqstore.formats.sink_files import BatchIntent, CommittedBatch, StagedPart
-from rmqstore.log.encode import columns
-from rmqstore.log.encode.dispatch_rows import DispatchRows
-from rmqstore.log.encode.queue_choice import QueueChoice
-from rmqstore.log.put.appender import record_form
-from rmqstore.log.staging import staged_parts
-from rmqstore.log.staging.committed_batches import committed_batch, pending_intents, record_committed, staging_directory
-from rmqstore.log.staging.staged_parts import PartWriter, read_part
-from rmqstore.log.staging.sweep import ABANDONED_MS, sweep
-from rmqstore.message import GetStatus, Message
 from rmqstore.sink import Batch, BatchInDoubt, append_once, discard, overwrite_once, settle_store, stage_part
-from rmqstore.store import open_store
 from tests.crash.disks import CrashAt, MemoryDisk, PowerCut
 from tests.crash.unaware import unaware
 from tests.log.encode.one_block import record_columns

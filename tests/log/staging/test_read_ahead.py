@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqstore.log.staging.staged_parts import read_ahead
+from rmqstore.engine.log.staging.staged_parts import read_ahead
 from tests.patience import PATIENCE_S
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmqstore.log.staging.write_behind import WriteBehind
+from rmqstore.engine.log.staging.write_behind import WriteBehind
 
 
 def test_small_writes_start_nothing() -> None:

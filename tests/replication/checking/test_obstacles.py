@@ -16,11 +16,11 @@ import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.remoting.cluster import BrokerSettings, Runtime
-from rmqstore.replication.checking.obstacles import Prospect, look, together
-from rmqstore.replication.following import probe
-from rmqstore.replication.following.note import Origin, write_origin
-from rmqstore.replication.following.preparation import From
+from rmqstore.replica.checking.obstacles import Prospect, look, together
+from rmqstore.replica.following import probe
+from rmqstore.replica.following.note import Origin, write_origin
+from rmqstore.replica.following.preparation import From
+from rmqstore.replica.remoting.cluster import BrokerSettings, Runtime
 from tests.replication.pem import files
 
 pytestmark = pytest.mark.stores

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.link.wire import REPORT
+from rmqstore.replica.following.connection import LinkTls
+from rmqstore.replica.link.wire import REPORT
+from rmqstore.replica.remoting.cluster import BrokerSettings
 
 FILE_SIZE = 1 << 18
 _HANDSHAKE, _TRANSFER = 1, 2

@@ -16,14 +16,14 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig, HaTls
 from rmqstore.errors import NotNow
-from rmqstore.replication.checking.obstacles import look
-from rmqstore.replication.following.connection import LinkTls, connected
-from rmqstore.replication.following.donor import Donor
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.probe import MasterLog
-from rmqstore.replication.following.replica import Replica
-from rmqstore.replication.following.state import ReplicaState
-from rmqstore.replication.tls import master_side
+from rmqstore.replica.checking.obstacles import look
+from rmqstore.replica.following.connection import LinkTls, connected
+from rmqstore.replica.following.donor import Donor
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.probe import MasterLog
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.tls import master_side
 from rmqstore.testing import Probe
 from tests.replication.pem import PEM, files
 

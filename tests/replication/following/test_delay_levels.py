@@ -16,10 +16,10 @@ from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.formats.delay_levels import parse_levels
-from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following.donor import Donor
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replica.following.donor import Donor
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.remoting.cluster import BrokerSettings
 from rmqstore.testing import ManualStore, Probe
 
 pytestmark = pytest.mark.stores

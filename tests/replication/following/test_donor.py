@@ -14,10 +14,10 @@ from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.cli import main
 from rmqstore.config import HaConfig
 from rmqstore.errors import NotAStore, Rejected, StoreInUse
-from rmqstore.remoting.client import Command
-from rmqstore.replication.following.donor import Donor
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.replica.following.donor import Donor
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.remoting.client import Command
 from tests.patience import PATIENCE_S
 from tests.remoting.peers import peer
 

@@ -6,11 +6,11 @@ import pytest
 
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
-from rmqstore.engine import Attached, Engine
+from rmqstore.engine.engine import Attached, Engine
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.read_batches import read_batches
-from rmqstore.replication.following import follower as module
-from rmqstore.replication.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord, queue_breaks
+from rmqstore.replica.following import follower as module
+from rmqstore.replica.following.follower import PENDING_SIZE_MAX, Follower, ForeignRecord, queue_breaks
 from tests.crash.disks import MemoryDisk
 from tests.store.interrupting import Interrupt
 

@@ -12,13 +12,13 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig
 from rmqstore.errors import Rejected
-from rmqstore.remoting.client import Unreachable
-from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following import backoff, group
-from rmqstore.replication.following.group import Open, ReplicaGroup
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following import backoff, group
+from rmqstore.replica.following.group import Open, ReplicaGroup
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.remoting.client import Unreachable
+from rmqstore.replica.remoting.cluster import BrokerSettings
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.stores

@@ -17,10 +17,10 @@ import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.clock import ManualClock
 from rmqstore.errors import StoreError
-from rmqstore.replication.following.backoff import Backoff
-from rmqstore.replication.following.follower import ForeignRecord
-from rmqstore.replication.following.replica import Replica
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following.backoff import Backoff
+from rmqstore.replica.following.follower import ForeignRecord
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.following.state import ReplicaState
 from rmqstore.snapshot.verify import verify
 from tests.replication.following.masters_at_will import (
     FILE_SIZE,

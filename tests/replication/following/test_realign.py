@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
-from rmqstore.engine import Attached, Engine
+from rmqstore.engine.engine import Attached, Engine
 from rmqstore.errors import NotAStore, Rejected
 from rmqstore.files.filesystem import FileSystem
-from rmqstore.remoting.cluster import BrokerSettings
-from rmqstore.replication.following.follower import Follower
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.note import Origin, read_origin, write_origin
-from rmqstore.replication.following.preparation import Preparation
-from rmqstore.replication.following.realign import Parting, cut_log, parting
-from rmqstore.replication.following.replica import realign
+from rmqstore.replica.following.follower import Follower
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.note import Origin, read_origin, write_origin
+from rmqstore.replica.following.preparation import Preparation
+from rmqstore.replica.following.realign import Parting, cut_log, parting
+from rmqstore.replica.following.replica import realign
+from rmqstore.replica.remoting.cluster import BrokerSettings
 from tests.crash.disks import CrashAt, MemoryDisk, Operation, PowerCut
 from tests.crash.workload import Ledger, Moments
 

@@ -11,14 +11,14 @@ import pytest
 import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
 from rmqstore.config import HaConfig
+from rmqstore.core.message import PutStatus
+from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.errors import NotAStore, Rejected, StoreInUse
-from rmqstore.log.retention.plan import RetentionPolicy
-from rmqstore.message import PutStatus
-from rmqstore.remoting.cluster import Runtime
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica, replica_config
-from rmqstore.replication.following.session import LogsDiverged
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica, replica_config
+from rmqstore.replica.following.session import LogsDiverged
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.remoting.cluster import Runtime
 from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores

@@ -21,13 +21,13 @@ from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import HaConfig
 from rmqstore.errors import DurabilityLost
 from rmqstore.files.filesystem import RealFileSystem
-from rmqstore.remoting.cluster import Runtime
-from rmqstore.replication.following import backoff
-from rmqstore.replication.following.follower import HistoryGone
-from rmqstore.replication.following.masters import BareMaster, KnownMaster
-from rmqstore.replication.following.replica import Replica, realign
-from rmqstore.replication.following.session import LogsDiverged
-from rmqstore.replication.following.state import ReplicaState
+from rmqstore.replica.following import backoff
+from rmqstore.replica.following.follower import HistoryGone
+from rmqstore.replica.following.masters import BareMaster, KnownMaster
+from rmqstore.replica.following.replica import Replica, realign
+from rmqstore.replica.following.session import LogsDiverged
+from rmqstore.replica.following.state import ReplicaState
+from rmqstore.replica.remoting.cluster import Runtime
 from tests.crash.disks import BreakingDisk, MemoryDisk
 from tests.crash.strides import ROUNDS
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 
-from rmqstore.replication.following.state import ReplicaState, TimeLag
+from rmqstore.replica.following.state import ReplicaState, TimeLag
 
 HOUR = 3600.0
 

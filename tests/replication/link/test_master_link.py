@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.replication.link.master_link import Acknowledged, LogBounds, MasterLink, Pace, SendRegion
-from rmqstore.replication.link.slave_link import Append, Drop, OwnEnd, SlaveLink
-from rmqstore.replication.link.wire import BLOCK_HEADER, REPORT, Send
+from rmqstore.replica.link.master_link import Acknowledged, LogBounds, MasterLink, Pace, SendRegion
+from rmqstore.replica.link.slave_link import Append, Drop, OwnEnd, SlaveLink
+from rmqstore.replica.link.wire import BLOCK_HEADER, REPORT, Send
 
 LOG = LogBounds(start=0, end=2500, file_size=1000)
 

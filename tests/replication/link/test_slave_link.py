@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from rmqstore.formats import sys_flag
 from rmqstore.formats.message import FOOT, FRONT_SIZE_MAX, HEAD, STORE_TIME, encode_record, magic_of
-from rmqstore.replication.link.slave_link import Append, BeginsLater, Diverged, Drop, OwnEnd, Phase, SlaveLink
-from rmqstore.replication.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
+from rmqstore.replica.link.slave_link import Append, BeginsLater, Diverged, Drop, OwnEnd, Phase, SlaveLink
+from rmqstore.replica.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
 from tests.formats.records import make_record
 
 LOG = bytes(range(256)) * 8

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.replication.following.probe import ControllerWire
-from rmqstore.replication.link.wire import BLOCK_HEADER, Block, BlockReader, PeerError
+from rmqstore.replica.following.probe import ControllerWire
+from rmqstore.replica.link.wire import BLOCK_HEADER, Block, BlockReader, PeerError
 
 
 def block(offset: int, data: bytes) -> bytes:

@@ -11,10 +11,10 @@ from pathlib import Path
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig, HaTls
-from rmqstore.message import PutStatus
-from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
+from rmqstore.core.message import PutStatus
+from rmqstore.replica.following.connection import LinkTls
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
 from tests.patience import until
 
 FILE_SIZE = 1 << 20

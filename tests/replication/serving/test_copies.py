@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from rmqstore.config import HaConfig
-from rmqstore.message import PutStatus
-from rmqstore.replication.serving.copies import Copies
+from rmqstore.core.message import PutStatus
+from rmqstore.replica.serving.copies import Copies
 
 FAR, END = 1000, 500
 

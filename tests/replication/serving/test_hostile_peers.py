@@ -20,12 +20,12 @@ import pytest
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.config import HaConfig
+from rmqstore.core.message import PutStatus
 from rmqstore.errors import Rejected
-from rmqstore.message import PutStatus
-from rmqstore.remoting.client import host_and_port
-from rmqstore.replication.following.masters import BareMaster
-from rmqstore.replication.following.replica import Replica
-from rmqstore.replication.serving.log_for_slaves import LogForSlaves
+from rmqstore.replica.following.masters import BareMaster
+from rmqstore.replica.following.replica import Replica
+from rmqstore.replica.remoting.client import host_and_port
+from rmqstore.replica.serving.log_for_slaves import LogForSlaves
 from rmqstore.testing import Probe
 from tests.replication.serving.pairs import LAG_MAX_S, SLAVES_MAX, descriptors, pair, peak_kib, slowest_put_s
 from tests.store.children import in_child

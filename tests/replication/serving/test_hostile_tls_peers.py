@@ -18,9 +18,9 @@ import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
-from rmqstore.message import PutStatus
-from rmqstore.replication.following.connection import LinkTls
-from rmqstore.replication.tls import slave_side
+from rmqstore.core.message import PutStatus
+from rmqstore.replica.following.connection import LinkTls
+from rmqstore.replica.tls import slave_side
 from rmqstore.testing import Probe
 from tests.patience import PATIENCE_S
 from tests.replication.pem import files

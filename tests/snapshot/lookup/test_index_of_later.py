@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, Snapshot, StoreConfig, open_snapshot, open_store
+from rmqstore.engine.store import Store
 from rmqstore.snapshot.lookup import by_key
-from rmqstore.store import Store
 
 pytestmark = pytest.mark.stores
 

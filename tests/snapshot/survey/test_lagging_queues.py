@@ -6,8 +6,8 @@ import pytest
 
 import rmqstore
 from rmqstore.config import StoreConfig
+from rmqstore.engine.log.recovery.planner import plan_recovery
 from rmqstore.files.reading import LocalDisk
-from rmqstore.log.recovery.planner import plan_recovery
 from tests.snapshot.small_store import SmallStore
 
 pytestmark = pytest.mark.stores

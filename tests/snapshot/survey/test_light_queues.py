@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
+from rmqstore.engine.store import Store
 from rmqstore.errors import UnknownTopic
 from rmqstore.snapshot.verify import verify
-from rmqstore.store import Store
 from rmqstore.testing import Probe
 from tests.golden.cases import java_rows, load_expected, unpack
 from tests.golden.rows import SCAN_MODES, differences, scanned

@@ -11,8 +11,8 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreChanging, StoreConfig
+from rmqstore.engine.store import Store, open_store
 from rmqstore.formats.names import format_start
-from rmqstore.store import Store, open_store
 from tests.snapshot.small_store import small_store
 from tests.snapshot.starved_reader import starved
 

@@ -9,13 +9,13 @@ import pytest
 
 import rmqstore
 from rmqstore import NotAStore, StoreConfig, UnsupportedLayout
+from rmqstore.engine.store import open_store
 from rmqstore.formats.checkpoint import CHECKPOINT, FILE_SIZE
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.names import format_start
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
-from rmqstore.store import open_store
 from tests.snapshot.small_store import small_store, split_store
 
 COUNT = 20

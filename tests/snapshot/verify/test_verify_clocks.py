@@ -7,6 +7,7 @@ import pytest
 import rmqstore
 from rmqstore import Message, StoreConfig
 from rmqstore.clock import ManualClock
+from rmqstore.engine.store import Store, open_store
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import java_hash
 from rmqstore.formats.names import format_start
@@ -14,7 +15,6 @@ from rmqstore.formats.queue_entry import QUEUE_ENTRY
 from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
-from rmqstore.store import Store, open_store
 from tests.snapshot.small_store import FIRST_MS, SmallStore
 
 NOW, YEAR = 1_700_000_000_000, 365 * 86_400_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore import StoresIn
-from rmqstore.arguments import instant
+from rmqstore.core.arguments import instant
 from rmqstore.errors import Rejected
 from rmqstore.formats.wanted_words import key_words, tag_words
 from spark_source.options import values

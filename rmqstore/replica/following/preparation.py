@@ -1,0 +1,100 @@
+"""The directory of a replica before it is opened: it must be this master's replica, or become it."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from rmqstore.core.arguments import I64_MAX
+from rmqstore.errors import Rejected
+from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.formats import names
+from rmqstore.formats.names import LOG_ROOM
+from rmqstore.replica.following.note import Origin, read_origin, require_same, with_levels, write_origin
+from rmqstore.replica.following.realign import finish_cut
+from rmqstore.replica.remoting.cluster import BrokerSettings, Runtime
+
+From = Literal["earliest", "latest", "backup"]
+
+
+class Preparation:
+    """To be called with the store's lock held, before the store is looked at.
+
+    `present` None: the master cannot be asked where its log begins and ends; `log_start` tells the former, then, to a
+    new replica.  Raises Rejected, with nothing changed, for a directory that is another master's, or no replica;
+    Corrupt, OSError; what `log_start` raises.
+    """
+
+    def __init__(
+        self, broker: BrokerSettings, present: Runtime | None, start: From, log_start: Callable[[], int] = lambda: 0
+    ) -> None:  # fmt: skip
+        self._broker, self._present, self._start, self._log_start = broker, present, start, log_start
+
+    def __call__(self, fs: FileSystem, root: str) -> None:
+        """Makes a new directory ready, and looks at one that is there."""
+        origin = read_origin(fs, root)
+        log = join(root, LOG_ROOM)
+        is_new = origin is None
+        if origin is None:
+            origin = self._begun(fs, root)
+        elif self._present is None and not origin.log_start and not _has_log(fs, log):
+            origin = origin._replace(log_start=self.first_offset())  # it may have been away when the replica was made
+            write_origin(fs, root, origin)
+        require_same(origin, self._broker, root)
+        # What a replica has already was told by the usual levels; the master's hold for what comes.
+        if not origin.delay_levels and self._broker.delay_levels is not None and (is_new or not _has_log(fs, log)):
+            origin = with_levels(origin, 0, self._broker.delay_levels)
+            write_origin(fs, root, origin)
+        self.require_file_size(fs, log)
+        if origin.cut_to is not None:
+            finish_cut(fs, root, origin, self._broker.log_file_size)
+        if origin.log_start and not _has_log(fs, log):
+            fs.make_directories(log)
+            fs.create(join(log, names.format_start(origin.log_start)), self._broker.log_file_size).close()
+            fs.sync_directory(log)
+
+    def _begun(self, fs: FileSystem, root: str) -> Origin:
+        """The origin of a directory that is no replica yet, noted."""
+        self.require_beginning(fs, root)
+        log = join(root, LOG_ROOM)
+        self.require_file_size(fs, log)
+        start = 0 if _has_log(fs, log) else self.first_offset()
+        origin = Origin(self._broker.cluster, self._broker.broker_name, start)
+        write_origin(fs, root, origin)
+        return origin
+
+    def require_beginning(self, fs: FileSystem, root: str) -> None:
+        """Raises Rejected unless a replica may begin at `root`, which is none yet, as it is to begin."""
+        has_log = _has_log(fs, join(root, LOG_ROOM))
+        if has_log != (self._start == "backup"):
+            raise Rejected(
+                f"{root} holds a store that is no replica: --from backup goes on with a copy of its master's"
+                if has_log
+                else f"{root} holds no commitlog to go on with: copy the master's store there, or leave --from out"
+            )
+
+    def first_offset(self) -> int:
+        """Where a new log begins.  Raises Rejected where that cannot be known."""
+        if self._present is None:
+            if self._start == "latest":
+                raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
+            start = end = self._log_start()
+        else:
+            start, end = self._present.log_start, self._present.log_end
+        size = self._broker.log_file_size
+        if start % size or not start <= end <= I64_MAX - size:
+            raise Rejected(
+                f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"
+            )
+        return end - end % size if self._start == "latest" else start
+
+    def require_file_size(self, fs: FileSystem, log: str) -> None:
+        """Raises Rejected where a file of `log` has another size than the master's."""
+        sizes = {entry.size for entry in fs.entries(log) if entry.size} if fs.exists(log) else set[int]()
+        if sizes - {self._broker.log_file_size}:
+            raise Rejected(
+                f"{log} has files of {max(sizes)} bytes, and the master's have {self._broker.log_file_size} "
+                "(mappedFileSizeCommitLog): it is no copy of this master's"
+            )
+
+
+def _has_log(fs: FileSystem, log: str) -> bool:
+    return fs.exists(log) and bool(fs.entries(log))
