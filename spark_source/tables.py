@@ -23,8 +23,7 @@ from pyspark.sql.types import (
 from rmqstore.errors import Rejected, StoreError, UnknownColumn
 from rmqstore.snapshot import ledger_entries, open_snapshot
 from rmqstore.snapshot.columns import near_names
-from rmqstore.snapshot.request import Access
-from rmqstore.snapshot.tables.table_names import TableName
+from rmqstore.snapshot.request import Access, TableName
 from rmqstore.snapshot.tables.tables import SCHEMAS, table_schema
 from spark_source.options import values
 from spark_source.options.table import parsed_options

@@ -33,14 +33,14 @@ FLOORS = """
     spark_source.job_stream spark_source.shipped spark_source.worker_errors
   / core.arguments core.message core.worker spark_source.job_table
   / core.annotations snapshot.columns engine.stats
-  / formats engine.stats.stats_text
+  / formats stats_text
   / files records engine.consumer snapshot.request core.ledger_config replica.remoting replica.link
   / snapshot.split config directory engine.log.encode
   / engine.log.ledger_paths snapshot.arrow snapshot.survey engine.log.put snapshot.finding engine.log.deleted_topics
     replica.tls
   / snapshot.scan engine.log.derived snapshot.stores_in replica.serving
   / snapshot.lookup engine.log.get engine.log.recovery engine.log.retention snapshot.store_paths
-  / snapshot.plan engine.log.staging engine.dledger
+  / snapshot.plan engine.log.staging dledger
   / snapshot.tables engine.log
   / snapshot.reader engine.broker
   / snapshot.opening snapshot.search
@@ -63,7 +63,7 @@ ROOMS = {
 
 # Rooms with all that is in them -> those of which they know nothing, though they stand on lower floors.
 _OPEN_STORES = {
-    "rmqstore.engine.broker", "rmqstore.engine.engine", "rmqstore.engine.store", "rmqstore.engine.dledger",
+    "rmqstore.engine.broker", "rmqstore.engine.engine", "rmqstore.engine.store", "rmqstore.dledger",
     "rmqstore.engine.consumer", "rmqstore.replica", "rmqstore.core.worker",
 }  # fmt: skip
 _WRITERS = _OPEN_STORES | {"rmqstore.engine"}
@@ -75,7 +75,7 @@ STRANGERS = (
     ({"spark_source", "pyspark_rmqstore", "jobs"}, _WRITERS | _READERS - {"rmqstore.snapshot"} | {"rmqstore.cli"}),
     # Writers know no reader; the engine alone puts a log, a broker, a group's log and a master together.
     (_WRITERS | {"rmqstore.sink"}, _READERS),
-    ({"rmqstore.engine.log", "rmqstore.engine.broker"}, {"rmqstore.engine.dledger", "rmqstore.replica"}),
+    ({"rmqstore.engine.log", "rmqstore.engine.broker"}, {"rmqstore.dledger", "rmqstore.replica"}),
     ({"rmqstore.engine.log"}, {"rmqstore.engine.stats", "rmqstore.engine.consumer"}),
     # Commands use doors, not the parts of an open store.
     (
@@ -152,7 +152,7 @@ SINGLE_DOORS: dict[str, set[str]] = {
     "pyiceberg": {"rmqstore.lake.iceberg"},
     "deltalake": {"rmqstore.lake.delta"},
     "zlib_ng": {"rmqstore.formats.record_crc"},
-    "prometheus_client": {"rmqstore.engine.stats.stats_text", "rmqstore.cli.metrics.serve_metrics"},
+    "prometheus_client": {"rmqstore.stats_text", "rmqstore.cli.metrics.serve_metrics"},
     "fastavro": {"rmqstore.cli.decoding.options"},
     "google": {"rmqstore.cli.decoding.options"},
     "rocksdict": {"rmqstore.files.rocksdb"},

@@ -26,8 +26,8 @@ _OLD = "from before the budget: it may only shrink"
 # `module:Class{}` (methods); values are the limit and the reason.
 LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.formats.stored_message:StoredMessage{}": (38, "a property for each field of a message, one line each"),
-    "rmqstore.engine.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
-    "rmqstore.engine.dledger.entry_store:EntryStore": (365, "the same"),
+    "rmqstore.dledger.entry_store:EntryStore{}": (34, "DLedger's verbs, and the state that they leave"),
+    "rmqstore.dledger.entry_store:EntryStore": (365, "the same"),
     "rmqstore.engine.engine:Engine": (323, "the order in which parts begin and end, in one place"),
     "rmqstore.engine.store:Store{}": (39, "the public verbs, each a call of the part that does it"),
     "rmqstore.formats.index:search()": (7, "a question to an index file, in the order of Java's"),
@@ -122,7 +122,7 @@ CALLED_FROM_OUTSIDE = {
     "rmqstore.cli.metrics.scrapes:_Server.handle_error",
     "rmqstore.cli.metrics.scrapes:_Server.service_actions",
     "rmqstore.cli.output:_Warnings.emit",  # logging
-    "rmqstore.engine.stats.stats_text:StatisticsCollector.describe",  # prometheus_client
+    "rmqstore.stats_text:StatisticsCollector.describe",  # prometheus_client
     "rmqstore.engine.log.recovery.plan:RecoveryPlan._repr_html_",  # notebooks, and so the next three
     "rmqstore.snapshot.snapshot:Snapshot._repr_html_",
     "rmqstore.snapshot.verify.verification:Verification._repr_html_",

@@ -64,13 +64,6 @@ def test_a_scan_names_everything_that_says_how_rows_are_made() -> None:
             assert parameters[name].default == field.default
 
 
-def test_names_of_before_still_lead_to_the_public_ones() -> None:
-    from rmqstore.engine.log import record_batch
-
-    assert record_batch.Dispatcher is rmqstore.Dispatcher
-    assert record_batch.RecordBatch is rmqstore.RecordBatch
-
-
 def test_every_public_name_is_there() -> None:
     for name in rmqstore.__all__:
         assert inspect.getdoc(getattr(rmqstore, name)), name

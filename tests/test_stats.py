@@ -13,8 +13,8 @@ from rmqstore.clock import ManualClock
 from rmqstore.core.message import GetResult, GetStatus
 from rmqstore.engine.stats import BOUNDS_MS, LatencyHistogram, Rates, StoreGauges, StoreStatistics, TopicPuts
 from rmqstore.engine.stats.counting import Statistics
-from rmqstore.engine.stats.stats_text import StatisticsCollector, prometheus_text
 from rmqstore.errors import Rejected
+from rmqstore.stats_text import StatisticsCollector, prometheus_text
 from tests.golden.cases import FOLDERS, read_json
 
 GAUGES = StoreGauges(

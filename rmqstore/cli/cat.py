@@ -9,8 +9,7 @@ import pyarrow as pa
 from rmqstore.cli.choices import chosen_keys, chosen_tags, since_until, topic_names
 from rmqstore.cli.decoding.decoder import BodyDecoder
 from rmqstore.cli.decoding.options import body_bytes_max, chosen_decoder
-from rmqstore.cli.json_rows import json_objects
-from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, output_options, tell_holes
+from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, json_objects, output_options, tell_holes
 from rmqstore.cli.output import counted, given_paths, store_arguments
 from rmqstore.snapshot.opening import open_selected, open_stores
 from rmqstore.snapshot.reader import SnapshotReader

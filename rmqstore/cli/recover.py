@@ -8,7 +8,7 @@ from rmqstore.cli.output import debug_option, print_json, printable
 from rmqstore.config import StoreConfig
 from rmqstore.core.annotations import checked
 from rmqstore.directory.store_root import found_store
-from rmqstore.engine.dledger.member import found_member
+from rmqstore.dledger.member import found_member
 from rmqstore.engine.log.ledger_paths import with_found_member
 from rmqstore.engine.log.opening import configured_kinds, with_delay_levels
 from rmqstore.engine.log.recovery.plan import RecoveryPlan

@@ -45,7 +45,7 @@ from rmqstore.replica.serving.master import Master, require_listenable
 from rmqstore.replica.serving.peer_socket import taker_in
 
 if TYPE_CHECKING:
-    from rmqstore.engine.dledger.member import FoundMember
+    from rmqstore.dledger.member import FoundMember
 
 
 # --- How an open store is: whether it takes messages, what its gauges show, and itself in one line.
@@ -465,6 +465,6 @@ def _found_member(fs: FileSystem, root: str, config: StoreConfig) -> "FoundMembe
     """The DLedger member that the configuration names, whose log is the store's."""
     if config.dledger is None:
         return None
-    from rmqstore.engine.dledger.member import found_member  # noqa: PLC0415  plain stores import nothing of it
+    from rmqstore.dledger.member import found_member  # noqa: PLC0415  plain stores import nothing of it
 
     return found_member(fs, root, config)

@@ -34,8 +34,8 @@ from rmqstore.report.figures import (
 from rmqstore.report.traffic import FIRST_MS, TimeBins, TrafficCount, TrafficFigures, is_plausible, traffic_batches
 from rmqstore.snapshot.finding import DAMAGE, Finding
 from rmqstore.snapshot.reader import SnapshotReader
+from rmqstore.snapshot.request import TableName
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.tables.table_names import TableName
 from rmqstore.snapshot.tables.tables import table_schema
 from rmqstore.snapshot.verify import verify
 

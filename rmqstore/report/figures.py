@@ -8,7 +8,7 @@ from rmqstore.report.expiry import FileOutlook, Level, LogGrowth
 from rmqstore.report.sizes import SizeSummary
 from rmqstore.report.traffic import TimeBins, TrafficFigures
 from rmqstore.snapshot.finding import Finding
-from rmqstore.snapshot.tables.table_names import TableName
+from rmqstore.snapshot.request import TableName
 
 # A part of the report that may be missing, with the reason instead.
 Part = TableName | Literal["traffic", "damage"]

@@ -46,13 +46,13 @@ from rmqstore.snapshot.request import (
     ScanMode,
     ScanRequest,
     SplitBudget,
+    TableName,
     VerifyCrc,
     wanted_keys,
     wanted_tags,
 )
 from rmqstore.snapshot.split import Split
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
-from rmqstore.snapshot.tables.table_names import TableName
 
 # --- Damage that no scan of the queues would come across.
 

@@ -141,3 +141,7 @@ class QueueRange:
     queue_id: int
     start: int
     end: int
+
+
+# The tables beside the messages.
+TableName = Literal["queues", "topics", "groups", "files", "transactions", "delayed", "entries"]

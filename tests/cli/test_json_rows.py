@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.cli.decoding.decoder import BodyDecoder, Shown
-from rmqstore.cli.json_rows import json_objects
-from rmqstore.cli.message_output import COLUMNS
+from rmqstore.cli.message_output import COLUMNS, json_objects
 from rmqstore.cli.output import escaped, iso
 from rmqstore.snapshot.columns import schema_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore import open_snapshot, open_store
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from tests.cli.conftest import Run
 from tests.dledger.ledgers import LEDGER, converted, image, put
 

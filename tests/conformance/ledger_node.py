@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.formats.dledger import Term
 from rmqstore.snapshot.entries import ledger_entries
 from tests.conformance.broker import Asked, Rocketmq, free_port, until

@@ -12,9 +12,9 @@ import pytest
 from rmqstore.clock import ManualClock
 from rmqstore.config import StoreConfig
 from rmqstore.core.message import Message
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.engine.broker.consumer_offsets import ConsumerOffsets
 from rmqstore.engine.broker.topics import Topics
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.engine.store import Store, open_store
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats.dledger import Entry

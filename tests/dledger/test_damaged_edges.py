@@ -15,7 +15,7 @@ import pytest
 
 from rmqstore import Corrupt, LedgerConfig, Message, StoreConfig, open_snapshot, open_store
 from rmqstore.config import OnMiddleDamage
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import StoreDamaged
 from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT
 from rmqstore.formats.names import format_start

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.clock import ManualClock
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
-from rmqstore.engine.dledger.wrapping import EntryForm, body_crcs
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.wrapping import EntryForm, body_crcs
 from rmqstore.formats.dledger import ENTRY_HEAD, Entry, read_entry
 from rmqstore.formats.record_crc import masked_crc32
 from tests.crash.disks import MemoryDisk

@@ -9,8 +9,8 @@ import pytest
 
 from rmqstore import LedgerConfig, Message, StoreConfig, open_store
 from rmqstore.clock import ManualClock
-from rmqstore.engine.dledger.entry_log import EntryLog, MemoryEntryStore
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_log import EntryLog, MemoryEntryStore
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, NotNow, Rejected, StoreClosed, StoreDamaged, StoreInUse
 from rmqstore.formats.dledger import Entry, Term, encode_entry
 from rmqstore.snapshot.entries import ledger_entries

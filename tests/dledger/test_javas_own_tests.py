@@ -14,7 +14,7 @@ import pytest
 
 from rmqstore import LedgerConfig, Message, Store, StoreConfig, open_snapshot, open_store
 from rmqstore.clock import ManualClock
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.formats.dledger import INDEX_UNIT, Entry

@@ -13,7 +13,7 @@ import pytest
 
 import rmqstore
 from rmqstore import LedgerConfig, Message, StoreConfig, open_snapshot, open_store
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import NotAStore, Rejected, StoreDamaged, StoreInUse, UnsupportedLayout
 from rmqstore.formats.dledger import MAGIC_BLANK
 from rmqstore.sink import Batch, append_once, require_free
@@ -418,7 +418,7 @@ def test_plain_stores_import_nothing_of_it(tmp_path: Path) -> None:
     program = (
         "import sys, rmqstore; store = rmqstore.open_store(sys.argv[1]); store.put(rmqstore.Message('t', b'x'))\n"
         "store.close(); rmqstore.open_snapshot(sys.argv[1]).scan().read_all()\n"
-        "print([name for name in sys.modules if 'rmqstore.engine.dledger' in name])"
+        "print([name for name in sys.modules if 'rmqstore.dledger' in name])"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore import Message, Rejected, open_snapshot, open_store
-from rmqstore.cli.json_rows import json_objects
+from rmqstore.cli.message_output import json_objects
 from rmqstore.export import ExportWish, Window, export_messages, into_directory
 from rmqstore.export.directory import ExportDirectory
 from rmqstore.export.into_directory import parts_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore import LedgerConfig, Message, StoreConfig, open_store
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import StoreInUse
 from rmqstore.files.filesystem import RealDirectoryLock, RealFileSystem
 from tests.store.interrupting import Interrupt

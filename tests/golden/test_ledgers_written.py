@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore import LedgerConfig, Message, StoreConfig, open_snapshot, open_store
-from rmqstore.engine.dledger.entry_store import EntryStore, EntryStoreConfig
+from rmqstore.dledger.entry_store import EntryStore, EntryStoreConfig
 from rmqstore.errors import Rejected
 from rmqstore.formats.dledger import Term
 from rmqstore.snapshot import ledger_entries

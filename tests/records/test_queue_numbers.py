@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.records.queue_numbers import distinct_queues
+from rmqstore.records.inner_batches import distinct_queues
 
 pytestmark = pytest.mark.stores
 

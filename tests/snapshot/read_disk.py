@@ -9,9 +9,9 @@ from typing import Any
 from rmqstore.files.disk import DirectoryEntry, PlainDisk, ReadableDisk, ReadableFile, join
 from rmqstore.snapshot import ScanRequest, Snapshot, SplitBudget, open_selected, open_snapshot, read_split
 from rmqstore.snapshot.opening import look_at
+from rmqstore.snapshot.request import TableName
 from rmqstore.snapshot.store_paths import require_stores
 from rmqstore.snapshot.stream.ends import StreamEnds
-from rmqstore.snapshot.tables.table_names import TableName
 from rmqstore.snapshot.tables.tables import SCHEMAS
 from rmqstore.snapshot.verify import verify
 from tests.crash.disks import MemoryDisk

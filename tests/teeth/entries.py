@@ -2,10 +2,10 @@
 
 from tests.teeth.plant import Edit, Plant, plant
 
-_STORE = "rmqstore/engine/dledger/entry_store.py"
-_MEMBER = "rmqstore/engine/dledger/member.py"
-_STATE = "rmqstore/engine/dledger/state.py"
-_REPAIR = "rmqstore/engine/dledger/repair.py"
+_STORE = "rmqstore/dledger/entry_store.py"
+_MEMBER = "rmqstore/dledger/member.py"
+_STATE = "rmqstore/dledger/state.py"
+_REPAIR = "rmqstore/dledger/repair.py"
 _T = "tests/dledger/test_entry_store.py"
 _M = "tests/dledger/test_member.py"
 _R = "tests/snapshot/survey/test_ledger_stores.py"
@@ -45,7 +45,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "entries: a second vote in a term",
-        "rmqstore/engine/dledger/entry_rules.py",
+        "rmqstore/dledger/entry_rules.py",
         "    if term.number == present.number and present.voted_for not in (None, term.voted_for):\n",
         "    if term.number == present.number and present.voted_for is None and term.voted_for is None:\n",
         f"{_T}::test_one_vote_a_term",
@@ -126,7 +126,7 @@ PLANTS: tuple[Plant, ...] = (
     ),
     plant(
         "a member takes entries for durable that only its memory has after a kill",
-        "rmqstore/engine/dledger/entry_store.py",
+        "rmqstore/dledger/entry_store.py",
         "        self._files.sync(self._files.start, plan.end)\n",
         "",
         "tests/dledger/test_entry_store.py::test_entries_that_an_opening_finds_are_on_the_disk_when_it_is_done",

@@ -14,7 +14,7 @@ from rmqstore.directory.store_root import found_store
 from rmqstore.errors import StoreError
 from rmqstore.files.reading import canonical_path
 from rmqstore.formats import names
-from rmqstore.snapshot.lookup.queue_times import newest_time
+from rmqstore.snapshot.lookup.end_times import newest_time
 from rmqstore.snapshot.opening import look_at
 from rmqstore.snapshot.survey.extents import StoreExtent
 

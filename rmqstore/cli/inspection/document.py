@@ -6,7 +6,7 @@ from typing import Any
 from rmqstore.cli.output import iso, moment_of
 from rmqstore.directory.config_files import consumer_offsets, topics
 from rmqstore.directory.index_files import index_files
-from rmqstore.snapshot.lookup.queue_times import queue_span_times
+from rmqstore.snapshot.lookup.end_times import queue_span_times
 from rmqstore.snapshot.survey.extents import Damage, StoreExtent
 
 Document = dict[str, Any]

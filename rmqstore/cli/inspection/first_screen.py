@@ -18,8 +18,7 @@ from rmqstore.directory.config_files import topics
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats.names import QueueKey
 from rmqstore.report.words import span_of
-from rmqstore.snapshot.lookup.log_times import log_times
-from rmqstore.snapshot.lookup.queue_times import queue_span_times
+from rmqstore.snapshot.lookup.end_times import log_times, queue_span_times
 from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.tables.file_rows import file_rows
 

@@ -27,8 +27,8 @@ from rmqstore.cli.output import (
     wrapped,
 )
 from rmqstore.records.gather import INSTANT, MILLIS_MAX
+from rmqstore.snapshot.request import TableName
 from rmqstore.snapshot.survey.extents import StoreExtent
-from rmqstore.snapshot.tables.table_names import TableName
 from rmqstore.snapshot.tables.tables import SCHEMAS
 
 _IS_TIME = {b"is": b"time"}

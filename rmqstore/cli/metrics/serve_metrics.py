@@ -16,13 +16,13 @@ from rmqstore.cli.output import debug_option, mistakes_in_command, printable
 from rmqstore.cli.signals import until_signalled
 from rmqstore.directory.config_files import consumer_offsets
 from rmqstore.directory.store_root import found_store
-from rmqstore.engine.stats.stats_text import metrics_core
 from rmqstore.errors import StoreError
 from rmqstore.files.disk import StoredFile
 from rmqstore.files.reading import canonical_path
-from rmqstore.snapshot.lookup.queue_times import newest_time
+from rmqstore.snapshot.lookup.end_times import newest_time
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.stats_text import metrics_core
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -12,8 +12,7 @@ from rmqstore.errors import DurabilityLost, NotNow, Rejected
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import QueueKey
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.inner_batches import Rows, rows_by_kind
-from rmqstore.records.queue_numbers import distinct_queues
+from rmqstore.records.inner_batches import Rows, distinct_queues, rows_by_kind
 from rmqstore.replica.link.slave_link import OwnEnd
 from rmqstore.replica.remoting.client import Refused
 from rmqstore.replica.remoting.cluster import Runtime

@@ -18,7 +18,7 @@ from rmqstore.formats.checkpoint import CHECKPOINT
 from rmqstore.formats.java_text import java_text
 from rmqstore.formats.names import LOG_ROOM
 from rmqstore.snapshot.lookup.by_time import stored_time
-from rmqstore.snapshot.lookup.log_times import first_time, last_time
+from rmqstore.snapshot.lookup.end_times import first_time, last_time
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 

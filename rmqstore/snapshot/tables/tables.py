@@ -50,7 +50,7 @@ from rmqstore.formats.names import QueueKey, is_system_topic, lite_parent
 from rmqstore.records.gather import INSTANT, MILLIS_MAX, binary_array
 from rmqstore.snapshot.columns import column_names, near_names
 from rmqstore.snapshot.lookup.by_time import QueueTimes
-from rmqstore.snapshot.lookup.queue_times import queue_span_times
+from rmqstore.snapshot.lookup.end_times import queue_span_times
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 from rmqstore.snapshot.survey.survey import changing

@@ -28,7 +28,7 @@ from rmqstore.formats.host import SIZE_V4, SIZE_V6
 from rmqstore.formats.message_columns import Bytes, Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_crc import PROPERTY_CRC_SIZE, masked_crc32s, property_crc
-from rmqstore.records.queue_numbers import distinct_queues
+from rmqstore.records.inner_batches import distinct_queues
 
 _BLOCK_SIZE = 64 * 1024 * 1024
 

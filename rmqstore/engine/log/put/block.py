@@ -11,9 +11,8 @@ from rmqstore.formats import message
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.record_chain import claimed_size
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.inner_batches import rows_by_kind
+from rmqstore.records.inner_batches import distinct_queues, rows_by_kind
 from rmqstore.records.light_queues import light_entries
-from rmqstore.records.queue_numbers import distinct_queues
 from rmqstore.records.read_batches import CrcChecks, read_batches
 
 _ALL_CHECKS = CrcChecks(bodies=True, properties=True)

@@ -17,9 +17,8 @@ from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid, read_entries, scattered_entries
 from rmqstore.records.batch import RecordBatch
-from rmqstore.records.inner_batches import Rows
+from rmqstore.records.inner_batches import Rows, distinct_queues
 from rmqstore.records.light_queues import in_log_order, light_entries
-from rmqstore.records.queue_numbers import distinct_queues
 
 # More records with numbers that other ones have tell nothing: RocketMQ makes many of them at a time.
 SECOND_NUMBERS_MAX = 64

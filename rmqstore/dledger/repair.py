@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from rmqstore.directory.ledger.walk import EntryBreak, EntryStretch
-from rmqstore.engine.dledger.index import EntryIndex, Units
-from rmqstore.engine.dledger.windows import EntryFiles
+from rmqstore.dledger.index import EntryIndex, Units
+from rmqstore.dledger.windows import EntryFiles
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.file_sequence import FileSequence
 from rmqstore.formats.dledger import INDEX_UNIT

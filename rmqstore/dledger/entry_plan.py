@@ -6,8 +6,8 @@ import numpy as np
 
 from rmqstore.directory.ledger.walk import EntryBreak, EntryStretch
 from rmqstore.directory.log_space import LogSpace
-from rmqstore.engine.dledger.index import EntryIndex
-from rmqstore.engine.dledger.windows import EntryFiles
+from rmqstore.dledger.index import EntryIndex
+from rmqstore.dledger.windows import EntryFiles
 from rmqstore.engine.log.recovery.log_end import has_lost_sector
 from rmqstore.errors import StoreDamaged
 from rmqstore.files.disk import StoredFile

@@ -12,13 +12,13 @@ from rmqstore.core.annotations import plain_values
 from rmqstore.core.ledger_config import INDEX_FILE_SIZE
 from rmqstore.directory.ledger.nodes import INDEX_ROOM, LedgerNode
 from rmqstore.directory.ledger.walk import WRONG_BODY
-from rmqstore.engine.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
-from rmqstore.engine.dledger.entry_log import Hook
-from rmqstore.engine.dledger.entry_plan import plan_entries
-from rmqstore.engine.dledger.entry_rules import require_body, require_entry, require_fit, require_number, require_term
-from rmqstore.engine.dledger.index import EntryIndex, opened_index
-from rmqstore.engine.dledger.repair import last_entry, repaired, require_no_hole
-from rmqstore.engine.dledger.state import (
+from rmqstore.dledger.clean_space import DLEDGERS_POLICY, CleanSpace
+from rmqstore.dledger.entry_log import Hook
+from rmqstore.dledger.entry_plan import plan_entries
+from rmqstore.dledger.entry_rules import require_body, require_entry, require_fit, require_number, require_term
+from rmqstore.dledger.index import EntryIndex, opened_index
+from rmqstore.dledger.repair import last_entry, repaired, require_no_hole
+from rmqstore.dledger.state import (
     load_committed,
     load_term,
     require_alone,
@@ -28,8 +28,8 @@ from rmqstore.engine.dledger.state import (
     save_committed,
     save_term,
 )
-from rmqstore.engine.dledger.windows import EntryFiles
-from rmqstore.engine.dledger.wrapping import EntryForm
+from rmqstore.dledger.windows import EntryFiles
+from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.engine.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.engine.log.retention.plan import RetentionPlan, RetentionPolicy
 from rmqstore.errors import NotNow, Rejected, StoreDamaged

@@ -8,8 +8,8 @@ from itertools import repeat
 
 import numpy as np
 
-from rmqstore.engine.dledger.index import EntryIndex
-from rmqstore.engine.dledger.repair import units_of
+from rmqstore.dledger.index import EntryIndex
+from rmqstore.dledger.repair import units_of
 from rmqstore.engine.log.encode.columns import scatter
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY_HEAD, INDEX_UNIT, Entry, encode_entry, index_unit

@@ -16,10 +16,10 @@ from rmqstore.directory.ledger.nodes import (
     wrapped_files,
 )
 from rmqstore.directory.listing import stored_files
-from rmqstore.engine.dledger.entry_rules import TERM_MAX
-from rmqstore.engine.dledger.index import looked_at_index, opened_index
-from rmqstore.engine.dledger.repair import last_entry, repaired, require_no_hole, require_repairable
-from rmqstore.engine.dledger.state import (
+from rmqstore.dledger.entry_rules import TERM_MAX
+from rmqstore.dledger.index import looked_at_index, opened_index
+from rmqstore.dledger.repair import last_entry, repaired, require_no_hole, require_repairable
+from rmqstore.dledger.state import (
     load_term,
     noted_committed,
     require_alone,
@@ -27,8 +27,8 @@ from rmqstore.engine.dledger.state import (
     save_committed,
     save_term,
 )
-from rmqstore.engine.dledger.windows import EntryFiles
-from rmqstore.engine.dledger.wrapping import EntryForm
+from rmqstore.dledger.windows import EntryFiles
+from rmqstore.dledger.wrapping import EntryForm
 from rmqstore.engine.log.ledger_paths import entry_paths, node_of, with_ledger_paths
 from rmqstore.engine.log.put.commitlog import CommitLog, Wrapping
 from rmqstore.engine.log.recovery.apply import StoreParts
