@@ -34,6 +34,16 @@ def test_the_stories_of_recovery_have_a_test_each_and_each_test_its_story() -> N
     assert told == set(re.findall(r"^def test_rocketmq_(\d+)_", tests, re.MULTILINE))
 
 
+def test_every_path_on_the_page_of_reads_and_puts_exists() -> None:
+    """A name without a directory stands beside the one that is named before it, or is the only file of that name."""
+    page = (PROJECT / "docs/inside.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w./]+\.py)`", page))
+    assert len(paths) > 25
+    names = {path.name for path in (PROJECT / "rmqstore").rglob("*.py")}
+    assert [path for path in paths if "/" in path and not (PROJECT / "rmqstore" / path).exists()] == []
+    assert paths - names - {path for path in paths if "/" in path} == set()
+
+
 def test_every_path_on_the_house_page_exists() -> None:
     page = (PROJECT / "rmqstore/README.md").read_text(encoding="utf-8")
     table = page[page.index("## Where does a change go?") :]

@@ -58,49 +58,53 @@ class Preallocator:
 
     def step(self) -> float | None:
         """Makes one requested file; 0 to be called again at once, None if there is nothing to do until `wake`."""
-        with self.lock:
-            waiting = [each for each in self._requests.values() if not each.is_begun]
-            if not waiting:
-                return None
-            request = min(waiting, key=lambda each: (-each.size, each.path))
-            request.is_begun = True
-        file, failure = None, None
+        request = None
         try:
-            file = self._make(request.path, request.size)
-        except OSError as error:
-            failure = error
+            with self.lock:
+                waiting = [each for each in self._requests.values() if not each.is_begun]
+                if not waiting:
+                    return None
+                request = min(waiting, key=lambda each: (-each.size, each.path))
+                request.is_begun = True
+            file, failure = self._made(request.path, request.size)
+            with self.lock:
+                request.file, request.failure = file, failure
         except BaseException:
-            request.is_begun = False  # or the put that needs the file would wait for it for ever
+            if request is not None:
+                request.is_begun = request.is_done  # or the put that needs the file would wait for it for ever
             raise
-        with self.lock:
-            request.file, request.failure = file, failure
         request.done.ring()
         return 0.0
 
-    def take(self, path: str, timeout_s: float) -> DiskFile | None:
+    def take(self, path: str, timeout_s: float, *, may_be_begun: bool = True) -> DiskFile | None:
         """The file, now the caller's; waits for it up to `timeout_s`.
 
-        None if it was not requested, or its making had not begun by then: the request is withdrawn, and the caller may
-        make the file.  Raises the OSError that making it failed with (a new request tries again), or TimeoutError if
-        it is still being made: a later call may get it.
+        None if it was not requested, or its making had not begun by then, or without `may_be_begun` has not yet: the
+        request is withdrawn, and the caller may make the file.  Raises the OSError that making it failed with (a new
+        request tries again), or TimeoutError if it is still being made: a later call may get it.
         """
         with self.lock:
             request = self._requests.get(path)
-        if request is None:
-            return None
-        if not request.is_done:
-            began_s = self._clock.monotonic_s()
-            request.done.wait(timeout_s)
-            self.wait_count += 1
-            self.waited_s += self._clock.monotonic_s() - began_s
+            if request is None:
+                return None
+            if request.is_done or not (request.is_begun or may_be_begun):
+                return self._taken(request)
+        began_s = self._clock.monotonic_s()
+        request.done.wait(timeout_s)
+        self.wait_count += 1
+        self.waited_s += self._clock.monotonic_s() - began_s
         with self.lock:
             if request.is_begun and not request.is_done:
                 raise TimeoutError(f"{path} is still being made after {timeout_s} s")
-            self._requests.pop(path, None)
-            if request.failure is not None:
-                raise request.failure
-            self.take_count += request.file is not None
-            return request.file
+            return self._taken(request)
+
+    def _taken(self, request: _Request) -> DiskFile | None:
+        """Withdraws a request that nobody is at work on; its file, or None.  Raises its failure."""
+        self._requests.pop(request.path, None)
+        if request.failure is not None:
+            raise request.failure
+        self.take_count += request.file is not None
+        return request.file
 
     def discard_unused(self) -> list[str]:
         """Withdraws all requests and removes the files that nobody took; returns their paths.
@@ -115,15 +119,18 @@ class Preallocator:
             self._fs.sync_directory(os.path.dirname(path))
         return paths
 
-    def _make(self, path: str, size: int) -> DiskFile:
-        """A durable file with a durable name; no file is left when that fails."""
-        file = self._fs.create(path, size)
+    def _made(self, path: str, size: int) -> tuple[DiskFile | None, OSError | None]:
+        """A durable file with a durable name, or why there is none; then no file is left."""
         try:
-            if self._prepare is not None:
-                self._prepare(file, size)
-            self._fs.sync_directory(os.path.dirname(path))
-        except BaseException:
-            with suppress(OSError):
-                self._fs.remove(path)
-            raise
-        return file
+            file = self._fs.create(path, size)
+            try:
+                if self._prepare is not None:
+                    self._prepare(file, size)
+                self._fs.sync_directory(os.path.dirname(path))
+            except BaseException:
+                with suppress(OSError):
+                    self._fs.remove(path)
+                raise
+        except OSError as failure:
+            return None, failure
+        return file, None

@@ -1,6 +1,7 @@
 """Files made ahead: taken once, waited for within bounds, and none left behind."""
 
 import errno
+import itertools
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from rmqstore.files.file_sequence import FileHandles, FileSequence
 from rmqstore.files.preallocation import Preallocator
 from tests.crash.disks import FailingDisk, MemoryDisk
 from tests.patience import PATIENCE_S
+from tests.store.interrupting import Interrupt
 
 SIZE = 4096
 
@@ -62,6 +64,37 @@ def test_what_was_not_begun_in_time_is_withdrawn(disk) -> None:
     assert ahead.step() is None
     assert disk.image() == {}
     assert (ahead.take_count, ahead.wait_count) == (0, 1)
+
+
+def test_a_file_that_nobody_has_begun_is_not_waited_for_where_nobody_may_begin_it(disk) -> None:
+    ahead = preallocator(disk)
+    ahead.request("/log/1", SIZE)
+    assert ahead.take("/log/1", PATIENCE_S, may_be_begun=False) is None
+    assert (ahead.step(), ahead.wait_count) == (None, 0)
+
+
+def test_a_file_that_somebody_has_begun_is_waited_for_all_the_same(disk) -> None:
+    """A put of a store without threads was refused while another thread of the program was in `step`."""
+    begun, awaited = threading.Event(), threading.Event()
+
+    class Asked(ManualClock):
+        def monotonic_s(self) -> float:
+            awaited.set()
+            return super().monotonic_s()
+
+    def prepare(_file, _size) -> None:
+        begun.set()
+        assert awaited.wait(PATIENCE_S)
+
+    ahead = Preallocator(disk, Asked(), prepare)
+    ahead.request("/log/1", SIZE)
+    maker = threading.Thread(target=ahead.step)
+    maker.start()
+    assert begun.wait(PATIENCE_S)
+    file = ahead.take("/log/1", PATIENCE_S, may_be_begun=False)
+    maker.join()
+    assert file is not None
+    assert (file.path, ahead.take_count, ahead.wait_count) == ("/log/1", 1, 1)
 
 
 def test_what_is_still_being_made_is_waited_for_and_can_be_taken_later(disk) -> None:
@@ -133,3 +166,19 @@ def test_a_sequence_takes_its_files_from_it(disk) -> None:
     assert (ahead.take_count, ahead.wait_count) == (4, 0)
     assert files.end == 5 * SIZE
     assert ahead.discard_unused() == [files.path_for(5 * SIZE)]
+
+
+def test_a_step_that_is_interrupted_at_any_line_leaves_no_maker_to_wait_for() -> None:
+    for at in itertools.count(1):
+        disk = MemoryDisk()
+        disk.make_directories("/log")
+        ahead = preallocator(disk)
+        ahead.request("/log/1", SIZE)
+        interrupt = Interrupt(at, is_real=True)
+        interrupt.call(ahead.step)
+        file = ahead.take("/log/1", 0, may_be_begun=False)
+        assert file is None or file.size() == SIZE, interrupt.place
+        if interrupt.place is None:
+            break
+    assert at > 12
+    assert file is not None

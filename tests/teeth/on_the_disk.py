@@ -79,8 +79,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "the directory of a file made ahead is not synced",
         "rmqstore/files/preallocation.py",
-        "            self._fs.sync_directory(os.path.dirname(path))\n        except",
-        "        except",
+        "                self._fs.sync_directory(os.path.dirname(path))\n            except",
+        "            except",
         "tests/files/test_preallocation.py::test_a_requested_file_is_made_by_a_step_and_taken_once",
         finding=r"assert \{\} == \{'/log/1'",
     ),

@@ -13,8 +13,9 @@ from rmqstore.files.residency import make_resident
 class NextLogFiles:
     """Begins the files of a commit log, and with `preallocate` has each one's successor made ready before it is needed.
 
-    `step` is for one worker, the rest for the writer.  Without workers nothing is waited for: a file that `step` has
-    not made is made when it is needed.  `warn` gets what the system refused of a file's warm-up or locking.
+    `step` is for one worker, the rest for the writer.  Without workers only a file that a `step` of another thread is
+    making is waited for: one that is not begun is made when it is needed.  `warn` gets what the system refused of a
+    file's warm-up or locking.
     """
 
     def __init__(
@@ -25,7 +26,7 @@ class NextLogFiles:
         self._log = log
         self._config = config
         self._warn = warn
-        self._timeout_s = config.preallocation_timeout_ms / 1000 if has_workers else 0
+        self._has_workers = has_workers
         self._preallocator = Preallocator(fs, clock, self._prepare)
         if config.preallocate:
             log.ready = self._take
@@ -55,7 +56,8 @@ class NextLogFiles:
         self._preallocator.request(path, self._log.file_size)
 
     def _take(self, path: str, _size: int) -> DiskFile | None:
-        return self._preallocator.take(path, self._timeout_s)
+        timeout_s = self._config.preallocation_timeout_ms / 1000
+        return self._preallocator.take(path, timeout_s, may_be_begun=self._has_workers)
 
     def _prepare(self, file: DiskFile, size: int) -> None:
         """Warm-up and locking of a new file, as far as configured."""
