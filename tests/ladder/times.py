@@ -17,11 +17,12 @@ import pytest
 
 SLOWEST = 25
 # How many percent of the run a folder may cost, about twice what was measured, and how many a test of it, about three
-# times the slowest; Spark's and those of whole programs cost most.  Who raises a number says why in the change.
+# times the slowest; Spark's and those of whole programs cost most.  Who raises a number says why in the change.  What
+# waits for sockets and timers costs the same on a machine of twice the speed, and twice the share.
 ALLOWANCES = {
     "crash": (30.0, 4.0), "spark_source": (30.0, 6.0), "snapshot": (26.0, 1.5), "store": (20.0, 5.0),
-    "jobs": (18.0, 5.0), "log": (18.0, 1.5), "cli": (14.0, 1.5), "golden": (14.0, 3.0), "deletions": (16.0, 1.5),
-    "replication": (10.0, 1.5), "broker": (6.0, 1.5), "lake": (6.0, 1.5), "dledger": (5.0, 1.5), "docs": (5.0, 6.0),
+    "jobs": (24.0, 5.0), "log": (18.0, 1.5), "cli": (14.0, 1.5), "golden": (14.0, 3.0), "deletions": (16.0, 1.5),
+    "replication": (20.0, 1.5), "broker": (6.0, 1.5), "lake": (6.0, 1.5), "dledger": (5.0, 1.5), "docs": (5.0, 6.0),
     ".": (4.0, 1.5), "export": (4.0, 1.5), "formats": (4.0, 1.5), "ladder": (3.0, 1.5),
 }  # fmt: skip
 USUAL = (2.0, 1.5)
