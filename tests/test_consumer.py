@@ -337,6 +337,18 @@ def test_seek_and_lag(shop: Shop):
     assert consumer.lag() == {("orders", 0): 9, ("orders", 2): 1}
 
 
+def test_a_lag_counts_what_is_there(shop: Shop):
+    """A table edited by hand stands before the queue, or far behind its end."""
+    shop.put(*numbers(0, 10))
+    shop.put(*numbers(0, 3), queue_id=1)
+    shop.disk.make_directories("/store/config")
+    file = shop.disk.create("/store/config/consumerOffset.json", 0)
+    file.write(0, b'{"offsetTable":{"orders@billing":{0:-5,1:99}}}')
+    file.close()
+    shop.offsets = shop.loaded_offsets()
+    assert shop.consumer().lag() == {("orders", 0): 10, ("orders", 1): 0}
+
+
 def test_what_is_sent_back_comes_again_under_its_topic_and_in_the_end_is_a_dead_letter(shop: Shop):
     shop.put(b"hard", tags="paid")
     consumer = shop.consumer(tags="paid")

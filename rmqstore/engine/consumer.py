@@ -276,11 +276,11 @@ class Consumer:
         self._positions[topic, queue_id] = offset
 
     def lag(self) -> dict[QueueKey, int]:
-        """By topic and queue id, how many messages are not polled yet, tags aside."""
+        """By topic and queue id, how many messages are there and not polled yet, tags aside."""
         self._forget_deleted()
         self._look()
-        ends = {key: self._source.bounds(*key)[1] for key in self._positions}
-        return {key: max(ends[key] - position, 0) for key, position in self._positions.items()}
+        bounds = {key: self._source.bounds(*key) for key in self._positions}
+        return {key: max(bounds[key][1] - max(position, bounds[key][0]), 0) for key, position in self._positions.items()}
 
     def _messages(self, wait_s: float | None) -> Iterator[StoredMessage]:
         while True:
