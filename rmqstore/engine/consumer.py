@@ -280,7 +280,9 @@ class Consumer:
         self._forget_deleted()
         self._look()
         bounds = {key: self._source.bounds(*key) for key in self._positions}
-        return {key: max(bounds[key][1] - max(position, bounds[key][0]), 0) for key, position in self._positions.items()}
+        return {
+            key: max(bounds[key][1] - max(position, bounds[key][0]), 0) for key, position in self._positions.items()
+        }
 
     def _messages(self, wait_s: float | None) -> Iterator[StoredMessage]:
         while True:

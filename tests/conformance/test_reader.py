@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore import Message, open_snapshot
+from tests.conformance.java import java_put, jvm
+from tests.conformance.workload import JAVA_SIZES, as_request
+
 PROJECT = Path(__file__).parents[2]
 ORACLE = PROJECT / "tests" / "oracle"
 CASES = [
@@ -69,3 +73,25 @@ def test_new_stores_read_as_java_reads_them(version: str, cases: tuple[str, ...]
         f"stores of RocketMQ {version} read otherwise than Java does; {again}",
     )
     assert " passed" in output
+
+
+def test_a_follower_goes_on_while_releases_take_turns(tmp_path: Path) -> None:
+    """An upgrade of the broker below a stream, and the way back: each message once, in the order of its queue."""
+    store, after, places = tmp_path / "store", None, list[tuple[int, int]]()
+    for turn, version in enumerate(("4.9.8", "5.3.3", "5.5.1", "5.3.3")):
+        sent = [
+            Message("orders", b"%d/%d" % (turn, each), queue_id=each % 3, born_timestamp_ms=1, born_host="127.0.0.1:1")
+            for each in range(90)
+        ]
+        with jvm(version) as oracle:
+            assert oracle.open(store, JAVA_SIZES, {})["load"]
+            java_put(oracle, [as_request(message) for message in sent])
+            oracle.call("settle")
+            oracle.call("close")
+        came = list(open_snapshot(store).follow(["orders"], start="earliest", after=after, wait_s=0))
+        after = came[-1].offsets
+        rows = [row for batch in came for row in batch.rows.to_pylist()]
+        assert sorted(row["body"] for row in rows) == sorted(message.body for message in sent), version
+        places += [(row["queueId"], row["queueOffset"]) for row in rows]
+    for queue_id in range(3):
+        assert [offset for each, offset in places if each == queue_id] == list(range(120))
