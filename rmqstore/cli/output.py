@@ -112,21 +112,36 @@ def _output_failed(error: OSError) -> OutputFailed:
     return OutputFailed(error.strerror or str(error))
 
 
+def _give_up_dead_streams() -> None:
+    """Leaves no stream whose terminal is gone to the interpreter: what cannot be written at its end is exit status
+    120."""
+    for name in ("stdout", "stderr"):
+        try:
+            stream = getattr(sys, name, None)
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            setattr(sys, name, None)
+
+
 class Commands(click.Group):
     """A group whose commands end with one line for whatever the user can do something about."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Runs the program; does nothing where there is no standard output to say what was done."""
         failed = OutputFailed("it is closed")
-        if getattr(sys, "stdout", None) is not None:
-            try:
-                return super().main(*args, **extra)
-            except OSError as error:  # of --help and --version, for which no command is invoked
-                if not _is_of_output(error):
-                    raise  # a command's, which --debug shows whole
-                failed = _output_failed(error)
-        failed.show()
-        sys.exit(failed.exit_code)
+        try:
+            if getattr(sys, "stdout", None) is not None:
+                try:
+                    return super().main(*args, **extra)
+                except OSError as error:  # of --help and --version, for which no command is invoked
+                    if not _is_of_output(error):
+                        raise  # a command's, which --debug shows whole
+                    failed = _output_failed(error)
+            failed.show()
+            sys.exit(failed.exit_code)
+        finally:
+            _give_up_dead_streams()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; errors become one line and exit status 1, unless --debug is given."""

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.deep
 FILE_SIZE = 1 << 16
 DEADLINE_S = 600
 PROGRAM = [sys.executable, "-c", 'from rmqstore.cli import main; main(prog_name="rmqstore")', "replicate"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(rmqstore.__file__).parents[1])}
+# Empty: output has a buffer, and what a terminal did not take is there when the interpreter ends.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(rmqstore.__file__).parents[1]), "PYTHONUNBUFFERED": ""}
 
 
 @pytest.fixture(autouse=True)
