@@ -31,7 +31,7 @@ Examples:
 @click.option(
     "--topic", "topics", multiple=True, callback=topic_names,
     help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so. Left out "
-    "with --key, it is all topics.",
+    "with --key, it is all topics, RocketMQ's own too.",
 )  # fmt: skip
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
@@ -66,7 +66,7 @@ def cat(
     if not topics and not how["key"]:
         raise click.UsageError("name a topic with --topic, or a key with --key")
     is_named = bool(topics)
-    snapshot, topics = _opened(stores, topics or ("*",))
+    snapshot, topics = _opened(stores, topics)
     printer = _printer(
         with_topic=not is_named or len(topics) > 1,
         with_broker=len(snapshot.stores) > 1,
@@ -86,12 +86,12 @@ def cat(
 
 
 def _opened(stores: tuple[str, ...], topics: tuple[str, ...]) -> tuple[SnapshotReader, tuple[str, ...]]:
-    """A look at the stores, and the topics that are meant."""
-    if not has_globs(topics):
+    """A look at the stores, and the topics that are meant: without a name all, RocketMQ's own too."""
+    if topics and not has_globs(topics):
         return open_selected(given_paths(stores), {"topics": topics}), topics
     snapshot = open_stores(given_paths(stores))
     known = sorted({topic for store in snapshot.stores for topic, _ in store.queues})
-    return snapshot, MeantTopics.listed(topics, known, ", ".join(stores))
+    return snapshot, MeantTopics.listed(topics, known, ", ".join(stores)) if topics else tuple(known)
 
 
 def _printer(

@@ -66,7 +66,7 @@ READ: dict[str, OptionText] = {
     "startingOffsetsByTimestamp": OptionText("", _BY_QUEUE),
     "endingOffsetsByTimestamp": OptionText("", _BY_QUEUE),
     "startingOffsetsByTimestampStrategy": OptionText(
-        "error", "what a start after the newest message is: `error`, or `latest` for no rows"
+        "error", "what a start after the newest message of a queue is: `error`, or `latest` for no rows of that queue"
     ),
     "tags": OptionText(
         "*",

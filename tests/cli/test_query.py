@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Path:
                     tags="ab"[number % 2], keys=[f"k{number}"], properties={"UNIQ_KEY": f"U{number}"},
                 )
             )  # fmt: skip
-        one.put(Message("%RETRY%g", b"order 9", queue_id=0))
+        one.put(Message("%RETRY%g", b"order 9", queue_id=0, keys=["k9"]))
     return path
 
 
@@ -249,6 +249,28 @@ def test_damaged_messages_are_counted(tmp_path: Path, run: Run) -> None:
     assert done.exit_code == 0
     assert int(done.stdout) < 10
     assert "damaged, and in no answer; `rmqstore verify` says where" in done.stderr
+
+
+def test_damage_where_the_index_leads_is_counted(tmp_path: Path, run: Run) -> None:
+    """The message that is looked for may be the damaged one."""
+    place = tmp_path / "s"
+    with open_store(place, StoreConfig(preallocate=False, index_slot_count=9, index_item_count=50)) as store:
+        for number in range(40):
+            store.put(Message("T", b"body %d" % number, keys=[f"k{number}"], queue_id=0))
+    first = place / "commitlog" / f"{0:020d}"
+    first.write_bytes(first.read_bytes().replace(b"body 7", b"bodY 7", 1))
+    done = run("query", place, "--key", "k7")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "1 message damaged, and in no answer; `rmqstore verify` says where" in done.stderr
+    other = run("query", place, "--key", "k8", "-o", "bodies")
+    assert other.stdout == "body 8\n"
+
+
+def test_a_key_is_found_wherever_its_message_is(store: Path, run: Run) -> None:
+    """Among retries and dead letters, too: an operator asks where an order is."""
+    assert [row["topic"] for row in rows(run, store, "--key", "k9")] == ["%RETRY%g"]
+    assert rows(run, store, "--key", "k9", "--topic", "*") == []
+    assert "%RETRY%g" in run("cat", store, "--key", "k9").stdout
 
 
 def test_bodies_are_searched_decompressed(tmp_path: Path, run: Run) -> None:

@@ -11,8 +11,9 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as f
 
 import rmqstore
-from jobs import demo, printing
+from jobs import demo
 from jobs.topic_to_parquet import read_topics
+from spark_source import job_table
 
 OFFSETS = "group string, topic string, brokerName string, queueId int, offset long"
 QUEUES = "topic string, brokerName string, queueId int, minOffset long, maxOffset long"
@@ -159,7 +160,7 @@ def run(tmp_path_factory, environment) -> tuple[subprocess.CompletedProcess[str]
 def test_a_person_sees_only_the_demo_at_80_columns(run):
     done, _ = run
     assert (done.returncode, done.stderr) == (0, "")
-    assert max(map(printing.shown_width, done.stdout.splitlines())) <= 80
+    assert max(map(job_table.shown_width, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.spark

@@ -356,8 +356,9 @@ def _search(given: dict[str, Any]) -> Search:
     except Rejected as mistake:
         raise click.BadParameter(str(mistake), param_hint="--grep" if given["regex"] is None else "--regex") from None
     meant = meant_topics(given["topics"], given["include_system_topics"])
+    is_sought = bool(ids) or (bool(given["key"]) and not given["topics"])  # wherever it is: retries, dead letters
     return Search(
-        topics=meant, include_system_topics=meant.include_system_topics or bool(ids), tags=given["tags"],
+        topics=meant, include_system_topics=meant.include_system_topics or is_sought, tags=given["tags"],
         keys=given["key"], ids=ids, window=meant_window(given["since"], given["until"], given["born"]), text=text,
         properties=given["properties"], born_hosts=given["born_hosts"],
     )  # fmt: skip

@@ -38,11 +38,12 @@ def message_options(command: Command) -> Command:
     options = (
         click.option(
             "--topic", "topics", multiple=True, callback=whole_texts, metavar="NAME",
-            help="Only this topic, or those of a pattern such as 'orders*'; may come again.  By default all.",
+            help="Only this topic, or those of a pattern such as 'orders*'; may come again.  By default all but "
+            "RocketMQ's own; `query --key` finds in these, too.",
         ),
         click.option(
             "--include-system-topics", is_flag=True,
-            help="All patterns mean RocketMQ's own, too; '%DLQ%*' does so by itself.",
+            help="With RocketMQ's own topics: retries, dead letters, what waits.  '%DLQ%*' means these by itself.",
         ),
         click.option("--tags", callback=chosen_tags, help='Only these tags: "paid", "paid || shipped".'),
         click.option("--key", callback=chosen_keys, help='Only messages with this key or message id; "a || b".'),

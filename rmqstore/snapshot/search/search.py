@@ -3,7 +3,7 @@ be right, else by reading.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -94,12 +94,10 @@ class SearchRun:
         """`tell` hears how many parts were read, and of how many; `body_bytes_max` as in a scan."""
         self._search, self._tell = search, tell or _untold
         self._columns = tuple(dict.fromkeys(columns))
-        # With damage as rows, keys are not looked up in an index: it is told where all is read anyway.
         wanted = _looked_up(search)
         self._request = ScanRequest(
             columns=tuple(dict.fromkeys((*columns, *search.columns, "corruptReason"))), tags=search.tags, keys=wanted,
-            on_corrupt_record="skip" if wanted else "null", fail_on_data_loss=False, batch_rows=_BATCH_ROWS,
-            body_bytes_max=body_bytes_max,
+            on_corrupt_record="null", fail_on_data_loss=False, batch_rows=_BATCH_ROWS, body_bytes_max=body_bytes_max,
         )  # fmt: skip
         topics = search.topics
         if topics.pattern is not None:
@@ -109,7 +107,9 @@ class SearchRun:
             topics.topics, topics.pattern, include_system_topics=search.include_system_topics, fail_on_data_loss=False
         )
         ranges = prune_ranges(snapshot.stores, ranges, search.window.conditions)
-        self._splits: list[Split] = snapshot.plan(ranges, self._request, SplitBudget(max_bytes=_SPLIT_BYTES))
+        # A plan for damage as rows looks no keys up in an index.  Damage where the index leads is a row all the same.
+        planned = replace(self._request, on_corrupt_record="skip") if wanted else self._request
+        self._splits: list[Split] = snapshot.plan(ranges, planned, SplitBudget(max_bytes=_SPLIT_BYTES))
         self.damaged_count = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
