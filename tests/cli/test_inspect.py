@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore import Message, StoreConfig, open_store
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import BROKER_CASES, load_expected
 
@@ -104,3 +105,13 @@ def test_what_a_store_is_like_does_not_say_who_wrote_it(run: Run, tmp_path: Path
     with rmqstore.open_store(tmp_path):
         pass
     assert "as RocketMQ 4.9.x writes" in run("inspect", tmp_path).stdout
+
+
+def test_the_disk_is_what_files_take_there(tmp_path: Path, run: Run) -> None:
+    """A broker's timer wheel is 37 MB long, and a hole until there are timers."""
+    with open_store(tmp_path / "s", StoreConfig(preallocate=False), workers=False) as store:
+        store.put(Message("T", b"body"))
+    with (tmp_path / "s" / "timerwheel").open("wb") as wheel:
+        wheel.truncate(1 << 40)
+    (line,) = [line for line in run("inspect", tmp_path / "s").stdout.splitlines() if line.startswith("  disk")]
+    assert "TiB" not in line

@@ -125,11 +125,12 @@ def _checkpoint_line(checkpoint: Document) -> str:
 
 
 def _disk_line(store: StoreExtent) -> str:
-    """Bytes by kind of file, the largest first, and what is free where the log lies."""
+    """Bytes on the disk by kind of file, the largest first, and what is free where the log lies.  A timer wheel is a
+    hole of 37 MB until there are timers."""
     sizes = Counter[str]()
     rows = file_rows(store, "auto", frozenset())
-    for kind, size in zip(rows["kind"], rows["size"], strict=True):
-        sizes[kind] += size
+    for kind, size, allocated in zip(rows["kind"], rows["size"], rows["allocated"], strict=True):
+        sizes[kind] += size if allocated is None else allocated
     said = ", ".join(f"{kind} {byte_size(size)}" for kind, size in sizes.most_common() if size) or "nothing"
     try:
         free = RealFileSystem().free_bytes(store.log_files[-1].path if store.log_files else store.path)
