@@ -4,7 +4,7 @@ A file is the header, S slots, N items (item 0 is never used).  A slot holds the
 an item the number of the one before.  S and N are not stored: see `infer_sizes`.  Java: IndexFile, IndexHeader.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,6 +92,19 @@ def unanswered(offsets: Iterable[int], answered: Iterable[int], shared: int) -> 
     """
     known = {*answered} - {shared}
     return [offset for offset in offsets if offset not in known]
+
+
+def of_one_key(look_up: Callable[[int], list[int]], is_others: Callable[[int], bool], count_max: int) -> list[int]:
+    """The first `count_max` answers of a look-up by hash, but for the records of other keys with the same hash: these
+    take nobody's place.  `look_up` is asked for so many answers, and for more while it has any.
+    """
+    asked = count_max
+    while True:
+        offsets = look_up(asked)
+        own = [offset for offset in offsets if not is_others(offset)]
+        if len(own) >= count_max or len(offsets) < asked:
+            return own[:count_max]
+        asked *= 4
 
 
 def file_size(slot_count: int, item_count: int) -> int:

@@ -331,7 +331,8 @@ class SnapshotReader:
         broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
         """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
-        unreadable ones are left out.  The message of an id comes first where both are too many.
+        unreadable ones are left out.  The newest `count_max`, and never more than 64: a scan with keys= has all.  The
+        message of an id comes first where both are too many.
 
         Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
         where the disk fails.
@@ -347,13 +348,13 @@ class SnapshotReader:
             if named is not None and not (named.topic == topic and begin_ms <= named.store_timestamp_ms <= end_ms):
                 named = None
         own = [] if named is None or not named.is_sound else [named]
-        found: list[StoredMessage] = []  # a message as often as it has the key, as RocketMQ answers
-        size = 0
-        for offset in by_key.query_offsets(store, topic, key, begin_ms, end_ms, count_max - len(own)):
-            message = self._readable_at(store, offset)
-            if message is None:
-                continue
-            if message.is_sound and message.topic == topic and message.has_key(key):
+        found, size = list[StoredMessage](), 0  # a message as often as it has the key, as RocketMQ answers
+        places = by_key.query_offsets(
+            store, topic, key, (begin_ms, end_ms), count_max - len(own),
+            lambda offset: _has_another_key(self._readable_at(store, offset), topic, key),
+        )  # fmt: skip
+        for offset in places:
+            if (message := self._readable_at(store, offset)) is not None and message.is_sound:
                 found.append(message)
                 size += len(message.body or b"")
             if size > QUERY_BYTES_MAX:
@@ -385,6 +386,11 @@ class SnapshotReader:
                 raise NoRecord(*failed.args) if reasons[0] == Reason.NOT_WHOLE else failed
             size = int(located.total_size[0])
             return StoredMessage(page[position : position + size].tobytes(), 0, size, offset, store.broker_name)
+
+
+def _has_another_key(message: StoredMessage | None, topic: str, key: str) -> bool:
+    """Whether a record that an index leads to is another key's, with the same hash."""
+    return message is not None and message.is_sound and not (message.topic == topic and message.has_key(key))
 
 
 def _pruned(store: StoreExtent, ranges: Sequence[QueueRange], request: ScanRequest) -> Sequence[QueueRange]:

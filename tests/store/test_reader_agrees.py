@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
-from rmqstore import open_snapshot
+from rmqstore import StoreConfig, open_snapshot, open_store
 from rmqstore.core.message import Message
 from rmqstore.engine.store import Store
 from rmqstore.errors import Corrupt, Rejected
@@ -124,3 +124,18 @@ def test_what_a_reader_sees_is_what_the_engine_serves(puts: list[tuple[str, Any]
         again.abandon()
     assert tuple(map(without_light, by_queue)) == tuple(map(without_light, served))
     assert by_log == by_queue
+
+
+def test_a_key_is_found_among_others_of_its_hash(tmp_path: Path) -> None:
+    """ "AaAa" and "BBBB" have one hash: RocketMQ looks at the newest 64 of these and no further."""
+    with open_store(tmp_path / "s", StoreConfig(preallocate=False, index_slot_count=9, index_item_count=50)) as store:
+        for number in range(150):
+            store.put(Message("t", b"%d" % number, keys=["AaAa" if number in (0, 70) else "BBBB"], queue_id=0))
+        store.flush()
+        snapshot = open_snapshot(tmp_path / "s")
+        for ask in (lambda key, count: store.query("t", key, count), lambda k, n: snapshot.query("t", k, count_max=n)):
+            assert [message.body for message in ask("AaAa", 32)] == [b"0", b"70"]
+            assert [message.body for message in ask("AaAa", 1)] == [b"70"]
+            assert [message.body for message in ask("BBBB", 3)] == [b"147", b"148", b"149"]
+            assert len(ask("BBBB", 1000)) == 64
+            assert ask("CCCC", 32) == []

@@ -1,8 +1,9 @@
 """Messages by key: the index files as RocketMQ searches them, and a walk over what they do not cover yet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -67,15 +68,15 @@ def index_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_m
     last indexed one are found by walking the log, and so are those of index files that are damaged: their chains lose
     messages, and a search does not notice.  Raises NotNow where the index changes again and again meanwhile.
     """
-    return _found(store, _Question(topic, key, begin_ms, end_ms, 2**63 - 1), count_max)
+    return _found(store, _Question(topic, key, begin_ms, end_ms, 2**63 - 1), min(count_max, COUNT_MAX))
 
 
 def _found(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
     for _ in range(_TRIES - 1):
         # What a file that is gone knew, the others do not: from the beginning, with those that are there now.
         with suppress(NotNow):
-            return _index_offsets(store, asked, min(count_max, COUNT_MAX))
-    return _index_offsets(store, asked, min(count_max, COUNT_MAX))
+            return _index_offsets(store, asked, count_max)
+    return _index_offsets(store, asked, count_max)
 
 
 def _index_offsets(store: StoreExtent, asked: _Question, count_max: int) -> list[int]:
@@ -170,10 +171,12 @@ def _true(answers: pa.Array) -> Mask:
     return np.asarray(pc.fill_null(answers, False).to_numpy(zero_copy_only=False), bool)
 
 
-def query_offsets(store: StoreExtent, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-    """Physical offsets as RocketMQ's queryMessage reads them: rounds of index look-ups, each sorted ascending.
-
-    The first round that finds something is the answer (DefaultMessageStore.queryMessage).  What came after the snapshot
-    was opened takes nobody's place.
+def query_offsets(
+    store: StoreExtent, topic: str, key: str, times_ms: tuple[int, int], count_max: int,
+    is_others: Callable[[int], bool],
+) -> list[int]:  # fmt: skip
+    """Physical offsets as RocketMQ's queryMessage reads them, ascending, at most 64.  Records of other keys with the
+    same hash take nobody's place, nor does what came after the snapshot was opened.
     """
-    return sorted(_found(store, _Question(topic, key, begin_ms, end_ms, store.log_end), count_max))
+    asked = _Question(topic, key, *times_ms, store.log_end)
+    return sorted(index.of_one_key(partial(_found, store, asked), is_others, min(count_max, COUNT_MAX)))

@@ -134,11 +134,10 @@ class IndexLog:
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = COUNT_MAX) -> list[int]:
         """Places in the log of records with the hash of `key` put in [begin_ms, end_ms], newest first.
 
-        At most `count_max` and 64.  As RocketMQ's queryOffset: times are whole seconds, rounded down, and other keys
+        At most `count_max`.  As RocketMQ's queryOffset: times are whole seconds, rounded down, and other keys
         of the same hash are among the answers, so the caller looks at the records.  Unlike there a record that two
         files know is answered once, and a file that is older by its place and newer by its times is asked, too.
         """
-        count_max = min(count_max, COUNT_MAX)
         key_hash = index_hash(f"{topic}#{key}")
         found: list[int] = []
         after = _NOTHING  # where the file after it begins

@@ -6,6 +6,7 @@ Java: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage, getOffs
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from rmqstore.core import arguments
 from rmqstore.core.arguments import I64_MAX
 from rmqstore.core.message import GetResult, GetStatus
 from rmqstore.engine.log.derived.batch_queue import BatchQueue
+from rmqstore.engine.log.derived.index_log import COUNT_MAX
 from rmqstore.engine.log.get.by_time import BOUNDARIES, Boundary, offset_in_batches, offset_in_queue
 from rmqstore.engine.log.get.readable import (
     FetchLimits,
@@ -29,6 +31,7 @@ from rmqstore.engine.log.get.tag_filter import TagFilter, parse_tags
 from rmqstore.errors import NO_RECORD_BEGINS, DataLost, Rejected, StoreDamaged
 from rmqstore.formats import message as layouts
 from rmqstore.formats import properties, sys_flag
+from rmqstore.formats.index import of_one_key
 from rmqstore.formats.inner_batch import counted_pieces, without_batch_flags
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -346,7 +349,6 @@ def taken_apart(stored: StoredMessage, base: int, count: int) -> list[StoredMess
 # ---
 
 KEY_QUERY_COUNT = 32  # Java: defaultQueryMaxNum
-_KEY_ROUNDS = 3
 _SIZE = layouts.BLANK  # totalSize and magic
 _DEFAULT_LIMITS = FetchLimits()
 
@@ -439,10 +441,10 @@ class Fetch:
     ) -> list[StoredMessage]:
         """Messages of a topic by key (one of KEYS, or UNIQ_KEY) or offset message id, in the order of the log.
 
-        The newest `max_count` (at most 64) index items of the times are looked at, rounded to seconds as the index has
-        them; where none of their records has the key or can be read, those before them, three times at the most.
-        Items of other keys with the same hash are left out here, where Java leaves that to its client.  The message of
-        an id comes first where both are too many.
+        The newest `max_count`, and never more than 64 (RocketMQ: maxMsgsNumBatch): a scan with keys= has all.  Records
+        that cannot be read take a place, those of other keys with the same hash take none; Java leaves these to its
+        client.  Times are rounded to seconds, as the index has them.  The message of an id comes first where both are
+        too many.
         """
         topic, key = arguments.text("topic", topic), arguments.text("key", key)
         max_count = arguments.integer("max_count", max_count)  # of less than one there are none, as in RocketMQ
@@ -457,19 +459,15 @@ class Fetch:
     def _keyed(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         if self._index is None:
             return []
-        round_end_ms = end_ms
-        for _ in range(_KEY_ROUNDS):
-            offsets = sorted(self._index.query(topic, key, begin_ms, round_end_ms, max_count))
-            found = [message for message in map(self._look, offsets) if message is not None]
-            sound = [message for message in found if message.is_sound]
-            keyed = [message for message in sound if message.topic == topic and message.has_key(key)]
-            if keyed or not offsets:
-                return keyed
-            if sound and sound[0].physical_offset == offsets[0]:
-                round_end_ms = sound[0].store_timestamp_ms
-            if round_end_ms < begin_ms:
-                break
-        return []
+        looked = lru_cache(COUNT_MAX)(self._look)
+
+        def is_others(offset: int) -> bool:
+            message = looked(offset)
+            return message is not None and message.is_sound and not (message.topic == topic and message.has_key(key))
+
+        look_up = partial(self._index.query, topic, key, begin_ms, end_ms)
+        offsets = sorted(of_one_key(look_up, is_others, min(max_count, COUNT_MAX)))
+        return [message for message in map(looked, offsets) if message is not None and message.is_sound]
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "lower") -> int:
         """The queue offset for a store time, as 5.x answers it; 0 for a queue that is not there.
