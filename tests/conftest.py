@@ -3,6 +3,7 @@
 A golden store of one release beside another's of the same making is for `make deep`.
 """
 
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -68,7 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps the times, and watches the run, where that is asked for, once for all workers of xdist."""
+    """Keeps the times, and watches the run, where that is asked for, once for all workers of xdist.
+
+    A shell's background has SIGINT ignored, which children inherit: those that a test interrupts would never end.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.times and not hasattr(config, "workerinput"):
         keeper = Keeper(config.option.times)
         config.pluginmanager.register(keeper)

@@ -5,9 +5,11 @@ from typing import Literal
 
 from rmqstore.core.arguments import I64_MAX
 from rmqstore.errors import Rejected
+from rmqstore.files.disk import DirectoryEntry
 from rmqstore.files.filesystem import FileSystem, join
+from rmqstore.files.zeros import is_zero
 from rmqstore.formats import names
-from rmqstore.formats.names import LOG_ROOM
+from rmqstore.formats.names import LOG_ROOM, PLAIN_ROOM
 from rmqstore.replica.following.note import Origin, read_origin, require_same, with_levels, write_origin
 from rmqstore.replica.following.realign import finish_cut
 from rmqstore.replica.remoting.cluster import BrokerSettings, Runtime
@@ -35,9 +37,11 @@ class Preparation:
         is_new = origin is None
         if origin is None:
             origin = self._begun(fs, root)
-        elif self._present is None and not origin.log_start and not _has_log(fs, log):
-            origin = origin._replace(log_start=self.first_offset())  # it may have been away when the replica was made
+        elif origin.cut_to is None and _has_nothing(fs, root):
+            # It was killed, or its master was away, before the first byte came.
+            origin = origin._replace(log_start=self.first_offset())
             write_origin(fs, root, origin)
+            _clear(fs, log)
         require_same(origin, self._broker, root)
         # What a replica has already was told by the usual levels; the master's hold for what comes.
         if not origin.delay_levels and self._broker.delay_levels is not None and (is_new or not _has_log(fs, log)):
@@ -94,6 +98,30 @@ class Preparation:
                 f"{log} has files of {max(sizes)} bytes, and the master's have {self._broker.log_file_size} "
                 "(mappedFileSizeCommitLog): it is no copy of this master's"
             )
+
+
+def _has_nothing(fs: FileSystem, root: str) -> bool:
+    """Whether no byte of a log has come: there is no file, or one as it was made, and no queue."""
+    log = join(root, LOG_ROOM)
+    files = fs.entries(log)
+    return len(files) < 2 and not fs.entries(join(root, PLAIN_ROOM)) and all(_is_empty(fs, log, file) for file in files)
+
+
+def _is_empty(fs: FileSystem, log: str, listed: DirectoryEntry) -> bool:
+    if listed.is_directory or names.parse_start(listed.name) is None:
+        return False
+    file = fs.open(join(log, listed.name))
+    try:
+        return is_zero(file, 0, file.size())
+    finally:
+        file.close()
+
+
+def _clear(fs: FileSystem, log: str) -> None:
+    """Removes the files of a log that has nothing."""
+    for file in fs.entries(log):
+        fs.remove(join(log, file.name))
+        fs.sync_directory(log)
 
 
 def _has_log(fs: FileSystem, log: str) -> bool:

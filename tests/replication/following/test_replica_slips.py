@@ -252,6 +252,44 @@ def test_a_replica_that_was_made_while_its_master_was_away_begins_where_that_beg
     assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[:size]
 
 
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("master_of", [KnownPlace, master_of], ids=["asked", "says so"])
+@pytest.mark.parametrize("is_made", [True, False], ids=["first file made", "no file"])
+def test_a_replica_that_was_killed_before_its_first_byte_begins_as_a_new_one(
+    tmp_path: Path, is_made: bool, master_of: Callable[[rmqstore.Store], KnownMaster]
+) -> None:
+    """The master may have deleted what it would have begun with."""
+    log = tmp_path / "r" / "commitlog"
+    with opened(tmp_path / "m") as store:
+        address = master_of(store).address
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(lambda state: state.phase == "following")
+        if is_made:
+            log.mkdir(exist_ok=True)
+            (log / f"{0:020d}").write_bytes(bytes(FILE_SIZE))
+        end = put(store, 500)
+    for file in sorted((tmp_path / "m" / "commitlog").iterdir())[:2]:
+        file.unlink()
+    with opened(tmp_path / "m", address) as store, Replica(tmp_path / "r", master_of(store)) as replica:
+        assert replica.state.log_start == 2 * FILE_SIZE
+        replica.run(has(end))
+    size = end - 2 * FILE_SIZE
+    assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[:size]
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_log_of_zeros_that_queues_know_is_no_new_replicas(tmp_path: Path) -> None:
+    with opened(tmp_path / "m") as store:
+        end = put(store, 20)
+        with Replica(tmp_path / "r", master_of(store)) as replica:
+            replica.run(has(end))
+    (file,) = (tmp_path / "r" / "commitlog").iterdir()
+    file.write_bytes(bytes(FILE_SIZE))
+    with opened(tmp_path / "m") as store, pytest.raises(rmqstore.StoreError):
+        Replica(tmp_path / "r", master_of(store))
+    assert [file] == [*(tmp_path / "r" / "commitlog").iterdir()]
+
+
 @pytest.mark.deep
 def test_a_replica_that_is_killed_at_any_moment_has_the_masters_log(tmp_path: Path) -> None:
     chance, rounds = random.Random(11), 6 * ROUNDS
