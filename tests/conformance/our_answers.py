@@ -181,7 +181,7 @@ def _by_key(store: Store, question: Json) -> Json:
     # What the index says before the messages are looked at is no one's business but Java's.
     keyed = Probe(store).engine.parts.index
     if keyed is not None:
-        raw = keyed.query(asked["topic"], asked["key"], asked["begin"], asked["end"], asked["max"])
+        raw = keyed.query(asked["topic"], asked["key"], asked["begin"], asked["end"], min(asked["max"], COUNT_MAX))
     files = _index_files(Path(store.path))
     last = {
         "lastUpdateTimestamp": files[-1]["endTimestamp"] if files else 0,
