@@ -38,10 +38,13 @@ class Preparation:
         if origin is None:
             origin = self._begun(fs, root)
         elif origin.cut_to is None and _has_nothing(fs, root):
-            # It was killed, or its master was away, before the first byte came.
-            origin = origin._replace(log_start=self.first_offset())
-            write_origin(fs, root, origin)
-            _clear(fs, log)
+            # It was killed, or its master was away, before the first byte came: it begins where it was to, unless its
+            # master's log begins later by now.
+            start = self.first_offset(is_new=False)
+            if start > origin.log_start:
+                origin = origin._replace(log_start=start)
+                write_origin(fs, root, origin)
+                _clear(fs, log)
         require_same(origin, self._broker, root)
         # What a replica has already was told by the usual levels; the master's hold for what comes.
         if not origin.delay_levels and self._broker.delay_levels is not None and (is_new or not _has_log(fs, log)):
@@ -75,10 +78,10 @@ class Preparation:
                 else f"{root} holds no commitlog to go on with: copy the master's store there, or leave --from out"
             )
 
-    def first_offset(self) -> int:
-        """Where a new log begins.  Raises Rejected where that cannot be known."""
+    def first_offset(self, *, is_new: bool = True) -> int:
+        """Where a new log begins, else where the master's does.  Raises Rejected where that cannot be known."""
         if self._present is None:
-            if self._start == "latest":
+            if is_new and self._start == "latest":
                 raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
             start = end = self._log_start()
         else:
@@ -88,7 +91,7 @@ class Preparation:
             raise Rejected(
                 f"the master says that its log goes from {start} to {end}: none of files of {size} bytes does"
             )
-        return end - end % size if self._start == "latest" else start
+        return end - end % size if is_new and self._start == "latest" else start
 
     def require_file_size(self, fs: FileSystem, log: str) -> None:
         """Raises Rejected where a file of `log` has another size than the master's."""

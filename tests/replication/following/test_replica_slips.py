@@ -278,6 +278,24 @@ def test_a_replica_that_was_killed_before_its_first_byte_begins_as_a_new_one(
 
 
 @pytest.mark.usefixtures("quickly")
+def test_a_replica_that_was_killed_before_its_first_byte_begins_where_it_was_to(tmp_path: Path) -> None:
+    """Its master has files after that by now, or is away: nothing in between is passed over."""
+    with opened(tmp_path / "m") as store:
+        put(store, 130)
+        address = master_of(store).address
+        with Replica(tmp_path / "r", KnownPlace(store), start="latest") as replica:
+            assert replica.state.log_start == FILE_SIZE
+        end = put(store, 300)
+    with Replica(tmp_path / "r", BareMaster(address, FILE_SIZE)) as replica:
+        assert replica.state.log_start == FILE_SIZE
+    with opened(tmp_path / "m") as store, Replica(tmp_path / "r", KnownPlace(store), start="latest") as replica:
+        assert replica.state.log_start == FILE_SIZE
+        replica.run(has(end))
+    size = end - FILE_SIZE
+    assert log_of(tmp_path / "r")[:size] == log_of(tmp_path / "m")[FILE_SIZE : FILE_SIZE + size]
+
+
+@pytest.mark.usefixtures("quickly")
 def test_a_log_of_zeros_that_queues_know_is_no_new_replicas(tmp_path: Path) -> None:
     with opened(tmp_path / "m") as store:
         end = put(store, 20)
