@@ -189,7 +189,7 @@ PLANTS: tuple[Plant, ...] = (
         "        except BaseException:\n            self._append_again(offset, data, store_ms, moved)\n            raise\n",
         "        except BaseException:\n            raise\n",
         "tests/store/test_interrupts.py::test_a_put_that_is_interrupted_anywhere_harms_no_other[async-one file-put]",
-        finding="interrupted at line [0-9]+, log/put/commitlog.py.*Extra items in the left set",
+        finding="interrupted at line [0-9]+, engine/log/put/commitlog.py.*Extra items in the left set",
     ),
     plant(
         "overwrite deletes a foreign directory",
