@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore import Message, open_store
 from rmqstore.engine.log.derived.queue_table import QueueTable
-from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, next_step
+from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, missing_right, next_step
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,14 @@ def test_the_next_step_is_that_of_the_error(number: int, advice: str) -> None:
     error = OSError(number, os.strerror(number))
     assert advice in next_step(error)
     assert ("may read it" in next_step(error)) == (number == errno.EACCES)
+
+
+@pytest.mark.parametrize(("name", "right"), [("lock", "write"), ("new", "write"), ("gone/new", "read")])
+def test_a_file_that_may_be_read_was_refused_for_writing(name: str, right: str, tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    path = str(tmp_path / name)
+    assert missing_right(path) == right
+    assert next_step(OSError(errno.EACCES, "Permission denied", path), right) == f"run as a user who may {right} it"
 
 
 def test_an_error_without_a_number_has_a_next_step() -> None:

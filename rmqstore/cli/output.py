@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rmqstore import Rejected, StoreError
-from rmqstore.errors import next_step
+from rmqstore.errors import missing_right, next_step
 from rmqstore.report.words import byte_size, counted, moment_of, utc
 from rmqstore.snapshot.store_paths import Paths
 
@@ -185,7 +185,8 @@ def one_line(error: Exception) -> str:
     """The message of an error as the command line says it: options by their names here, no line breaks."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or 'a file of the store'}: {error.strerror}; {next_step(error)}"
+        advice = next_step(error, missing_right(error.filename))
+        text = f"{error.filename or 'a file of the store'}: {error.strerror}; {advice}"
     return said_here(text)
 
 

@@ -112,5 +112,5 @@ def replace_output(path: str, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         if isinstance(failure, OSError):
-            raise Rejected(f"{path}: cannot be written ({failure.strerror}); {next_step(failure)}") from None
+            raise Rejected(f"{path}: cannot be written ({failure.strerror}); {next_step(failure, 'write')}") from None
         raise

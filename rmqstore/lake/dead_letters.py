@@ -26,5 +26,5 @@ class DeadLetterFile:
                 file.write(lines.encode())
         except OSError as failure:
             raise Rejected(
-                f"{self._path}: cannot be written ({failure.strerror}); {next_step(failure)}"
+                f"{self._path}: cannot be written ({failure.strerror}); {next_step(failure, 'write')}"
             ) from None  # fmt: skip

@@ -147,7 +147,7 @@ def _write_links(home: str, target: str) -> None:
     try:
         made = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
     except OSError as error:
-        raise Rejected(f"{target}: cannot be made ({error.strerror}); {next_step(error)}") from None
+        raise Rejected(f"{target}: cannot be made ({error.strerror}); {next_step(error, 'write')}") from None
     fresh, old = os.path.join(made, "new"), os.path.join(made, "old")
     try:
         _link_all(home, fresh, ("jars", "python"))
@@ -163,7 +163,7 @@ def _write_links(home: str, target: str) -> None:
             os.rename(target, old)
         os.rename(fresh, target)
     except OSError as error:
-        raise Rejected(f"{target}: cannot be written ({error.strerror}); {next_step(error)}") from None
+        raise Rejected(f"{target}: cannot be written ({error.strerror}); {next_step(error, 'write')}") from None
     finally:
         if os.path.lexists(old) and not os.path.lexists(target):
             os.rename(old, target)

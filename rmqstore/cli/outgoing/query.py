@@ -232,7 +232,7 @@ def write_parquet(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch
                 fs.remove(temporary)
             raise
     except OSError as failure:
-        raise Rejected(f"{path}: cannot be written ({failure.strerror}); {next_step(failure)}") from None
+        raise Rejected(f"{path}: cannot be written ({failure.strerror}); {next_step(failure, 'write')}") from None
     return count
 
 
