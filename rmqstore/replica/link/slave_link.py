@@ -176,7 +176,9 @@ class SlaveLink:
         if block.offset != self._next:
             yield self._drop(f"the master sent offset {block.offset}, and {self._next} comes next")
             return
-        self.master_end = max(self.master_end or 0, block.end)
+        # A new slave asks from byte 1 on, and a master that has nothing says that it has no more than that.
+        end = 0 if self._first == b"" and not block.data else block.end
+        self.master_end = max(self.master_end or 0, end)
         self.is_level = not block.data
         if self.phase is Phase.COMPARING:
             yield from self._compared(block)

@@ -73,6 +73,12 @@ def test_the_first_byte_of_a_large_record_follows_from_its_lengths(
     assert got[0].offset == 0
 
 
+def test_a_master_that_has_nothing_has_no_byte_that_a_new_slave_lacks() -> None:
+    link, _ = begun(OwnEnd(0))
+    assert received(link, block(1, b"")) == []
+    assert (link.master_end, link.is_level) == (0, True)
+
+
 def test_what_is_no_record_has_a_first_byte_too() -> None:
     """Whoever appends it sees that it is none; a size beyond 2 GiB is none that a record has."""
     record = encode_record(make_record(body=bytes(10)))
