@@ -22,6 +22,10 @@ _Mask = npt.NDArray[np.bool_]
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
 _BY_COPIES = "config/timercheck does not tell which timers were delivered; those count whose message is in their topic"
+_BEYOND = (
+    "config/delayOffset.json says that level {level} was delivered up to offset {offset:,}, and its newest message has "
+    "{newest:,}: as in RocketMQ none of them waits; look at that file"
+)
 # Java: TimerCheckpoint, the fields that are used here.
 _TIMER_CHECK = Layout(("read_time_ms", "i8"), ("log_flush_position", "i8"), ("queue_offset", "i8"))
 
@@ -56,9 +60,13 @@ def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     messages = messages_of_topics(store, [names.SCHEDULE_TOPIC], _COLUMNS, access)
     levels = int64s(messages["queueId"], 0) + 1
     reached = np.zeros(len(levels), np.int64)
+    offsets = int64s(messages["queueOffset"], 0)
     for level, offset in progress.items():
         reached[levels == level] = offset
-    messages = messages.filter(pa.array(int64s(messages["queueOffset"], 0) >= reached))
+        newest = int(offsets[levels == level].max(initial=-1))
+        if offset > newest + 1 > 0:
+            config_files.tell_once(f"{store.path}: {_BEYOND.format(level=level, offset=offset, newest=newest)}")
+    messages = messages.filter(pa.array(offsets >= reached))
     return messages, _delivery_times(messages, config_files.readers_levels(store.disk, store.path))
 
 

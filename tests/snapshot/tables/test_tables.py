@@ -369,6 +369,20 @@ def test_delayed_messages_behind_their_progress(tmp_path):
     assert rows[-1]["physicalOffset"] == store.offsets[8]
 
 
+@pytest.mark.parametrize(("reached", "said"), [(5, True), (2**62, True), (4, False), (0, False)])
+def test_a_level_whose_progress_is_past_its_newest_message_is_told(reached, said, tmp_path, caplog):
+    store = SmallStore(file_size=16384)
+    for number in range(4):
+        store.add(SCHEDULE, 2, properties={"DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "1", "UNIQ_KEY": f"d{number}"},
+                  dispatched=False)  # fmt: skip
+    root = store.write(tmp_path)
+    (root / "config").mkdir()
+    (root / "config" / "delayOffset.json").write_text(f'{{"offsetTable":{{3:{reached}, 4:9}}}}')
+    assert len(rmqstore.open_snapshot(root).table("delayed", now_ms=0)) == (4 if reached == 0 else 0)
+    line = f"level 3 was delivered up to offset {reached:,}, and its newest message has 3: "
+    assert [line in each for each in caplog.messages] == ([True] if said else [])
+
+
 @pytest.mark.parametrize("check", [(9000, 0, 0), None])
 def test_timers_of_rocksdb_wait_until_their_topic_has_the_message(check, tmp_path):
     store = SmallStore()
