@@ -201,3 +201,43 @@ def test_what_else_is_interrupted_anywhere_loses_nothing(name: str, call: str) -
         check_acknowledged(disk, config, writer.acked)
 
     assert sweep(check, step=5, is_real=True) > 10
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("name", ["async", "pool", "ledger"])
+def test_a_clean_that_is_interrupted_anywhere_takes_oldest_files_only(name: str) -> None:
+    config = CONFIGS[name]
+
+    def check(interrupt: Interrupt) -> None:
+        disk = MemoryDisk()
+        store = opened(disk, config)
+        writer = Writer(store, put, 700)
+        for number in range(12):
+            writer.put(b"first %d" % number)
+        store.flush()
+        interrupt.call(lambda: store.clean(any_age=True))
+        try:
+            writer.put(b"after")
+            store.clean(any_age=True)
+            writer.put(b"last")
+            store.flush()
+            check_newest(store, writer.acked)
+            store.close()
+        except StoreError:
+            assert not store.health().is_writable
+        store.close()
+        assert not disk.locks
+        with opened(disk, config) as again:
+            check_newest(again, writer.acked)
+            assert again.health().is_writable
+
+    assert sweep(check, step=3, is_real=True) > 10
+
+
+def check_newest(store: Store, acked: dict[bytes, int]) -> None:
+    """All that was put last is there, once, from the queue's first message on."""
+    low, high = store.bounds("alpha", 0)
+    found = numbered(store)
+    assert list(found.items()) == [(body, [number]) for body, number in acked.items() if number >= low]
+    assert high == max(acked.values()) + 1
+    assert len(found) > 1
