@@ -130,6 +130,21 @@ def test_ctrl_c_comes_before_any_operation(store: Path, wanted: Counter[Row]) ->
         assert exported(inner, "parquet") == wanted, at
 
 
+def test_ctrl_c_comes_when_a_manifest_counts_files_that_have_no_names_yet(store: Path, wanted: Counter[Row]) -> None:
+    whole = WatchedDisk(MemoryDisk(), keep_trace=True)
+    run(whole, "parquet", store)
+    assert whole.trace is not None
+    counted = [each.number for each in whole.trace if each.verb == "rename" and "manifest.json" in each.path]
+    assert len(counted) > 1
+    for number in counted:
+        for at in (number + 1, number + 2):  # before the directory is synced, and after
+            inner = MemoryDisk()
+            with pytest.raises(KeyboardInterrupt):
+                run(Interrupting(inner, at), "parquet", store)
+            go_on(inner, "parquet", store)
+            assert exported(inner, "parquet") == wanted, at
+
+
 class ManifestFails(WatchedDisk):
     """The power goes when the manifest that counts files is to be replaced, that of the beginning not."""
 

@@ -256,6 +256,7 @@ PLANTS: tuple[Plant, ...] = (
         "        self._in_doubt = pending\n",
         "",
         "tests/export/test_crash_sweep.py::test_ctrl_c_comes_before_any_operation",
+        "tests/export/test_crash_sweep.py::test_ctrl_c_comes_when_a_manifest_counts_files_that_have_no_names_yet",
         finding=r"AssertionError: [0-9]+",
     ),
     plant(

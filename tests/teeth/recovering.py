@@ -189,7 +189,8 @@ PLANTS: tuple[Plant, ...] = (
         "        except BaseException:\n            self._append_again(offset, data, store_ms, moved)\n            raise\n",
         "        except BaseException:\n            raise\n",
         "tests/store/test_interrupts.py::test_a_put_that_is_interrupted_anywhere_harms_no_other[async-one file-put]",
-        finding="interrupted at line [0-9]+, engine/log/put/commitlog.py.*Extra items in the left set",
+        "tests/log/put/test_commitlog.py::test_a_record_is_never_without_the_note_of_its_queue_offset",
+        finding=r"interrupted at line [0-9]+, engine/log/put/commitlog.py.*Extra items in the left set|\(100, \{\}\) == ",
     ),
     plant(
         "overwrite deletes a foreign directory",
@@ -255,7 +256,8 @@ PLANTS: tuple[Plant, ...] = (
         "        log.append(encoded)\n    log.sync()\n",
         "        log.append(encoded)\n",
         "tests/crash/test_batch_commits.py::test_a_crash_before_any_operation_of_a_commit[into nothing-plain]",
-        finding=r"assert False == \(\[\] == \[\]",
+        "tests/log/staging/test_committed_batches.py::test_a_batch_counts_when_its_messages_are_on_the_disk",
+        finding=r"assert False == \(\[\] == \[\]|assert \[False, False, False\] == ",
     ),
     plant(
         "a part of a sink's batch stays after a crash",

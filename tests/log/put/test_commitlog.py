@@ -48,6 +48,27 @@ def test_the_blank_may_be_the_last_8_bytes() -> None:
     assert BLANK.unpack(log.read(FILE_SIZE - 8, 8)) == (8, message.MAGIC_BLANK)
 
 
+class InterruptedNotes(dict[tuple[str, int], int]):
+    """Ctrl-C comes before the first note, when the record is in."""
+
+    is_first = True
+
+    def update(self, *given: dict[tuple[str, int], int]) -> None:  # type: ignore[override]
+        if self.is_first:
+            self.is_first = False
+            raise KeyboardInterrupt
+        super().update(*given)
+
+
+def test_a_record_is_never_without_the_note_of_its_queue_offset() -> None:
+    log = new_log(MemoryDisk())
+    log.next_offsets = InterruptedNotes()
+    with log.lock, pytest.raises(KeyboardInterrupt):
+        log.append(log.place(100), b"x" * 100, 1, {("alpha", 0): 1})
+    assert (log.marks.appended, dict(log.next_offsets)) == (100, {("alpha", 0): 1})
+    assert append(log, 50) == 100
+
+
 def test_what_no_file_can_hold_is_refused_and_changes_nothing() -> None:
     log = new_log(MemoryDisk())
     append(log, 50)

@@ -16,7 +16,7 @@ from rmqstore.engine.log.encode import columns
 from rmqstore.engine.log.encode.dispatch_rows import DispatchRows
 from rmqstore.engine.log.encode.queue_choice import QueueChoice
 from rmqstore.engine.log.put.appender import record_form
-from rmqstore.engine.log.staging import staged_parts
+from rmqstore.engine.log.staging import committed_batches, staged_parts
 from rmqstore.engine.log.staging.committed_batches import (
     committed_batch,
     pending_intents,
@@ -97,6 +97,21 @@ def test_a_batch_is_added_once():
     assert bodies(disk) == ["a", "b", "c", "d"]
     assert committed_batch(disk, ROOT, "w") == CommittedBatch("w", 1, 1, True)
     assert [entry.name for entry in disk.entries(f"{ROOT}/sink/w")] == ["committed.json"]
+
+
+def test_a_batch_counts_when_its_messages_are_on_the_disk(monkeypatch: pytest.MonkeyPatch):
+    disk = MemoryDisk()
+    lost: list[MemoryDisk] = []
+
+    def record(*given: object) -> None:
+        lost.append(disk.crash("lost"))
+        record_committed(*given)
+
+    monkeypatch.setattr(committed_batches, "record_committed", record)
+    assert append(disk, staged(disk, 0, rows("first body"), rows("x" * 3000), rows("last body" * 300)))
+    (image,) = lost
+    log = b"".join(data for path, data in sorted(image.image().items()) if "/commitlog/" in path)
+    assert [body in log for body in (b"first body", b"x" * 3000, b"last body" * 300)] == [True] * 3
 
 
 def test_writers_do_not_know_of_each_other():
