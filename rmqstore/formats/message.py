@@ -125,15 +125,16 @@ def size_without_first_byte(rest: bytes | memoryview) -> int | None:
 
     Its other lengths tell it.  None while more of the record is needed; what is no message's record counts as small.
     """
-    behind = memoryview(rest)
-    if len(behind) < FRONT_SIZE_MAX - 1:
+    if len(rest) < HEAD.size - 1:
         return None
-    size = int.from_bytes(behind[:3], "big")
-    front = b"\0" + bytes(behind[: FRONT_SIZE_MAX - 1])
+    size = int.from_bytes(rest[:3], "big")
+    front = b"\0" + bytes(rest[: FRONT_SIZE_MAX - 1])
     head = HEAD.read(front)
     if head["magic"] not in MESSAGE_MAGICS:
         return size
     foot_at = HEAD.size + STORE_TIME.size + sum(host_sizes(head["sys_flag"]))
+    if len(front) < foot_at + FOOT.size:
+        return None
     least = foot_at + FOOT.size + FOOT.read(front, foot_at)["body_size"]
     whole = size + max(-(-(least - size) // 2**24), 0) * 2**24
     return whole if whole <= RECORD_SIZE_MAX else size

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats import sys_flag
-from rmqstore.formats.message import FOOT, FRONT_SIZE_MAX, HEAD, STORE_TIME, encode_record, magic_of
+from rmqstore.formats.message import FOOT, FRONT_SIZE_MAX, HEAD, STORE_TIME, encode_record, host_sizes, magic_of
 from rmqstore.replica.link.slave_link import Append, BeginsLater, Diverged, Drop, OwnEnd, Phase, SlaveLink
 from rmqstore.replica.link.wire import BLOCK_HEADER, BLOCK_SIZE_MAX, REPORT, Send
 from tests.formats.records import make_record
@@ -71,6 +71,21 @@ def test_the_first_byte_of_a_large_record_follows_from_its_lengths(
     assert b"".join(one.data for one in got if isinstance(one, Append)) == record[:301]
     assert isinstance(got[0], Append)
     assert got[0].offset == 0
+
+
+@pytest.mark.parametrize("portion", [1, 7, 1000])
+@pytest.mark.parametrize("flag", [0, sys_flag.BORN_HOST_V6, sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6])
+@pytest.mark.parametrize("body_size", [0, 1, 20, 24, 25, 40])
+def test_a_log_that_ends_with_its_first_record_comes_whole(body_size: int, flag: int, portion: int) -> None:
+    """However small that is: nothing more may come for a long time."""
+    born, store = (bytes(size) for size in host_sizes(flag))
+    fields = {"sys_flag": flag, "born_host": born, "store_host": store, "properties": b""}
+    record = encode_record(make_record(topic=b"t", body=bytes(body_size), **fields))
+    link, _ = begun(EMPTY)
+    got = list[object]()
+    for begin in range(1, len(record), portion):
+        got += received(link, block(begin, record[begin : begin + portion]))
+    assert b"".join(one.data for one in got if isinstance(one, Append)) == record
 
 
 def test_a_master_that_has_nothing_has_no_byte_that_a_new_slave_lacks() -> None:
