@@ -269,6 +269,14 @@ def masters_levels(disk: ReadableDisk, root: str) -> NotedLevels:
         raise Corrupt(path, 0, f"it does not say by which delay levels this replica goes: {wrong}") from None
 
 
+def lacks_levels(disk: ReadableDisk, root: str, levels: str | None) -> bool:
+    """Whether a store is a replica that does not know its master's delay levels, and its configuration, which says
+    `levels`, names none either.  Raises as `masters_levels`.
+    """
+    is_replica = levels is None and disk.exists(join(root, CONFIG_ROOM, REPLICA_FILE))
+    return is_replica and not masters_levels(disk, root)
+
+
 def level_tables(disk: ReadableDisk, root: str, levels: str | None) -> LevelTables:
     """The delay levels by which a store's delivery times are told, `levels` its configuration's: of a replica that
     names no others, those of its master.  Raises as `masters_levels`; ValueError for `levels` that are none.

@@ -17,7 +17,9 @@ from rmqstore.cli.replication.replica_progress import ProgressScreen
 from rmqstore.cli.replication.tls_options import ha_tls, ha_tls_options
 from rmqstore.cli.signals import until_signalled
 from rmqstore.core.locks import Bell
+from rmqstore.directory.config_files import masters_levels
 from rmqstore.errors import Rejected
+from rmqstore.files.reading import LOCAL
 from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.replica.checking.obstacles import Prospect, look, together
 from rmqstore.replica.checking.ports import require_broker, require_name_server, require_replication_port
@@ -115,6 +117,8 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
     access = Access(credentials=_credentials(given), tls=_tls(given))
     is_for_good = not (given["check"] or given["realign"] or given["once"])
     places, more = (_awaited if is_for_good else _places)(target, access, given)
+    if given["ha"] is not None and _lacks_levels(target, given["delay_levels"]):
+        click.echo(wrapped("", _LEVELS_UNKNOWN), err=True)
     if given["check"]:
         _check(places, start)
     elif given["realign"]:
@@ -136,6 +140,16 @@ def replicate(target: str, start: From, as_json: bool, **given: Any) -> None:
 # Options that have no effect without another one, or beside it.
 _BELONGS = (("yes", "realign"), ("open_to_network", "metrics"), ("cluster", "namesrv"), ("delay_levels", "ha"))
 _NOT_WITH_HA = ("tls", "tls_ca", "tls_insecure", "access_key", "secret_key")
+
+
+_LEVELS_UNKNOWN = (
+    "the delay levels of the master are not known: --delay-levels names them; without it RocketMQ's own say when "
+    "messages that wait are due"
+)
+
+
+def _lacks_levels(target: str, levels: str | None) -> bool:
+    return levels is None and not masters_levels(LOCAL, target)
 
 
 def _require_effect(given: Mapping[str, Any]) -> None:

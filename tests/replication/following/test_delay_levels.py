@@ -217,6 +217,30 @@ def test_what_came_before_the_levels_were_named_keeps_its_times(tmp_path: Path, 
     assert waited_ms(tmp_path / "r")[len(held) :] == [each * HOUR_MS for each in (7, 8, 9, 9, 9, 9)]
 
 
+@pytest.mark.parametrize(("told", "named", "is_told"), [(None, None, True), (None, "1h", False), ("1h", None, False)])
+def test_whoever_opens_a_replica_that_does_not_know_them_is_told(
+    told: str | None, named: str | None, is_told: bool, tmp_path: Path
+) -> None:
+    with master_at(tmp_path / "m", "1h") as master, replica_of(master, tmp_path / "r", told) as replica:
+        put(master)
+        catch_up(replica, master)
+        replica.finish()
+    config = StoreConfig(delay_levels=named)
+    plan = dry_plan(str(tmp_path / "r"), config)
+    with ManualStore(str(tmp_path / "r"), ManualClock(), config) as store:
+        assert list(plan.warnings) == list(store.recovery.warnings)
+        said = [each for each in store.warnings if "by which delay levels the master goes" in each]
+    assert len(said) == is_told
+
+
+def test_a_replica_without_waiting_messages_needs_none(tmp_path: Path) -> None:
+    with master_at(tmp_path / "m", "1h") as master, replica_of(master, tmp_path / "r", None) as replica:
+        master.put(Message("orders", b"now"))
+        master.flush()
+        catch_up(replica, master)
+    assert dry_plan(str(tmp_path / "r"), StoreConfig()).warnings == ()
+
+
 def test_a_master_that_does_not_say_them_keeps_the_known_ones(tmp_path: Path) -> None:
     with master_at(tmp_path / "m", "1h") as master:
         for levels, mark in (("1h", "a"), (None, "b")):
