@@ -1,5 +1,8 @@
 """The golden stores that are there are those that names.txt lists: the tests take what they find."""
 
+import importlib
+import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,20 @@ def test_a_store_that_is_gone_and_one_that_is_new_are_named(tmp_path: Path, kind
     ]
     (tmp_path / kind / "new" / "expected.json.gz").unlink()
     assert found_below(tmp_path) == {f"{kind}/a"}
+
+
+def test_an_archive_keeps_times_to_the_millisecond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ 4.9 chooses the file that it searches for a time by when it was written."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "oracle")
+    maker = importlib.import_module("make_golden").Maker
+    times = {f"{ms:020d}": ms for ms in range(1_796_021_265_000, 1_796_021_265_100)}
+    store = tmp_path / "store"
+    store.mkdir()
+    for name, ms in times.items():
+        (store / name).touch()
+        os.utime(store / name, ns=(0, ms * 1_000_000))
+    maker.archive(store, tmp_path / "store.tar.gz")
+    with tarfile.open(tmp_path / "store.tar.gz") as archive:
+        archive.extractall(tmp_path / "out", filter="data")
+    found = {path.name: path.stat().st_mtime_ns // 1_000_000 for path in (tmp_path / "out" / "store").iterdir()}
+    assert found == times
