@@ -274,23 +274,30 @@ def _no_units(root: Path) -> None:
     shutil.rmtree(root / "dledger-n0" / "index")
 
 
-def _nothing_agreed(root: Path) -> None:
-    shutil.rmtree(root / "consumequeue")
-    (root / "consumequeue").mkdir()
+def _without_checkpoint(root: Path) -> None:
     (root / "dledger-n0" / "checkpoint").unlink()
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("by_stream", [False, True])
+@pytest.mark.parametrize(
+    ("goes", "reason"),
+    [
+        (_without_checkpoint, "neither it nor a queue tells how far the group has agreed"),
+        (_no_units, r"agreed on entry \d+, and neither the index of entries nor a queue tells where that ends"),
+    ],
+)
 def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(
-    tmp_path: Path, by_stream: bool, was_killed: bool
+    tmp_path: Path, goes: Callable[[Path], None], reason: str, by_stream: bool, was_killed: bool
 ) -> None:
     """A member that is running may have nothing yet that its group agreed on."""
     root = small_ledger(COUNT).write(tmp_path)
-    _nothing_agreed(root)
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
+    goes(root)
     if was_killed:
         (root / "abort").touch()
-    with pytest.raises(Corrupt, match=r"how far the group has agreed.*includeUncommitted"):
+    with pytest.raises(Corrupt, match=rf"{reason}.*includeUncommitted"):
         StreamEnds([root]).look() if by_stream else open_snapshot(root)
     assert any("no entry would be read" in reason for reason in damage_of(root))
     assert open_snapshot(root, include_uncommitted=True).scan().read_all().num_rows == COUNT
