@@ -266,7 +266,6 @@ def small(tmp_path) -> Path:
     return tmp_path / "small"
 
 
-@pytest.mark.deep
 def test_another_replay_of_the_same_store_is_put_as_well(same_session, small, tmp_path, capsys):
     both = ["--store", str(small), "--to", str(tmp_path / "to")]
     for topic in "tu":

@@ -96,10 +96,16 @@ class Preparation:
     def require_file_size(self, fs: FileSystem, log: str) -> None:
         """Raises Rejected where a file of `log` has another size than the master's."""
         sizes = {entry.size for entry in fs.entries(log) if entry.size} if fs.exists(log) else set[int]()
-        if sizes - {self._broker.log_file_size}:
+        size = self._broker.log_file_size
+        if sizes - {size} and self._present is None:
             raise Rejected(
-                f"{log} has files of {max(sizes)} bytes, and the master's have {self._broker.log_file_size} "
-                "(mappedFileSizeCommitLog): it is no copy of this master's"
+                f"{log} has files of {max(sizes)} bytes, and the master's are said to have {size}: if that is wrong, "
+                f"name the right size (--log-file-size {max(sizes)}); else it is no copy of this master's"
+            )
+        if sizes - {size}:
+            raise Rejected(
+                f"{log} has files of {max(sizes)} bytes, and the master's have {size} (mappedFileSizeCommitLog): it is "
+                "no copy of this master's"
             )
 
 
