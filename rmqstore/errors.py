@@ -6,7 +6,6 @@ read as one line that names the next step, and survive pickling: Spark carries t
 """
 
 import errno
-import os
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -30,15 +29,6 @@ def next_step(error: OSError, right: str = "read") -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"run as a user who may {right} it"
     return _ADVICE.get(error.errno or 0, "try again")
-
-
-def missing_right(path: object) -> str:
-    """Of a file that the system refused: `write` where this user may read it, or may look there and nothing is."""
-    if not isinstance(path, (str, bytes)):
-        return "read"
-    if os.path.lexists(path):
-        return "write" if os.access(path, os.R_OK) else "read"
-    return "write" if os.access(os.path.dirname(path), os.R_OK | os.X_OK) else "read"
 
 
 def in_words(failure: BaseException) -> str:

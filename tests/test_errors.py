@@ -9,7 +9,8 @@ import pytest
 
 from rmqstore import Message, open_store
 from rmqstore.engine.log.derived.queue_table import QueueTable
-from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, missing_right, next_step
+from rmqstore.errors import DurabilityLost, NoRecord, Rejected, UnknownTopic, in_words, next_step
+from rmqstore.files.regular import missing_right
 
 
 @pytest.mark.parametrize(

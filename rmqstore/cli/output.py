@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rmqstore import Rejected, StoreError
-from rmqstore.errors import missing_right, next_step
+from rmqstore.errors import next_step
+from rmqstore.files.regular import missing_right
 from rmqstore.report.words import byte_size, counted, moment_of, utc
 from rmqstore.snapshot.store_paths import Paths
 

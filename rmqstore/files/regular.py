@@ -76,3 +76,12 @@ def open_regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def missing_right(path: object) -> str:
+    """Of a file that the system refused: `write` where this user may read it, or may look there and nothing is."""
+    if not isinstance(path, (str, bytes)):
+        return "read"
+    if os.path.lexists(path):
+        return "write" if os.access(path, os.R_OK) else "read"
+    return "write" if os.access(os.path.dirname(path), os.R_OK | os.X_OK) else "read"

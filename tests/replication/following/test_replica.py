@@ -172,7 +172,9 @@ def test_a_replica_with_files_of_another_size_is_refused(tmp_path: Path) -> None
         put(master, 10)
         with replica_of(master, tmp_path / "r") as replica:
             catch_up(replica, master)
-        with pytest.raises(Rejected, match=f"files of {FILE_SIZE} bytes, and the master's have {2 * FILE_SIZE}"):
+        with pytest.raises(
+            Rejected, match=f"files of {FILE_SIZE} bytes, and the master's are said to have {2 * FILE_SIZE}"
+        ):
             replica_of(master, tmp_path / "r", file_size=2 * FILE_SIZE)
 
 

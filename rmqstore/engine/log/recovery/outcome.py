@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from rmqstore.directory.config_files import lacks_levels
 from rmqstore.directory.log_coverage import queue_rows
 from rmqstore.directory.log_space import OTHER_BYTES, LogSpace
 from rmqstore.directory.queue_files import SIMPLE, queue_directory
@@ -47,6 +48,10 @@ AGAIN_HINT = (
 )
 
 _I32_MAX = 2**31 - 1  # tag hashes are no more, delivery times are
+_LEVELS_UNKNOWN = (
+    "config/replica.json does not say by which delay levels the master goes: messages that wait here are due by "
+    "RocketMQ's own; name the master's (StoreConfig.delay_levels, rmqstore replicate --delay-levels)"
+)
 
 
 def planned_queues(
@@ -133,16 +138,20 @@ def has_rest(queue: QueueView, keep: int) -> bool:
         source.close()
 
 
-def delay_warnings(store: StoreView, queues: Sequence[PlannedQueue], levels: LevelTables) -> list[str]:
-    """A warning for each delay queue whose kept entries were made with another delay than `levels` give its level.
+def delay_warnings(
+    store: StoreView, queues: Sequence[PlannedQueue], levels: LevelTables, named: str | None
+) -> list[str]:
+    """A warning for each delay queue whose kept entries were made with another delay than `levels` give its level; and
+    one where nobody knows the levels: a replica that has waiting messages, with a configuration that has `named` none.
 
     An entry's delivery time less its record's store time, both in ms, is the delay that it was made with; the entries
     that are written again would get the given one.
     """
-    warnings = []
-    for planned in queues:
+    waiting = [planned for planned in queues if planned.topic == names.SCHEDULE_TOPIC]
+    warnings = [_LEVELS_UNKNOWN] if waiting and lacks_levels(store.disk, store.root, named) else []
+    for planned in waiting:
         queue = store.queues.get((planned.topic, planned.queue_id))
-        if planned.topic != names.SCHEDULE_TOPIC or queue is None or planned.keep is None:
+        if queue is None or planned.keep is None:
             continue
         entry = queue.read(planned.keep - 1, planned.keep)
         record = store.log.record_at(int(entry["physical_offset"][0]))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rmqstore.config import QUEUES_TOLD_SINCE, TAGS_INDEXED_SINCE, StoreConfig
-from rmqstore.directory.config_files import lacks_levels, level_tables
+from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour, own_places
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -77,7 +77,7 @@ from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.filesystem import directory_of, join
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import Deleted, DeletedBefore, DeletedTopic, DeletedTopics
-from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM, SCHEDULE_TOPIC, QueueKey
+from rmqstore.formats.names import CHECKPOINT_FILE, LOG_ROOM, QueueKey
 from rmqstore.records.batch import EntryHeads, RecordBatch
 
 # --- Topics that were deleted, as a recovery plan takes them: their records belong to no queue, and what is left of
@@ -151,10 +151,6 @@ def noted_after(noted: DeletedTopics, ends: DeletedBefore, log: tuple[int, int])
 
 _PASSED_OVER = "a plain queue of a topic that has batch queues, left as it is; RocketMQ 5 opens no store that has both"
 _NOT_OF_THIS_LOG = "queues have entries that this log has no records for, and are written again from it"
-_LEVELS_UNKNOWN = (
-    "config/replica.json does not say by which delay levels the master goes: messages that wait here are due by "
-    "RocketMQ's own; name the master's (StoreConfig.delay_levels, rmqstore replicate --delay-levels)"
-)
 _NO_DIRECTORY = "can be no directory: its messages stay in the log and are in no queue"
 
 
@@ -205,10 +201,8 @@ class _Planner:
     """Works out one plan."""
 
     def __init__(self, store: StoreView, config: StoreConfig, keeps_records: bool) -> None:
-        self._config = config
-        self._keeps_records = keeps_records
+        self._config, self._keeps_records = config, keeps_records
         self._levels = level_tables(store.disk, store.root, config.delay_levels)
-        self._lacks_levels = lacks_levels(store.disk, store.root, config.delay_levels)
         self._must_refuse = config.on_middle_damage == "refuse"
         self._was_clean = self._clean = not store.abort_present
         self._checkpoint = store.checkpoint
@@ -445,9 +439,8 @@ class _Planner:
             at_end += cut_warnings(queues, end, is_clean=self._clean)
         warnings = [*self._warnings, *at_end, *lost_warnings(store, scan.count.newest_ms)]
         warnings += [f"{self._place(found.offset)}: {found.reason}: one of them is damaged" for found in scan.claims]
-        warnings += [f"{at}: {_PASSED_OVER}" for at in store.passed_over] + delay_warnings(store, queues, self._levels)
-        if self._lacks_levels and any(each.topic == SCHEDULE_TOPIC for each in queues):
-            warnings.append(_LEVELS_UNKNOWN)
+        warnings += [f"{at}: {_PASSED_OVER}" for at in store.passed_over]
+        warnings += delay_warnings(store, queues, self._levels, self._config.delay_levels)
         warnings += [f"topic {topic!r} {_NO_DIRECTORY}" for topic in sorted(scan.queues.unfit_topics)]
         unqueued = unqueued_messages(replace(store, deleted_before=self._deleted), self._begun, (scan.start[0], end))
         warnings += unqueued_warnings(unqueued)
