@@ -17,6 +17,7 @@ from rmqstore.errors import NotAStore
 from rmqstore.files.disk import ReadableDisk, StoredFile, read_part
 from rmqstore.files.filesystem import join
 from rmqstore.formats import broker_json
+from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore, DeletedTopics
 from rmqstore.formats.names import (
@@ -216,9 +217,10 @@ def _queues(disk: ReadableDisk, root: str, kind: str, topic_queues: dict[str, Se
                 empty.append(path)
             own = OwnQueueFiles(root, topic, queue_id, kind, tuple(files), disk)
             queues[topic, queue_id] = QueueView(own, has_strays=bool(strays))
+    unit = QUEUE_ENTRY.size if kind == SIMPLE else BATCH_QUEUE_ENTRY.size
     size = usual_size(
         [queue.files for queue in queues.values()],
-        lambda file: any(read_part(disk, file.path, 0, QUEUE_ENTRY.size)),
+        lambda file: not file.size % unit and any(read_part(disk, file.path, 0, QUEUE_ENTRY.size)),
     )
     for queue in queues.values():
         queue.settle(size)

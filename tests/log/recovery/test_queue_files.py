@@ -419,3 +419,24 @@ def test_each_topic_is_looked_at_once_where_its_queues_go(tmp_path: Path, monkey
     open_store(tmp_path, CONFIG, workers=False).close()
     assert not (tmp_path / "consumequeue" / "B").exists()
     assert asked.count(str(tmp_path / "consumequeue" / "B")) < 10
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("sizes", [(196, 200), (196, 196), (1, 399), (399, 399)])
+def test_files_that_were_all_cut_within_an_entry_are_written_again(
+    sizes: tuple[int, int], was_killed: bool, tmp_path: Path
+) -> None:
+    """No size that divides an entry is one that files have by setting."""
+    root = tmp_path / "store"
+    placed = filled(root, random.Random(1), 12, topics="A")
+    for queue, size in zip(sorted(queues(root)), sizes, strict=True):
+        (file,) = queue.iterdir()
+        os.truncate(file, size)
+    if was_killed:
+        (root / "abort").touch()
+    with open_store(root, CONFIG, workers=False) as store:
+        for offset, (topic, queue_id, number) in placed.items():
+            (found,) = store.get(topic, queue_id, number, 1).messages
+            assert found.physical_offset == offset
+    (size,) = {file.stat().st_size for queue in queues(root) for file in queue.iterdir()}
+    assert size == (200 if 200 in sizes else CONFIG.queue_file_size)
