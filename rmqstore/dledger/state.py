@@ -20,7 +20,7 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.files.replace import replace_file
 from rmqstore.files.store_lock import mapping_process, unseen_owner
 from rmqstore.formats.dledger import Term, checkpoint_text, term_text
-from rmqstore.formats.names import LOCK_FILE
+from rmqstore.formats.names import LOCK_FILE, parse_start
 
 # A node's checkpoint and term have some 40 bytes of text, a store's checkpoint 4,096.
 _TEXT_SIZE_MAX = 1024
@@ -32,12 +32,16 @@ def require_own_directory(fs: FileSystem, node: LedgerNode) -> None:
     if has_begun(fs, node):
         return
     files = {f"{name}{ending}" for name in (CHECKPOINT_FILE, TERM_FILE) for ending in ("", ".tmp", ".bak")}
-    own = files | {DATA_ROOM, INDEX_ROOM, LOCK_FILE}
+    rooms = (DATA_ROOM, INDEX_ROOM)
     foreign = [
         each.name
         for each in fs.entries(node.directory)
-        if each.name not in own or (each.name in files and each.size > _TEXT_SIZE_MAX)
+        if each.name not in {*files, *rooms, LOCK_FILE} or (each.name in files and each.size > _TEXT_SIZE_MAX)
     ]
+    for room in rooms:
+        path = join(node.directory, room)
+        held = fs.entries(path) if fs.is_directory(path) else ()
+        foreign += [join(room, each.name) for each in held if each.is_directory or parse_start(each.name) is None]
     if foreign:
         below = " and ".join(other.directory for other in nodes_below(fs, node.directory))
         hint = f"its nodes are {below}" if below else "give an empty directory, or that of a node"

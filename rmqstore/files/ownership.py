@@ -16,7 +16,7 @@ from rmqstore.errors import StoreClosed, StoreInUse
 from rmqstore.files.disk import DirectoryEntry, PlainDisk
 from rmqstore.files.filesystem import DiskFile, FileSystem, join
 from rmqstore.files.store_lock import HeldLock
-from rmqstore.formats.names import LOCK_FILE, LOG_ROOM
+from rmqstore.formats.names import LOCK_FILE, STORE_ROOMS
 
 
 def process_id() -> int:
@@ -59,16 +59,19 @@ class Ownership:
 
     def claim(self, fs: FileSystem, directories: Iterable[str]) -> None:
         """Locks directories of the log as far as they are there, until the end.  Raises StoreInUse where another store
-        that is open writes to one, or a broker whose `commitlog/` it is: RocketMQ locks its root alone.
+        that is open writes to one, or one is in the `commitlog/`, or another room, of a store or broker that is open:
+        RocketMQ locks its root alone.
         """
         own = fs.real_path(self._path)
         for path in directories:
             real = fs.real_path(path)
             if real in self._claimed:
                 continue
-            root, _, room = real.rpartition("/")
-            if root != own and room == LOG_ROOM and fs.is_locked(join(root, LOCK_FILE)):
-                raise StoreInUse(real, "it is the log of the store above it, which is open")
+            above = real
+            while above not in ("", own):
+                above, _, room = above.rpartition("/")
+                if room in STORE_ROOMS and above != own and fs.is_locked(join(above, LOCK_FILE)):
+                    raise StoreInUse(real, f"it is a part of {above}, a store that is open")
             if (lock := fs.lock_directory(real)) is not None:
                 self._claimed[real] = lock
 

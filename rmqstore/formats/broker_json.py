@@ -1,5 +1,6 @@
 """The broker's JSON files under config/, in the dialect of fastjson 1.x: bare and numeric keys beside quoted ones, and
-what hands leave that RocketMQ reads: a byte order mark, comments, single quotes, commas too many.
+what hands leave that RocketMQ reads: a byte order mark, comments, single quotes, commas too many, numbers as in Java's
+source (`2L`, `+2`, `02`).
 
 `parse` gives plain values; the functions for a file give its content a shape, ignore members that they do not know,
 take values of other types that fastjson casts (`"4"`, `4.0`), and raise Corrupt for an entry of another kind; `sifted`
@@ -46,8 +47,16 @@ _TOKENS = re.compile(
     r"|//[^\r\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))",
     re.DOTALL,
 )
-_INNER_QUOTE = re.compile(r"\\.|\"", re.DOTALL)
+_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})|\\([0-7])|\\.|\"", re.DOTALL)
 _COMMAS = re.compile(r"(?<=[\[{,])[\s,]*,|,[\s,]*(?=[\]}])")
+# Numbers as Java's source has them, where a value ends.
+_LITERAL = re.compile(
+    r"(?<![\w$%.@+-])([+-]?)([0-9]++)(\.[0-9]*+)?+([eE][+-]?[0-9]++)?+[LSBDF]?+(?=\s*+[,}\]])", re.ASCII
+)
+_SET = re.compile(r"(?<!\w)(?:Tree)?Set(?=\[)", re.ASCII)
+# White space of fastjson, and none of JSON's; a file that was not written whole ends in zeros.
+_SPACES = str.maketrans("\f\b\v", "   ")
+_ENDS = "\0\f\b\v \t\r\n"
 # The tables of the files, and on how many levels their entries are told apart.
 _TABLE_DEPTHS = {
     "topicConfigTable": 1,
@@ -204,28 +213,39 @@ def _value(text: str) -> Any:
 
 
 def _tidied(text: str) -> str:
-    """The same without what hands leave and fastjson passes over: a byte order mark, comments, commas too many; strings
-    in single quotes get double ones."""
-    parts = _TOKENS.split(text.removeprefix("\ufeff"))
+    """The same without what hands leave and fastjson passes over: a byte order mark, comments, commas too many, zeros
+    at the end; strings in single quotes get double ones, and numbers and escapes of Java's source those of JSON.
+    """
+    parts = _TOKENS.split(text.removeprefix("\ufeff").rstrip(_ENDS))
     if any(_GAP in part for part in parts[::2]):
         return text
     between, strings = parts[:1], list[str]()
     for token, following in zip(parts[1::2], parts[2::2], strict=True):
         if not token.startswith("/"):
-            strings.append(token if token.startswith('"') else _double_quoted(token))
+            strings.append(_double_quoted(token))
         between += [" " if token.startswith("/") else _GAP, following]
-    tidy = _COMMAS.sub("", "".join(between)).split(_GAP)
-    return "".join(each for pair in zip(tidy, [*strings, ""], strict=True) for each in pair)
+    tidy = _SET.sub("", "".join(between).translate(_SPACES))
+    pieces = _LITERAL.sub(_number_text, _COMMAS.sub("", tidy)).split(_GAP)
+    return "".join(each for pair in zip(pieces, [*strings, ""], strict=True) for each in pair)
+
+
+def _number_text(found: re.Match[str]) -> str:
+    """A number of Java's source as JSON has it."""
+    sign, digits, fraction, power = found.groups("")
+    return sign.removeprefix("+") + (digits.lstrip("0") or "0") + (fraction if len(fraction) > 1 else "") + power
 
 
 def _double_quoted(token: str) -> str:
-    """A string in single quotes, or one that does not end, in double ones."""
+    """A string in either quotes, or one that does not end, in double ones."""
+    ends = len(token) > 1 and token.endswith(token[0])
+    return f'"{_ESCAPE.sub(_escaped, token[1 : -1 if ends else None])}' + ('"' if ends else "")
 
-    def escaped(found: re.Match[str]) -> str:
-        return {'"': '\\"', "\\'": "'"}.get(found[0], found[0])
 
-    ends = len(token) > 1 and token.endswith("'")
-    return f'"{_INNER_QUOTE.sub(escaped, token[1 : -1 if ends else None])}' + ('"' if ends else "")
+def _escaped(found: re.Match[str]) -> str:
+    """An escape, or a quote in single quotes, as JSON has it."""
+    if found[1] or found[2]:
+        return f"\\u{int(found[1] or found[2], 16):04x}"
+    return {'"': '\\"', "\\'": "'", "\\v": "\\u000b"}.get(found[0], found[0])
 
 
 def _quote_keys(text: str) -> str:
@@ -344,8 +364,8 @@ def topic_configs(document: Any) -> dict[str, TopicConfig]:
     return {
         name: TopicConfig(
             topic=name,
-            read_queue_nums=_count(entry, "readQueueNums", 16),
-            write_queue_nums=_count(entry, "writeQueueNums", 16),
+            read_queue_nums=_queue_count(entry, "readQueueNums"),
+            write_queue_nums=_queue_count(entry, "writeQueueNums"),
             perm=_count(entry, "perm", 6),
             order=_flag(entry, "order", False),
             filter_type=_text(entry, "topicFilterType", "SINGLE_TAG"),
@@ -470,6 +490,13 @@ def _count(entry: dict[str, Any], name: str, default: int) -> int:
     if not 0 <= value <= I32_MAX:
         raise Corrupt("", 0, f"{name} is {value}")
     return value
+
+
+def _queue_count(entry: dict[str, Any], name: str) -> int:
+    """A number of queues.  Raises Corrupt for null, too: it is 16 for RocketMQ up to 5.3, and 0 for 5.5."""
+    if name in entry and entry[name] in (None, ""):
+        raise Corrupt("", 0, f"{name} is {shown(entry[name])}, no number of queues")
+    return _count(entry, name, 16)
 
 
 def _flag(entry: dict[str, Any], name: str, default: bool) -> bool:

@@ -74,6 +74,9 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: Own
     of DLedger's it writes no INNER_BASE, and units that count one message (5.3.3): there the record's number and count
     hold, or the next one would get a number that is in the batch.  With queues in RocksDB it writes no INNER_BASE
     either (5.5.1).  A batch without one, of a topic in `own_bases`, begins at the record's own queue offset.
+
+    No CRC covers properties.  Where damage took or changed one of the two and the body is a batch of one message, the
+    record is that batch, in its own place.
     """
     bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
@@ -90,15 +93,24 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: Own
             _number(pieces.data[starts[place] : starts[place] + max(int(sizes[place]), 0)].tobytes())
             for starts, sizes in (values[name] for name in _NAMES)
         )
-        if count is None or not 0 < count <= COUNT_MAX:
-            continue
-        if base is not None:
+        is_counted = count is not None and 0 < count <= COUNT_MAX
+        own, is_batch = int(numbers.bases[row]), int(located.flags[row]) & _BOTH == _BOTH
+        if is_batch and (count == 1 or base == own) and (count, base) != (1, own) and _holds_one(located, row):
+            numbers.are_said[row] = True
+        elif is_counted and base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
-        elif int(located.flags[row]) & _BOTH == _BOTH:
+        elif is_counted and is_batch:
             is_own = located.topic_of(row) in own_bases
             if in_entries or is_own:
                 numbers.counts[row], numbers.are_said[row] = count, is_own
     return numbers
+
+
+def _holds_one(located: Located, row: int) -> bool:
+    """Whether the body of a record is a batch of one message."""
+    start = int(located.body_at[row])
+    body = located.page[start : start + max(int(located.body_size[row]), 0)].tobytes()
+    return _piece_count(body, int(located.flags[row])) == 1
 
 
 def inner_batch_rows(located: Located, numbers: RecordNumbers) -> Mask:
@@ -173,7 +185,9 @@ def numbers_said(record: message.Record, base: int, count: int) -> tuple[int, in
     base_said = _said_twice([record.queue_offset, base, _number(said.get(INNER_BASE, "").encode())])
     count_said: int | None = 1
     if record.sys_flag & sys_flag.INNER_BATCH:
-        count_said = _said_twice([_piece_count(record), count, _number(said.get(INNER_COUNT, "").encode())])
+        count_said = _said_twice(
+            [_piece_count(record.body, record.sys_flag), count, _number(said.get(INNER_COUNT, "").encode())]
+        )
         if count_said is None and INNER_COUNT not in said:
             count_said = 1
     if base_said is None or count_said is None:
@@ -185,9 +199,9 @@ def _number(text: bytes) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def _piece_count(record: message.Record) -> int | None:
+def _piece_count(body: bytes, flags: int) -> int | None:
     try:
-        return len(read_pieces(decompress(record.body, record.sys_flag)))
+        return len(read_pieces(decompress(body, flags)))
     except (StoreError, BodyError):
         return None
 

@@ -17,6 +17,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # then those of the log, the index and the broker's tables.
 PLAIN_ROOM, BATCH_ROOM, EXTENSION_ROOM = QUEUE_ROOMS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 LOG_ROOM, INDEX_ROOM, CONFIG_ROOM = "commitlog", "index", "config"
+STORE_ROOMS = frozenset((*QUEUE_ROOMS, LOG_ROOM, INDEX_ROOM, CONFIG_ROOM))
 # Since RocketMQ 5.4: a database that every broker makes, whatever is kept in it.
 ROCKSDB_ROOM = "rocksdbstore"
 # Databases of the queues, where they do not stand in consumequeue/, and of what POP consumers have under way.

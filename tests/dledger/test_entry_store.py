@@ -491,6 +491,16 @@ def test_a_directory_that_holds_something_else_is_refused_and_left_as_it_is(tmp_
     assert {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")} == before
 
 
+@pytest.mark.parametrize("name", ["data/photo.jpg", "index/notes.txt", "data/2024/1", "index/7.parquet"])
+def test_rooms_of_a_nodes_names_with_files_of_another_program_are_left_as_they_are(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(NotAStore, match=r"has (data|index)/\S+, which is no DLedger node's"):
+        EntryStore(tmp_path, SMALL)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("left", [(), ("data",), ("data", "index"), ("index",)])
 def test_a_directory_with_what_a_crash_left_of_a_new_node_is_taken(tmp_path: Path, left: Sequence[str]) -> None:
     (tmp_path / "node").mkdir()

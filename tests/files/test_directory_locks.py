@@ -113,7 +113,29 @@ def test_a_link_to_the_log_is_the_log(tmp_path: Path) -> None:
 def test_an_ordinary_stores_log_is_nobody_elses(tmp_path: Path) -> None:
     with open_store(tmp_path / "a", SMALL):
         answer = in_another_process(tmp_path / "b", tmp_path / "a" / "commitlog", "plain")
-    assert answer.startswith(f"{tmp_path}/a/commitlog: it is the log of the store above it")
+    assert answer.startswith(f"{tmp_path}/a/commitlog: it is a part of {tmp_path}/a, a store that is open")
+
+
+@pytest.mark.parametrize("kind", ["plain", "ledger"])
+@pytest.mark.parametrize("below", ["commitlog/sub", "commitlog/new/deeper", "batchconsumequeue", "consumequeue/u/0"])
+def test_no_part_of_an_open_store_is_another_ones_log(tmp_path: Path, below: str, kind: str) -> None:
+    """Neither what is there nor what the store may make later."""
+    with open_store(tmp_path / "a", SMALL, workers=False) as store:
+        store.put(Message("t", b"x"))
+        if below == "commitlog/sub":
+            (tmp_path / "a" / below).mkdir()
+        before = sorted(tmp_path.glob("a/**/*"))
+        answer = in_another_process(tmp_path / "b", tmp_path / "a" / below, kind)
+        assert answer.startswith(f"{tmp_path}/a/{below}: it is a part of {tmp_path}/a, a store that is open")
+        assert sorted(tmp_path.glob("a/**/*")) == before
+
+
+def test_directories_beside_the_rooms_of_an_open_store_may_be_another_ones_log(tmp_path: Path) -> None:
+    """RocketMQ's roots may lie in each other: `/data` and `/data/b`."""
+    with open_store(tmp_path / "a", SMALL), open_store(tmp_path / "b", plain(tmp_path / "a" / "log-of-b")) as store:
+        assert store.put(Message("t", b"x")).is_stored
+    with open_store(tmp_path / "c", plain(tmp_path / "c" / "commitlog" / "sub")) as store:
+        assert store.put(Message("t", b"x")).is_stored
 
 
 def test_a_brokers_log_is_nobody_elses(tmp_path: Path) -> None:
@@ -129,7 +151,7 @@ def test_a_brokers_log_is_nobody_elses(tmp_path: Path) -> None:
             config = replace(
                 SMALL, **{"log_paths": (str(tmp_path / "c"),), paths: (str(tmp_path / "a" / "commitlog"),)}
             )
-            with pytest.raises(StoreInUse, match="it is the log of the store above it, which is open"):
+            with pytest.raises(StoreInUse, match="it is a part of .*, a store that is open"):
                 open_store(tmp_path / "b", config)
         broker.communicate()
 

@@ -77,6 +77,37 @@ def test_the_dialect_is_read(text: str | bytes, value: object) -> None:
     assert parse(text) == value
 
 
+# What the releases 4.9.8, 5.3.3 and 5.5.1 read in a table, all three unless it says so.
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a":\f{"b":2\b}}\f', {"a": {"b": 2}}),
+        ('{"a":\v2}', {"a": 2}),  # not 5.5.1
+        ('{"a":2}\0\0\0', {"a": 2}),  # a file that was not written whole
+        ('{"a":2}\n\0\0', {"a": 2}),
+        ("{a:2L,b:[2S,2B],c:2D,d:-2L}", {"a": 2, "b": [2, 2], "c": 2, "d": -2}),
+        ('{"a":+2,"b":02,"c":-007,"d":0,"e":00}', {"a": 2, "b": 2, "c": -7, "d": 0, "e": 0}),
+        ('{"a":2.,"b":+2.5,"c":1.5e1 }', {"a": 2, "b": 2.5, "c": 15.0}),
+        ('{"\\x6fT\\v\\7":"\\\'"}', {"oT\v\7": "'"}),
+        ("{'\\x6f\"':2}", {'o"': 2}),
+        ('{"a":Set[1],"b":TreeSet["x"]}', {"a": [1], "b": ["x"]}),
+        ('{"a":"2L, 02,} Set[1] \f",02:+3}', {"a": "2L, 02,} Set[1] \f", "02": 3}),  # in strings and keys: as they are
+    ],
+)
+def test_what_fastjson_reads_besides_is_read(text: str, value: object) -> None:
+    assert parse(text) == value
+    assert parse(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":0x2}', '{"a":2;}', '{"a":2} trailing', '{"a"=2}', '{"a":2', "# no comment\n{}", '{"a":1.2.3}',
+             '{"a":+-2}', '{"a":2 3}', '{"a":L}', '{"a":Set}', '{"a":"\\x6"}'],
+)  # fmt: skip
+def test_what_no_release_reads_is_corrupt(text: str) -> None:
+    with pytest.raises(Corrupt):
+        parse(text)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", " ", "{", "}", "[1,", "{0:}", "{:1}", '{"a" 1}', '"open', "{a:b}", "NaN", "[-Infinity]", "1e999", "nul",
@@ -176,6 +207,8 @@ def test_missing_tables_are_empty(text: str) -> None:
         (topic_configs, '{"topicConfigTable":[]}'),
         (topic_configs, '{"topicConfigTable":{"t":1}}'),
         (topic_configs, '{"topicConfigTable":null}'),
+        (topic_configs, '{"topicConfigTable":{"a":{"readQueueNums":null}}}'),  # 16 up to 5.3, 0 for 5.5
+        (topic_configs, '{"topicConfigTable":{"a":{"writeQueueNums":""}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"perm":" 6 "}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"perm":"rw"}}}'),
         (topic_configs, '{"topicConfigTable":{"t":{"perm":true}}}'),
@@ -288,8 +321,9 @@ def test_of_many_odd_entries_some_are_told_and_the_others_counted() -> None:
         '{"' + "a" * 300_000, "a" * 300_000, '{"a":"' + "\\" * 300_001 + '"}', '\\"' * 300_000, "{" + " " * 300_000,
         "{a" + " " * 300_000, "{" + '"",' * 100_000, "[" * 300_000, "//\n" * 900_000 + "{", "/*" * 900_000 + "{",
         "{a:1" + ", " * 900_000 + "x", "'" * 900_000,
+        "[" + "0" * 300_000 + "x", "[" + "1 " * 300_000 + "x", "[" + "1" + " " * 300_000 + "x", "[" + "1." * 300_000,
     ],
-    ids=range(12),
+    ids=range(16),
 )  # fmt: skip
 def test_a_text_takes_no_longer_than_its_length(text: str) -> None:
     began = time.process_time()

@@ -1,6 +1,7 @@
 """Bodies of batches."""
 
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -124,3 +125,34 @@ def test_the_numbers_of_a_record_in_a_batch_queue(
         found = record_numbers(located)
         assert (int(found.bases[row]), int(found.counts[row])) == numbers
         assert bool(inner_batch_rows(located, found)[row]) is is_inner
+
+
+ONE, TWO, SOME = (encode_pieces(pieces) for pieces in (PIECES[:1], PIECES[:2], [Piece(0, b"", b"")]))
+
+
+@pytest.mark.parametrize(("flag", "body", "said", "numbers", "is_inner"), [
+    (0xC0, ONE, "INNER_NUL=1 INNER_BASE=7", (7, 1), True),
+    (0xC0, ONE, "INNER_NUM=0 INNER_BASE=7", (7, 1), True),
+    (0xC0, ONE, "INNER_NUM=3 INNER_BASE=7", (7, 1), True),
+    (0xC0, ONE, "INNER_NUM=1 INNER_BASF=7", (7, 1), True),
+    (0xC0, SOME, "INNER_NUM=1 INNER_BASE=6", (7, 1), True),
+    (0xC1, zlib.compress(ONE), "INNER_BASE=7", (7, 1), True),
+    (0xC0, ONE, "", (7, 1), False),  # nothing says so but flags that any client may set
+    (0xC0, ONE, "INNER_BASE=6", (7, 1), False),
+    (0x80, ONE, "INNER_BASE=7", (7, 1), False),
+    (0xC0, ONE + b"x", "INNER_BASE=7", (7, 1), False),
+    (0xC0, TWO, "INNER_NUM=1", (7, 1), False),
+    (0xC0, TWO, "INNER_BASE=7", (7, 1), False),  # RocketMQ gives it one number
+    (0xC1, ONE, "INNER_BASE=7", (7, 1), False),
+])  # fmt: skip
+def test_a_body_that_is_a_batch_of_one_stands_for_a_property_that_damage_took(
+    flag: int, body: bytes, said: str, numbers: tuple[int, int], is_inner: bool
+) -> None:
+    block = "".join(f"{pair.replace('=', chr(1))}\2" for pair in said.split()).encode()
+    record = encoded(sys_flag=flag, queue_offset=7, properties=block, body=body)
+    located = locate(np.frombuffer(record, np.uint8), np.zeros(1, np.int64))
+    found = record_numbers(located)
+    assert (int(found.bases[0]), int(found.counts[0]), bool(inner_batch_rows(located, found)[0])) == (
+        *numbers,
+        is_inner,
+    )
