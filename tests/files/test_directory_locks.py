@@ -151,7 +151,7 @@ def test_a_brokers_log_is_nobody_elses(tmp_path: Path) -> None:
             config = replace(
                 SMALL, **{"log_paths": (str(tmp_path / "c"),), paths: (str(tmp_path / "a" / "commitlog"),)}
             )
-            with pytest.raises(StoreInUse, match="it is a part of .*, a store that is open"):
+            with pytest.raises(StoreInUse, match=r"it is a part of .*, a store that is open"):
                 open_store(tmp_path / "b", config)
         broker.communicate()
 

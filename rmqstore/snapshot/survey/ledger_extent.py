@@ -14,9 +14,10 @@ from rmqstore.directory.ledger.nodes import (
     term_of,
     wrapped_files,
 )
+from rmqstore.directory.ledger.walk import EntryBreak, walk_entries
 from rmqstore.directory.log_files import LogView
 from rmqstore.files.disk import ReadableDisk, StoredFile
-from rmqstore.formats.dledger import Term
+from rmqstore.formats.dledger import ENTRY_HEAD, Term, is_entry
 from rmqstore.snapshot.survey.queue_entries import QueueEntries
 
 
@@ -49,17 +50,52 @@ def ledger_extent(
     node = chosen_node(disk, root, extra_logs) if wrapped else None
     if node is None:
         return None
-    index = committed_index(disk, node)
     divided_at = wrapped[0].start if len(wrapped) < len(log_files) else 0
-    return LedgerExtent(node, term_of(disk, node), index, entry_end(disk, node, index) or 0, divided_at)
+    return LedgerExtent(node, term_of(disk, node), *_committed(disk, node, wrapped), divided_at)
 
 
 def bare_log(disk: ReadableDisk, directory: str) -> tuple[LedgerExtent, tuple[StoredFile, ...]]:
     """A node's log and data files by its directory alone, as where the group is another program's than a broker."""
     node = LedgerNode(directory)
+    files = wrapped_files(disk, node.data)
+    ledger = LedgerExtent(node, term_of(disk, node), *_committed(disk, node, files), 0)
+    return settled(disk, ledger, ledger.committed_end), files
+
+
+def _committed(disk: ReadableDisk, node: LedgerNode, files: Sequence[StoredFile]) -> tuple[int, int]:
+    """The last entry that the checkpoint calls agreed on, and where in the log it ends: by the index of entries, or,
+    where that is lost, by the entries of the data files."""
     index = committed_index(disk, node)
-    ledger = LedgerExtent(node, term_of(disk, node), index, entry_end(disk, node, index) or 0, 0)
-    return settled(disk, ledger, ledger.committed_end), wrapped_files(disk, node.data)
+    end = entry_end(disk, node, index)
+    if end is None and index >= 0 and files:
+        with LogView(disk, files, 0, files[-1].end) as view:
+            end = _end_in_data(view, files, index)
+    return index, end or 0
+
+
+def _end_in_data(view: LogView, files: Sequence[StoredFile], index: int) -> int:
+    """Where entry `index` ends.  Where damage took that entry: where a later one begins, or, without any, behind the
+    first bytes that its head would take: then all entries that are there were agreed on.
+    """
+    begins = [file.start for file in files if (first := _first_index(view, file)) is not None and first <= index]
+    reached = start = begins[-1] if begins else files[0].start
+    for item in walk_entries(view, start, view.end):
+        if isinstance(item, EntryBreak):
+            continue
+        later = np.flatnonzero(item.heads["index"] >= index)
+        if len(later):
+            row = int(later[0])
+            is_own = int(item.heads["index"][row]) == index
+            return int(item.offsets[row]) + (int(item.heads["size"][row]) if is_own else 0)
+        reached = item.end
+    return reached + ENTRY_HEAD.size
+
+
+def _first_index(view: LogView, file: StoredFile) -> int | None:
+    """The index of a data file's first entry; None where none stands there."""
+    page, position = view.window(file.start, ENTRY_HEAD.size)
+    head = page[position : position + ENTRY_HEAD.size].tobytes()
+    return int(ENTRY_HEAD.read(head)["index"]) if is_entry(head, file.start) else None
 
 
 def agreed_end(ledger: LedgerExtent, entries: QueueEntries, view: LogView) -> int:

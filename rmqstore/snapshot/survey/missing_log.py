@@ -13,10 +13,6 @@ from rmqstore.snapshot.survey.extents import StoreExtent
 from rmqstore.snapshot.survey.found_log import NODE_ADVICE, find_log_files
 
 _NOTHING_AGREED = "neither it nor a queue tells how far the group has agreed, so no entry would be read"
-_NOWHERE_AGREED = (
-    "the group has agreed on entry {index}, and neither the index of entries nor a queue tells where that ends, so no "
-    "entry would be read"
-)
 _AGREED_ADVICE = (
     "restore them, open the store for writing once, or read all entries by includeUncommitted (include_uncommitted)"
 )
@@ -59,7 +55,7 @@ def nothing_agreed(store: StoreExtent) -> str | None:
     data = [file for file in store.log_files if file.is_wrapped]
     if not any(holds_entries(store.disk, file) for file in data[:1]):
         return None
-    return _NOTHING_AGREED if ledger.committed_index < 0 else _NOWHERE_AGREED.format(index=ledger.committed_index)
+    return _NOTHING_AGREED
 
 
 def require_agreed(store: StoreExtent) -> None:

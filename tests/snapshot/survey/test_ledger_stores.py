@@ -280,24 +280,17 @@ def _without_checkpoint(root: Path) -> None:
 
 @pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("by_stream", [False, True])
-@pytest.mark.parametrize(
-    ("goes", "reason"),
-    [
-        (_without_checkpoint, "neither it nor a queue tells how far the group has agreed"),
-        (_no_units, r"agreed on entry \d+, and neither the index of entries nor a queue tells where that ends"),
-    ],
-)
 def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(
-    tmp_path: Path, goes: Callable[[Path], None], reason: str, by_stream: bool, was_killed: bool
+    tmp_path: Path, by_stream: bool, was_killed: bool
 ) -> None:
     """A member that is running may have nothing yet that its group agreed on."""
     root = small_ledger(COUNT).write(tmp_path)
     shutil.rmtree(root / "consumequeue")
     (root / "consumequeue").mkdir()
-    goes(root)
+    _without_checkpoint(root)
     if was_killed:
         (root / "abort").touch()
-    with pytest.raises(Corrupt, match=rf"{reason}.*includeUncommitted"):
+    with pytest.raises(Corrupt, match=r"neither it nor a queue tells how far the group has agreed.*includeUncommitted"):
         StreamEnds([root]).look() if by_stream else open_snapshot(root)
     assert any("no entry would be read" in reason for reason in damage_of(root))
     assert open_snapshot(root, include_uncommitted=True).scan().read_all().num_rows == COUNT
@@ -306,6 +299,53 @@ def test_a_log_of_which_nothing_tells_how_far_it_counts_is_no_empty_store(
     assert bodies(root) == []
     assert not any("no entry would be read" in reason for reason in damage_of(root))
     lock.release()
+
+
+def _lagging(queues: int, committed: int, root: Path) -> SmallLedger:
+    """A log of `committed` entries that its group agreed on, and five more; the first `queues` are in queues."""
+    store = small_ledger(queues)
+    for number in range(queues, committed + 5):
+        store.add("T", number % 2, body=b"body %d" % number, dispatched=False)
+    store.write(root, committed=committed - 1)
+    (root / "consumequeue").mkdir(exist_ok=True)
+    return store
+
+
+@pytest.mark.parametrize("queues", [0, 10], ids=["no queues", "queues that lag"])
+@pytest.mark.parametrize("lost", ["all", "the last", "the directory"])
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_where_the_index_of_entries_is_lost_the_data_tell_how_far_the_group_agreed(
+    tmp_path: Path, queues: int, lost: str, was_killed: bool
+) -> None:
+    """The queues of a killed broker lag; and what the group may still revoke is no row."""
+    _lagging(queues, COUNT, tmp_path)
+    index = tmp_path / "dledger-n0" / "index"
+    for file in sorted(index.iterdir())[-1 if lost == "the last" else 0 :]:
+        file.unlink()
+    if lost == "the directory":
+        index.rmdir()
+    if was_killed:
+        (tmp_path / "abort").touch()
+    for mode in MODES:
+        assert bodies(tmp_path, mode) == wanted(COUNT)
+    assert sum(StreamEnds([tmp_path]).look().queues()["maxOffset"].to_pylist()) == COUNT
+    assert any("no unit in the index" in reason for reason in damage_of(tmp_path)) != was_killed
+
+
+@pytest.mark.parametrize("damaged", [COUNT - 1, COUNT - 2, COUNT + 4])
+def test_a_damaged_entry_among_those_that_are_agreed_on_is_told_without_the_index(tmp_path: Path, damaged: int) -> None:
+    store = _lagging(10, COUNT, tmp_path)
+    shutil.rmtree(tmp_path / "dledger-n0" / "index")
+    store.change(store.offsets[damaged] - ENTRY_HEAD.size, bytes(ENTRY_HEAD.size + 20))
+    store.write(tmp_path / "damaged", committed=COUNT - 1)
+    shutil.rmtree(tmp_path / "damaged" / "dledger-n0" / "index")
+    (tmp_path / "damaged" / "abort").touch()
+    if damaged >= COUNT:
+        assert bodies(tmp_path / "damaged") == wanted(COUNT)
+        return
+    with pytest.raises(Corrupt):
+        bodies(tmp_path / "damaged")
+    assert len(bodies(tmp_path / "damaged", on_corrupt_record="skip")) == COUNT - 1
 
 
 def test_units_that_a_kill_left_unwritten_are_no_damage(tmp_path: Path) -> None:
