@@ -17,21 +17,18 @@ Answers = Mapping[str, Any]
 def answers_of(case: str) -> Answers:
     """What the broker answered to a client, and what is known of the store."""
     answers: Answers = read_json(FOLDERS[case], "expected")
-    return {**answers, "meta": read_json(FOLDERS[case], "meta")}
+    return {**answers, "meta": read_json(FOLDERS[case], "meta"), "case": case}
 
 
-def pulled_rows(answers: Answers, *, light: bool = True) -> list[Row]:
+def pulled_rows(answers: Answers) -> list[Row]:
     """The messages that a client pulled from every queue, as far as they were in the store when it was copied.
 
     It shows those of a light queue with the place in the topic of their record; here they have that in the light queue.
-    Without `light`, those of light queues are left out: where RocksDB alone has these.
     """
     end = answers["meta"]["commitlogEnd"]
     rows = []
     for name, queue in answers["queues"].items():
         topic, _, queue_id = name.rpartition("@")
-        if is_light_queue(topic) and not light:
-            continue
         for number, message in enumerate(queue.get("messages", ())):
             row = _pulled(message)
             if is_light_queue(topic):
@@ -103,13 +100,14 @@ def is_asked_for(row: Row, answers: Answers) -> bool:
     if name not in answers["queues"]:
         return True
     queue = answers["queues"][name]
-    is_hidden = not queue.get("messages") or (miscounts(name, answers) and row["queueOffset"] < queue["minOffset"])
+    is_short = miscounts(name, answers) or begins_in_rocksdb(name, answers)
+    is_hidden = not queue.get("messages") or (is_short and row["queueOffset"] < queue["minOffset"])
     return not is_hidden and row["storeTimestamp"] <= answers["takenMs"]
 
 
-def has_light_queues(case: str) -> bool:
-    """Whether the light queues of a case are read: with queues in RocksDB and in files they are in RocksDB alone."""
-    return not case.startswith("double-")
+def begins_in_rocksdb(queue: str, answers: Answers) -> bool:
+    """Whether a light queue begins where RocksDB alone says: messages in front of that are in the log, and are rows."""
+    return answers["case"].startswith("double-") and is_light_queue(queue)
 
 
 def miscounts(queue: str, answers: Answers) -> bool:

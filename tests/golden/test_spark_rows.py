@@ -11,7 +11,6 @@ from tests.golden.broker_answers import (
     ANSWERED,
     answers_of,
     as_a_client_shows_all,
-    has_light_queues,
     is_asked_for,
     pulled_rows,
 )
@@ -58,7 +57,7 @@ def test_rows_are_what_a_client_pulled(case: str, store_of: Callable[[str], Path
     answers = answers_of(case)
     rows = as_a_client_shows_all(_spark_rows(spark, store_of(case)), answers)
     asked_for = [row for row in rows if is_asked_for(row, answers)]
-    assert differences(asked_for, pulled_rows(answers, light=has_light_queues(case))) == []
+    assert differences(asked_for, pulled_rows(answers)) == []
 
 
 @pytest.mark.parametrize("case", [case for case in BROKER_CASES if case not in ANSWERED])

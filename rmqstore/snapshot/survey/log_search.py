@@ -257,7 +257,9 @@ def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
     look_back = _LOOK_BACK_SIZE
     covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
     walk_from = covered
-    if start <= view.light_from <= known_end < covered:  # the last record may lack entries of light queues
+    if view.light_from <= view.start:  # records alone tell of light queues
+        walk_from = check_from = view.start
+    elif start <= view.light_from <= known_end < covered:  # the last record may lack entries of light queues
         walk_from = known_end - int(view.gaps(np.array([known_end]))[0])
     while True:
         end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)

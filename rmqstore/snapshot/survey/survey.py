@@ -18,7 +18,7 @@ from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, tells_of_change
 from rmqstore.formats.deleted_topics import DeletedTopics
 from rmqstore.formats.message_columns import Ints
-from rmqstore.formats.names import CHECKPOINT_FILE, QueueKey, is_light_queue
+from rmqstore.formats.names import CHECKPOINT_FILE, NOWHERE, QueueKey, is_light_queue
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.census import Census
@@ -198,8 +198,7 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
     refuse_unread_layouts(disk, before.at_root)
     database = queue_database(disk, root)
     rocksdb = database is not None and database.is_alone
-    if database is not None and not rocksdb:
-        _tell_hidden(disk, root, database.path)
+    has_hidden = database is not None and not rocksdb and _hides_light_queues(disk, root)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(log_files[-1].end, before.batch_start) if log_files else 0
     checkpoint = load_checkpoint(disk, root)
@@ -223,9 +222,10 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         access=access,
         ledger=ledger_extent(disk, root, extra_logs, log_files),
         includes_uncommitted=scope.uncommitted,
+        light_from=log_files[0].start if has_hidden and log_files else NOWHERE,
     )
     mapped = end if access == "mmap" or (is_still and access == "auto") else 0
-    may_choose = bool(scope.topics) and not rocksdb and not whole.was_killed and whole.ledger is None
+    may_choose = bool(scope.topics) and not rocksdb and not has_hidden and not whole.was_killed and whole.ledger is None
     own = None
     if may_choose:
         from rmqstore.snapshot.survey.topic_search import queues_of_topics  # noqa: PLC0415  reads of a few topics alone
@@ -276,18 +276,14 @@ def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
         )
 
 
-def _tell_hidden(disk: ReadableDisk, root: str, database: str) -> None:
-    """Warns once of light queues that RocksDB has alone, beside queues in files (combineCQUseRocksdbForLmq), as far as
-    the tables in config/ tell of any: by lite topics, or by offsets that groups committed.
+def _hides_light_queues(disk: ReadableDisk, root: str) -> bool:
+    """Whether RocksDB alone has light queues, beside queues in files (combineCQUseRocksdbForLmq), as far as the tables
+    in config/ tell of any: by lite topics, or by offsets that groups committed.  Their records tell of them.
     """
     if has_light_files(disk, root):
-        return
+        return False
     has_lite = any(config.attributes.get("message.type") == "LITE" for config in topics(disk, root).values())
-    if has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root)):
-        tell_once(
-            f"{database}: its light queues (%LMQ%) stand in RocksDB alone and are not shown; read their messages from "
-            "the topics that they were sent to, or switch combineCQUseRocksdbForLmq off for those to come"
-        )
+    return has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root))
 
 
 def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset[bytes]:
@@ -312,7 +308,7 @@ def _look_at(
         deleted.update(begun.items())
         start = extents.recovery_start(view, store.checkpoint, store.abort_present)
         entries = QueueEntries.of(queues, view)
-        view.light_from = entries.light_from(may_lag=not is_clean)
+        view.light_from = min(store.light_from, entries.light_from(may_lag=not is_clean))
         if (ledger := store.ledger) is not None:
             ledger = settled(store.disk, ledger, agreed_end(ledger, entries, view))
             view.end = view.end if store.includes_uncommitted else ledger.agreed_end
@@ -323,13 +319,16 @@ def _look_at(
             if searched is None:
                 return store
         else:
-            if entries.first_known(view.start) > view.start:
-                start = view.start  # no queue knows the oldest messages: the files that did are lost
+            if entries.first_known(view.start) > view.start or store.light_from == view.start:
+                start = view.start  # no queue file knows of the oldest messages
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
-        gone = {} if store.was_killed else topics_gone(store.disk, root, found.census, searched.known_end)
-        unnoted: DeletedTopics = {} if store.was_killed else again.topics | gone
+        unnoted: DeletedTopics = {}
+        if not store.was_killed:
+            files_tell = store.light_from == NOWHERE
+            gone = topics_gone(store.disk, root, found.census, searched.known_end, with_light=files_tell)
+            unnoted = again.topics | gone
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)

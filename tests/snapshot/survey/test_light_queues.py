@@ -8,6 +8,7 @@ import pytest
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.engine.store import Store
 from rmqstore.errors import UnknownTopic
+from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.verify import verify
 from rmqstore.testing import Probe
 from tests.golden.cases import java_rows, load_expected, unpack
@@ -118,3 +119,30 @@ def test_verify_finds_nothing_wrong_with_them(tmp_path: Path) -> None:
     store = unpack("lite-killed-5.4.0", tmp_path)
     (found,) = open_snapshot(store).stores
     assert [one for one in verify(found) if one.severity == "damage"] == []
+
+
+@pytest.mark.parametrize("tells", ["an offset", "a lite topic", "nothing"])
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_those_that_rocksdb_has_alone_are_read_from_the_log(tmp_path: Path, tells: str, was_killed: bool) -> None:
+    """RocketMQ's combineCQUseRocksdbForLmq: plain queues are files, and light ones stand in a database between them."""
+    with open_store(tmp_path, CONFIG) as store:
+        put(store, 0, COUNT)
+    for name in LIGHT:
+        shutil.rmtree(tmp_path / "consumequeue" / name)
+    (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    (tmp_path / "config").mkdir(exist_ok=True)
+    if tells == "an offset":
+        (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"%LMQ%a@g":{0:1}}}')
+    if tells == "a lite topic":
+        lite = '{"topicConfigTable":{"T":{"attributes":{"message.type":"LITE"}}}}'
+        (tmp_path / "config" / "topics.json").write_text(lite)
+    if was_killed:
+        (tmp_path / "abort").touch()
+    for mode in SCAN_MODES:
+        assert rows(tmp_path, mode) == ({} if tells == "nothing" else WANTED)
+    assert [found.reason for found in verify(open_snapshot(tmp_path).stores[0]) if found.severity == "damage"] == []
+    if tells != "nothing":
+        snapshot = open_snapshot(tmp_path)
+        assert [snapshot.scan([name]).read_all().num_rows for name in LIGHT] == [len(WANTED[name]) for name in LIGHT]
+        assert dict(zip(*(StreamEnds([tmp_path]).look().queues()[each].to_pylist() for each in ("topic", "maxOffset")),
+                        strict=True))["%LMQ%c"] == len(WANTED["%LMQ%c"])  # fmt: skip
