@@ -93,13 +93,15 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: Own
             _number(pieces.data[starts[place] : starts[place] + max(int(sizes[place]), 0)].tobytes())
             for starts, sizes in (values[name] for name in _NAMES)
         )
-        is_counted = count is not None and 0 < count <= COUNT_MAX
+        if count is not None and not 0 < count <= COUNT_MAX:
+            count = None
         own, is_batch = int(numbers.bases[row]), int(located.flags[row]) & _BOTH == _BOTH
-        if is_batch and (count == 1 or base == own) and (count, base) != (1, own) and _holds_one(located, row):
+        is_hurt = base != own if count == 1 else count is None and base == own
+        if is_batch and is_hurt and _holds_one(located, row):
             numbers.are_said[row] = True
-        elif is_counted and base is not None:
+        elif count is not None and base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True
-        elif is_counted and is_batch:
+        elif count is not None and is_batch:
             is_own = located.topic_of(row) in own_bases
             if in_entries or is_own:
                 numbers.counts[row], numbers.are_said[row] = count, is_own

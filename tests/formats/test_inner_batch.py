@@ -133,7 +133,7 @@ ONE, TWO, SOME = (encode_pieces(pieces) for pieces in (PIECES[:1], PIECES[:2], [
 @pytest.mark.parametrize(("flag", "body", "said", "numbers", "is_inner"), [
     (0xC0, ONE, "INNER_NUL=1 INNER_BASE=7", (7, 1), True),
     (0xC0, ONE, "INNER_NUM=0 INNER_BASE=7", (7, 1), True),
-    (0xC0, ONE, "INNER_NUM=3 INNER_BASE=7", (7, 1), True),
+    (0xC0, ONE, "INNER_NUM=3 INNER_BASE=7", (7, 3), True),  # its pieces are counted when it is taken apart
     (0xC0, ONE, "INNER_NUM=1 INNER_BASF=7", (7, 1), True),
     (0xC0, SOME, "INNER_NUM=1 INNER_BASE=6", (7, 1), True),
     (0xC1, zlib.compress(ONE), "INNER_BASE=7", (7, 1), True),

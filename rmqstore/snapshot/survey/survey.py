@@ -16,7 +16,7 @@ from rmqstore.directory.queue_ends import batch_begin, batch_end, unwritten_befo
 from rmqstore.directory.queue_files import BATCH, QueueFiles, find_queues, is_valid_entry
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, tells_of_change
-from rmqstore.formats.deleted_topics import DeletedTopics
+from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import CHECKPOINT_FILE, NOWHERE, QueueKey, is_light_queue
 from rmqstore.snapshot.request import Access
@@ -26,7 +26,7 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent, batch_top
 from rmqstore.snapshot.survey.footprint import Footprint
 from rmqstore.snapshot.survey.found_log import refuse_unread_layouts
 from rmqstore.snapshot.survey.ledger_extent import agreed_end, bare_log, ledger_extent, settled
-from rmqstore.snapshot.survey.log_search import search, settle_end
+from rmqstore.snapshot.survey.log_search import Found, search, settle_end
 from rmqstore.snapshot.survey.queue_entries import QueueEntries, SmallQueues, first_kept
 from rmqstore.snapshot.survey.torn_end import LastWords
 from rmqstore.snapshot.survey.unnoted_deletions import noted_with, queues_begun_again, topics_gone
@@ -292,6 +292,12 @@ def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset
     return batch_topics(listed) | {name.encode() for name, config in configs.items() if config.has_batch_queues}
 
 
+def _topics_gone(store: StoreExtent, searched: Found) -> dict[Deleted, DeletedTopic]:
+    """The topics of the records that were found which were deleted; no light queue where RocksDB alone has them."""
+    files_tell = store.light_from == NOWHERE
+    return topics_gone(store.disk, store.path, searched.end.census, searched.known_end, with_light=files_tell)
+
+
 def _look_at(
     store: StoreExtent, listed: Sequence[QueueFiles], mapped: int, noted: DeletedTopics, begun: Mapping[QueueKey, int]
 ) -> StoreExtent:  # fmt: skip
@@ -324,11 +330,7 @@ def _look_at(
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
-        unnoted: DeletedTopics = {}
-        if not store.was_killed:
-            files_tell = store.light_from == NOWHERE
-            gone = topics_gone(store.disk, root, found.census, searched.known_end, with_light=files_tell)
-            unnoted = again.topics | gone
+        unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
