@@ -66,7 +66,10 @@ class RecordNumbers(NamedTuple):
     are_said: Mask
 
 
-def record_numbers(located: Located, *, in_entries: bool = False, own_bases: OwnBases = NO_TOPIC) -> RecordNumbers:
+def record_numbers(
+    located: Located, *, in_entries: bool = False, own_bases: OwnBases = NO_TOPIC,
+    batch_topics: Container[bytes] = NO_TOPIC,
+) -> RecordNumbers:  # fmt: skip
     """The numbers that records have if their topic's queues are batch queues.  Only those with the bit INNER_BATCH cost
     anything each.
 
@@ -75,8 +78,8 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: Own
     hold, or the next one would get a number that is in the batch.  With queues in RocksDB it writes no INNER_BASE
     either (5.5.1).  A batch without one, of a topic in `own_bases`, begins at the record's own queue offset.
 
-    No CRC covers properties.  Where damage took or changed one of the two and the body is a batch of one message, the
-    record is that batch, in its own place.
+    No CRC covers properties.  Where one of the two is not there, or is another, and the body is a batch of one message,
+    the record of a topic in `batch_topics` is that batch, in its own place.
     """
     bases = located.head("queue_offset").astype(np.int64, copy=False)  # a copy already
     numbers = RecordNumbers(bases, np.ones(len(bases), np.int64), np.zeros(len(bases), bool))
@@ -96,8 +99,8 @@ def record_numbers(located: Located, *, in_entries: bool = False, own_bases: Own
         if count is not None and not 0 < count <= COUNT_MAX:
             count = None
         own, is_batch = int(numbers.bases[row]), int(located.flags[row]) & _BOTH == _BOTH
-        is_hurt = base != own if count == 1 else count is None and base == own
-        if is_batch and is_hurt and _holds_one(located, row):
+        is_hurt = is_batch and (base != own if count == 1 else count is None and base == own)
+        if is_hurt and located.topic_of(row) in batch_topics and _holds_one(located, row):
             numbers.are_said[row] = True
         elif count is not None and base is not None:
             numbers.bases[row], numbers.counts[row], numbers.are_said[row] = base, count, True

@@ -151,8 +151,7 @@ def test_a_body_that_is_a_batch_of_one_stands_for_a_property_that_damage_took(
     block = "".join(f"{pair.replace('=', chr(1))}\2" for pair in said.split()).encode()
     record = encoded(sys_flag=flag, queue_offset=7, properties=block, body=body)
     located = locate(np.frombuffer(record, np.uint8), np.zeros(1, np.int64))
-    found = record_numbers(located)
-    assert (int(found.bases[0]), int(found.counts[0]), bool(inner_batch_rows(located, found)[0])) == (
-        *numbers,
-        is_inner,
-    )
+    found = record_numbers(located, batch_topics={b"T"})
+    assert (found.bases[0], found.counts[0], inner_batch_rows(located, found)[0]) == (*numbers, is_inner)
+    if numbers == (7, 1):  # in a plain queue RocketMQ stores whatever a client says of itself
+        assert not inner_batch_rows(located, record_numbers(located)).any()

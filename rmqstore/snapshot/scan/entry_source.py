@@ -50,6 +50,7 @@ class RecordCheck:
         self._topic_numbers = np.array([number_of[span.topic] for span in spans], np.int64)
         self._queue_ids = np.array([span.queue_id for span in spans], np.int32)
         self._are_batches = np.array([span.kind == BATCH for span in spans], bool)
+        self._batch_topics = split.batch_span_topics
 
     def rows(self, entries: Entries, numbers: Ints, gathered: Gathered) -> Rows:
         """The records of `entries` (undispatched.FOUND_ENTRY, n) with a reason each; `numbers` int64[n] are their
@@ -87,7 +88,7 @@ class RecordCheck:
         flagged = located.sound & (located.flags & both == both)
         if not flagged.any():
             return None
-        said, of_units = record_numbers(located), self._are_batches[numbers]
+        said, of_units = record_numbers(located, batch_topics=self._batch_topics), self._are_batches[numbers]
         are_inner = flagged & ((of_units & (entries["count"] > 1)) | inner_batch_rows(located, said))
         return np.where(are_inner, np.where(of_units, entries["count"], said.counts), 0)
 
