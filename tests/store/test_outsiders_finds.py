@@ -2,8 +2,10 @@
 
 import errno
 import os
+import re
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,81 @@ def test_a_killed_store_whose_queue_directory_is_a_link_opens(tmp_path: Path) ->
 def test_what_is_no_disk_is_refused(tmp_path: Path, disk: object) -> None:
     with pytest.raises(WrongType, match="disk="):
         rmqstore.open_snapshot(tmp_path, disk=disk)  # type: ignore[arg-type]
+
+
+def _edited(root: Path) -> int:
+    """A table that somebody wrote into."""
+    table = root / "config" / "consumerOffset.json"
+    table.write_text(re.sub(r"([01]):\d+", r"\1:1000", table.read_text()))
+    return 15
+
+
+def _restored(root: Path) -> int:
+    """A backup, with the newer tables of the store copied over."""
+    shutil.move(root / "config", root.parent / "newer")
+    shutil.rmtree(root)
+    shutil.copytree(root.parent / "backup", root)
+    shutil.rmtree(root / "config")
+    shutil.move(root.parent / "newer", root / "config")
+    return 5
+
+
+def _without_queue(root: Path) -> int:
+    """All messages expired, and RocketMQ takes empty queues away: new ones are numbered from 0."""
+    for name in ("commitlog", "consumequeue", "checkpoint"):
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return 0
+
+
+def _cut(root: Path) -> int:
+    """A log that lost its end in a power cut."""
+    (log,) = (root / "commitlog").iterdir()
+    data = log.read_bytes()
+    ends = [place for place in range(len(data)) if data[place : place + 4] == b"\xda\xa3\x20\xa7"]
+    log.write_bytes(data[: ends[10] - 4].ljust(len(data), b"\0"))
+    (root / "abort").touch()
+    return 5
+
+
+@pytest.mark.parametrize("happens", [_edited, _restored, _without_queue, _cut])
+def test_a_group_past_the_end_of_its_queue_gets_all_that_comes_there(
+    tmp_path: Path, happens: Callable[[Path], int]
+) -> None:
+    """Its offset was kept, and messages up to there were passed over for good."""
+    root = tmp_path / "s"
+    with rmqstore.open_store(root, CONFIG) as store:
+        put(store, range(10))
+    shutil.copytree(root, tmp_path / "backup")
+    with rmqstore.open_store(root, CONFIG) as store:
+        put(store, range(10, 30))
+        with store.consumer("g", "t") as consumer:
+            assert len(consumer.poll(100)) == 30
+            consumer.commit()
+    end = happens(root)
+    store = rmqstore.open_store(root, CONFIG)
+    told = [warning for warning in store.warnings if "group g was at offset" in warning]
+    assert [f"of t/{queue_id}, which ends at {end}: it goes on there" in told[queue_id] for queue_id in (0, 1)] == [
+        True
+    ] * 2
+    put(store, range(100, 140))
+    store.abandon()  # as a kill before the offsets were persisted by themselves
+    with rmqstore.open_store(root, CONFIG) as store, store.consumer("g", "t") as consumer:
+        assert [warning for warning in store.warnings if "group g" in warning] == []
+        assert sorted(int(message.body) for message in consumer.poll(100)) == [*range(100, 140)]
+
+
+def test_a_reader_that_begins_with_such_a_group_gets_them_too(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with rmqstore.open_store(root, CONFIG) as store:
+        put(store, range(30))
+        for queue_id in (0, 1):
+            store.offsets.commit("g", "t", queue_id, 15)
+    _edited(root)
+    following = rmqstore.open_snapshot(root).follow(["t"], start="group:g")
+    with rmqstore.open_store(root, CONFIG) as store:
+        put(store, range(100, 140))
+        found: list[bytes] = []
+        while len(found) < 40:
+            found += next(following).rows["body"].to_pylist()
+    assert sorted(map(int, found)) == [*range(100, 140)]

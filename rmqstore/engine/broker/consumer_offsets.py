@@ -14,7 +14,7 @@ from rmqstore.files.filesystem import FileSystem, join
 from rmqstore.formats import broker_json, names
 from rmqstore.formats.broker_json import DataVersion
 from rmqstore.formats.broker_json_text import consumer_offsets_text
-from rmqstore.formats.names import CONFIG_ROOM
+from rmqstore.formats.names import CONFIG_ROOM, QueueKey
 
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 
@@ -23,6 +23,7 @@ _LIGHT_FILE = "lmqConsumerOffset.json"
 # Java: flushConsumerOffsetInterval.
 _PERSIST_INTERVAL_S = 5.0
 _TABLES = ("offsetTable", "lmqOffsetTable")
+_TOLD_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,29 @@ class ConsumerOffsets:
             self._file.save(_Document(table, found.version, found.others))
             with self._lock:
                 self._table, self._others, self._version = table, found.others, found.version
+
+    def clip(self, ends: Mapping[QueueKey, int]) -> list[str]:
+        """Sets offsets past the end of their queue back to it, and writes them at once; returns warnings.
+
+        The log may have lost its end, or the table be another store's: the messages that come there would be passed
+        over, as they are by a broker.  `ends` are those of all queues: any other has no message yet.
+        """
+        told: list[str] = []
+        with self._lock:
+            for (group, topic), offsets in self._table.items():
+                for queue_id, offset in offsets.items():
+                    end = ends.get((topic, queue_id), 0)
+                    if offset > end and not names.is_light_queue(topic):
+                        told.append(
+                            f"{join(self._directory, _FILE)}: group {group} was at offset {offset} of "
+                            f"{topic}/{queue_id}, which ends at {end}: it goes on there"
+                        )
+                        offsets[queue_id] = end
+                        self._change_count += 1
+        if told:
+            self._due_s = self._clock.monotonic_s()
+            self.step()
+        return told if len(told) <= _TOLD_MAX else [*told[:_TOLD_MAX], f"{len(told) - _TOLD_MAX} more offsets as well"]
 
     def persist(self) -> None:
         """Writes what was committed before the call, durably; nothing if nothing changed.

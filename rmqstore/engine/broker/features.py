@@ -317,9 +317,11 @@ class Features:
         ]
         progress, more = self._loaded_progress(opened.queues)
         self._opened = opened
-        if not self._is_replica:
-            self.topics.adopt(opened.queues.next_offsets(), opened.queues.is_batch_topic)
         self.offsets.sync_log = opened.sync
+        if not self._is_replica:
+            ends = opened.queues.next_offsets()
+            self.topics.adopt(ends, opened.queues.is_batch_topic)
+            warnings += self.offsets.clip(ends)
         place, tables = (self._fs, self._root), (self.topics, self.offsets)
         noted = dict(opened.deleted_topics)
         self.deletion = TopicDeletion(place, noted, opened.queues, opened.appender, tables, opened.sync)

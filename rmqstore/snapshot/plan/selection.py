@@ -143,7 +143,8 @@ def group_start(
     stores: Sequence[StoreExtent], chosen: Iterable[tuple[StoreExtent, QueueExtent]], group: str
 ) -> dict[str, Any]:
     """Offset JSON {topic: {broker: {queue: offset}}} of `chosen` queues of `stores`: the next offset that `group`
-    consumes, by the tables in config/; the earliest where it has none yet.
+    consumes, by the tables in config/; the earliest where it has none yet, and the end of a queue that ends before it:
+    a stopped store's table is of a log that it had, or another's.
 
     Raises Rejected for a group that has committed nothing in any of these queues.
     """
@@ -154,6 +155,12 @@ def group_start(
         topic, queue_id = queue.key
         offset = tables[store.broker_name].get((group, topic), {}).get(queue_id)
         known += offset is not None
+        if offset is not None and offset > queue.max_offset and not store.is_live:
+            config_files.tell_once(
+                f"{store.path}: group {group} is at offset {offset} of {topic}/{queue_id}, which ends at "
+                f"{queue.max_offset}: what was asked for begins there"
+            )
+            offset = queue.max_offset
         by_broker = start.setdefault(topic, {}).setdefault(store.broker_name, {})
         by_broker[str(queue_id)] = "earliest" if offset is None or offset < 0 else offset
     if not known:
