@@ -26,6 +26,7 @@ from rmqstore.engine.broker.topics import Topics
 from rmqstore.engine.broker.transaction_check import Check, CheckLimits
 from rmqstore.engine.broker.transactions import Transactions
 from rmqstore.engine.log.deleted_topics import save_deleted_topics
+from rmqstore.engine.log.derived.consume_queue import ConsumeQueue
 from rmqstore.engine.log.derived.queue_table import QueueTable
 from rmqstore.engine.log.encode.columns import EncodedColumns
 from rmqstore.engine.log.get.fetch import Fetch
@@ -401,9 +402,18 @@ class Features:
         }
 
     def delayed_from(self) -> int | None:
-        """From where on the log holds messages that wait for their delay: they are not to expire before they come."""
-        offsets = {level - 1: offset for level, offset in self.delay.offsets.items()}
-        return unconsumed_from(self._opened.queues, {("", names.SCHEDULE_TOPIC): offsets})
+        """From where on the log holds messages that wait for their delay: they are not to expire before they come.
+
+        On a replica the master delivers, and only the time when they are due tells which do.
+        """
+        queues = self._opened.queues
+        if self._is_replica:
+            now_ms = self._clock.now_ms()
+            own = [queue for queue in queues.queues() if queue.topic == names.SCHEDULE_TOPIC]
+            offsets = {queue.queue_id: _first_due_after(queue, now_ms) for queue in own}
+        else:
+            offsets = {level - 1: offset for level, offset in self.delay.offsets.items()}
+        return unconsumed_from(queues, {("", names.SCHEDULE_TOPIC): offsets})
 
     def failures(self) -> list[str]:
         """A sentence for each thing that failed and is tried again."""
@@ -417,6 +427,17 @@ class Features:
 
     def _admit(self, queues: Sequence[QueueKey]) -> PutStatus | None:
         return self.topics.admit_columns([topic for topic, _ in queues], [queue_id for _, queue_id in queues])
+
+
+def _first_due_after(queue: ConsumeQueue, now_ms: int) -> int:
+    """The first queue offset of a delay level whose message is due later; they are due in their order."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        entries = queue.read(middle, middle + 1)
+        waits = len(entries) and int(entries["tags_code"][0]) > now_ms
+        low, high = (low, middle) if waits else (middle + 1, high)
+    return low
 
 
 @dataclass(frozen=True, slots=True)

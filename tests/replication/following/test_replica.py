@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import Message, StoreConfig, open_snapshot
+from rmqstore.clock import ManualClock
 from rmqstore.config import HaConfig
 from rmqstore.core.message import PutStatus
 from rmqstore.engine.log.retention.plan import RetentionPolicy
@@ -116,7 +118,7 @@ def test_nothing_can_be_put_to_it(tmp_path: Path) -> None:
 
 def test_old_files_go_at_any_hour_and_when_it_has_caught_up(tmp_path: Path) -> None:
     with opened(tmp_path / "m") as store:
-        put(store, 300)
+        put(store, 1500)
         assert store.ha_address is not None
         master = BareMaster(store.ha_address, FILE_SIZE)
         for kept, is_old in ((True, False), (False, True)):
@@ -128,8 +130,30 @@ def test_old_files_go_at_any_hour_and_when_it_has_caught_up(tmp_path: Path) -> N
                     os.utime(file, (0, 0))
                 catch_up(replica, store)
                 assert (replica.state.log_start == 0) == kept
+    assert len(files) > 12  # a round takes ten
     assert len(list((tmp_path / "r" / "commitlog").iterdir())) == 1
     assert bodies(tmp_path / "r")
+
+
+@pytest.mark.parametrize(("level", "left"), [("1", 1), ("18", 0)], ids=["delivered", "waits"])
+def test_old_files_go_though_a_delayed_message_is_there_that_was_delivered(
+    tmp_path: Path, level: str, left: int
+) -> None:
+    """Its progress is the master's, and does not come with the log.  One that waits keeps all from it on."""
+    hour_ago = ManualClock(int(time.time() * 1000) - 3_600_000)
+    config = StoreConfig(log_file_size=FILE_SIZE, queue_file_size=2000, ha=HaConfig(listen="127.0.0.1:0"))
+    with rmqstore.open_store(tmp_path / "m", config, clock=hour_ago) as store:
+        assert store.put(Message("orders", b"later", properties={"DELAY": level})).is_stored
+        put(store, 300)
+        assert store.ha_address is not None
+        settings = {"retention": True, "file_reserved_hours": 5, "clean_forcibly": False}
+        for is_old in (False, True):
+            with Replica(tmp_path / "r", BareMaster(store.ha_address, FILE_SIZE), settings=settings) as replica:
+                files = sorted((tmp_path / "r" / "commitlog").iterdir())
+                for file in files if is_old else []:
+                    os.utime(file, (0, 0))
+                catch_up(replica, store)
+    assert len(list((tmp_path / "r" / "commitlog").iterdir())) == (left or len(files))
 
 
 def test_its_retention_acts_at_every_hour() -> None:
