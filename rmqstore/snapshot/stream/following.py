@@ -4,8 +4,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +22,7 @@ from rmqstore.snapshot.scan.split_reader import read_split
 from rmqstore.snapshot.store_paths import Paths
 from rmqstore.snapshot.stream.batches import Queues, Refusals, Skipped
 from rmqstore.snapshot.stream.ends import StreamEnds
+from rmqstore.snapshot.stream.lag import LostRange
 from rmqstore.snapshot.stream.limits import TriggerLimits
 from rmqstore.snapshot.stream.offsets import (
     BEHIND,
@@ -113,9 +114,9 @@ class Following:
             refuses=Refusals(deleted=fails, other_logs=fails or beginning.requires_same_logs),
         )  # fmt: skip
         self._bell, self._filling = Bell(), threading.Lock()
-        self._ready: deque[FollowedBatch] = deque()
-        self._round: Iterator[FollowedBatch] | None = None
-        self._skipped = Skipped()
+        self._ready: deque[tuple[FollowedBatch, int]] = deque()  # how many messages were gone up to its end
+        self._round: Iterator[tuple[FollowedBatch, int]] | None = None
+        self._skipped, self._gone_count = Skipped(), 0
         self._is_over = False
         self._gone_since_ms: int | None = None
         self._came_s = time.monotonic()
@@ -144,8 +145,8 @@ class Following:
 
     @property
     def skipped_count(self) -> int:
-        """How many messages were gone before they were read, where that is no error."""
-        return self._skipped.total
+        """How many messages were gone before they were read, where that is no error: up to `offsets`."""
+        return self._gone_count
 
     @property
     def waiting_count(self) -> int:
@@ -188,7 +189,9 @@ class Following:
         raise StopAsyncIteration
 
     def _handed_out(self) -> FollowedBatch:
-        batch = self._ready[0]
+        batch, gone = self._ready[0]
+        if self._offsets is not batch.offsets:  # else an interrupt came before it was taken away
+            self._gone_count += gone
         self._offsets = batch.offsets
         self._ready.popleft()  # last: an interrupt before it loses nothing
         return batch
@@ -218,9 +221,9 @@ class Following:
             self._came_s = time.monotonic()
             self._ready.append(batch)
 
-    def _next_round(self) -> Iterator[FollowedBatch] | None:
-        """All that there is, up to a limit; None for nothing."""
-        start = self._ready[-1].offsets if self._ready else self._offsets
+    def _next_round(self) -> Iterator[tuple[FollowedBatch, int]] | None:
+        """All that there is, up to a limit, each batch with how many messages were gone before it; None for nothing."""
+        start = self._ready[-1][0].offsets if self._ready else self._offsets
         try:
             step = self._planner.step(start, is_limited=True, gone_since_ms=self._gone_since_ms)
         except NotAStore:
@@ -237,38 +240,24 @@ class Following:
         self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         batches = (batch for split in splits for batch in read_split(split, self._reads))
         end.pop(FROM, None)  # the round is read as it is planned
-        reached = _Reached(start, begun, step.batch.queues, step.marks)
-        wanted = {place: ends[place] - begun.get(place, low) for place, low in step.batch.lows.items()}
-        for place, one in lost:
-            wanted[place] = wanted.get(place, 0) - (one.high - one.low)
-        return self._with_offsets(batches, reached, end, wanted)
+        lows = {place: begun.get(place, low) for place, low in step.batch.lows.items()}
+        reached = _Reached(start, begun, step.batch.queues, step.marks, _Gone(self._request, lows, ends, lost))
+        return self._with_offsets(batches, reached, end)
 
     def _with_offsets(
-        self, batches: Iterator[pa.RecordBatch], reached: "_Reached", end: dict[str, Any], wanted: Mapping[Place, int]
-    ) -> Iterator[FollowedBatch]:
-        """Each batch with where its rows end; the last one, with or without rows, with the end of the round."""
+        self, batches: Iterator[pa.RecordBatch], reached: "_Reached", end: dict[str, Any]
+    ) -> Iterator[tuple[FollowedBatch, int]]:
+        """Each batch with where its rows end, and how many messages were gone up to there since the one before; the
+        last one, with or without rows, with the end of the round."""
         last: pa.RecordBatch | None = None
         for batch in batches:
             if last is not None:
-                yield FollowedBatch(last.select(self._request.columns), reached.after(last))
+                offsets, gone = reached.after(last)
+                yield FollowedBatch(last.select(self._request.columns), offsets), gone
             last = batch
-        if last is not None:
-            reached.after(last)
-        self._count_gone(reached.counts, wanted)
+        gone = (0 if last is None else reached.after(last)[1]) + reached.gone.at_end()
         rows = pa.RecordBatch.from_pylist([], self._schema) if last is None else last.select(self._request.columns)
-        yield FollowedBatch(rows, end)
-
-    def _count_gone(self, counts: Mapping[Place, int], wanted: Mapping[Place, int]) -> None:
-        """Counts messages that were there when the round was planned and gone when it was read; where only some are
-        asked for, nobody can tell."""
-        request = self._request
-        if request.fail_on_data_loss or request.tags or request.keys or request.on_corrupt_record == "skip":
-            return
-        for place, count in wanted.items():
-            gone = count - counts.get(place, 0)
-            if gone > 0:
-                self._skipped.total += gone
-                log.warning("%s/%d of %s: %d messages were deleted while they were read", *place[1:], place[0], gone)
+        yield FollowedBatch(rows, end), gone
 
 
 def _taken_up(after: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,34 +273,70 @@ def _taken_up(after: Mapping[str, Any]) -> dict[str, Any]:
     return dict(after)
 
 
+class _Gone:
+    """Counts the messages of a round that were gone before they were read, as far as its batches go.
+
+    `lows` and `ends`: from where to where each queue is read; `lost`: what was gone when that was planned.  Where only
+    some messages are asked for, nobody can tell of others.
+    """
+
+    def __init__(
+        self, request: ScanRequest, lows: Offsets, ends: Offsets, lost: Sequence[tuple[Place, LostRange]]
+    ) -> None:
+        self._passes_over = not request.fail_on_data_loss
+        self._has_all = not (request.tags or request.keys or request.on_corrupt_record == "skip")
+        self._at, self._ends = dict(lows), ends
+        self._lost: dict[Place, list[LostRange]] = {}
+        for place, found in lost:
+            self._lost.setdefault(place, []).append(found)
+
+    def up_to(self, place: Place, end: int, row_count: int) -> int:
+        """How many of a queue were gone up to `end`, where `row_count` came since it was asked for last."""
+        low = self._at.get(place)
+        if low is None or not self._passes_over or end <= low:
+            return 0
+        self._at[place] = end
+        known = sum(max(min(each.high, end) - max(each.low, low), 0) for each in self._lost.get(place, ()))
+        gone = end - low - row_count if self._has_all else known
+        if gone > known:
+            log.warning(
+                "%s/%d of %s: %d messages were deleted while they were read", *place[1:], place[0], gone - known
+            )
+        return max(gone, 0)
+
+    def at_end(self) -> int:
+        """How many were gone after the last row of each queue."""
+        return sum(self.up_to(place, end, 0) for place, end in self._ends.items())
+
+
 class _Reached:
     """Offsets in the middle of a round: after the rows that came, and where the round began for all other queues, whose
     marks are there.  `begun` has the new ones, too."""
 
-    def __init__(self, start: Mapping[str, Any], begun: Offsets, queues: Queues, marks: Offsets) -> None:
+    def __init__(self, start: Mapping[str, Any], begun: Offsets, queues: Queues, marks: Offsets, gone: _Gone) -> None:
+        self.gone = gone
         self._start, self._queues = start, queues
         self._offsets = dict(begun) | offsets_in(start)
         self._marks = marks
         self._moved: set[Place] = set()
-        self.counts = Counter[Place]()  # rows of each queue
 
-    def after(self, rows: pa.RecordBatch) -> dict[str, Any]:
-        """The offsets after these rows, too."""
+    def after(self, rows: pa.RecordBatch) -> tuple[dict[str, Any], int]:
+        """The offsets after these rows, too, and how many messages were gone before them."""
         columns = [rows.column(name) for name in _NEEDED]
         newest = (
             pa.table(columns, _NEEDED).group_by(list(_PLACE)).aggregate([("queueOffset", "max"), ([], "count_all")])
         )
-        moved = set[Place]()
+        moved, gone = set[Place](), 0
         for row in newest.to_pylist():
             place = row["brokerName"], row["topic"], row["queueId"]
             if None not in place and row["queueOffset_max"] is not None:
                 self._offsets[place] = row["queueOffset_max"] + 1  # may be less than before, in a queue made again
                 moved.add(place)
-                self.counts[place] += row["count_all"]
+                gone += self.gone.up_to(place, self._offsets[place], row["count_all"])
         self._moved |= moved
         self._marks = marks_after(moved, self._queues, self._offsets, self._marks)
         notes = {
             name: {place: value for place, value in note_in(self._start, name).items() if place not in self._moved}
             for name in (SINCE, BEHIND)
         }
-        return offset_json(self._offsets, notes | {MARKS: self._marks})
+        return offset_json(self._offsets, notes | {MARKS: self._marks}), gone

@@ -249,6 +249,50 @@ def test_messages_are_counted_that_were_gone_before_and_that_go_meanwhile(store:
     assert len(found) + following.skipped_count == 30 + 600 + 700
 
 
+def _read_some(store: Store, after: dict[str, Any] | None, batch_count: int) -> tuple[int, dict[str, Any]]:
+    """So many batches from some offsets on: how many messages came or were gone, and the offsets that were reached."""
+    how = {"start": "earliest"} if after is None else {"after": after}
+    following = open_snapshot(store.path).follow(["orders"], wait_s=0, batch_rows=10, fail_on_data_loss=False, **how)
+    count = sum(batch.rows.num_rows for _, batch in zip(range(batch_count), following, strict=False))
+    return count + following.skipped_count, following.offsets
+
+
+def _passed(offsets: dict[str, Any]) -> int:
+    return sum(offsets["orders"]["default"].values())
+
+
+@pytest.mark.parametrize("read_after", [1, 8, 10, 11, 12, 13, 14, 15, 16, 20])
+def test_whoever_leaves_after_a_gap_has_it_counted(store: Store, read_after: int) -> None:
+    """Messages that go while a round is read were counted at its end alone."""
+    put(store, "orders", 30, 670)
+    following = open_snapshot(store.path).follow(
+        ["orders"], start="earliest", wait_s=0, batch_rows=10, fail_on_data_loss=False
+    )
+    count = sum(next(following).rows.num_rows for _ in range(3))
+    assert store.clean(any_age=True).log_files
+    count += sum(batch.rows.num_rows for _, batch in zip(range(read_after), following, strict=False))
+    assert count + following.skipped_count == _passed(following.offsets)
+    rest, offsets = _read_some(store, following.offsets, 10_000)
+    assert count + following.skipped_count + rest == _passed(offsets) == 700
+
+
+@pytest.mark.parametrize("read_between", [1, 2, 3, 10_000])
+def test_whoever_leaves_before_a_queue_came_counts_its_gap_once(store: Store, read_between: int) -> None:
+    """It was counted where the round was planned, and again where the next one was."""
+    for queue_id, count in ((7, 300), (8, 300), (7, 50), (8, 50)):
+        for number in range(count):
+            assert store.put(Message("orders", b"%d" % number, queue_id=queue_id)).is_stored
+    store.flush()
+    total, offsets = _read_some(store, None, 4)
+    assert total == _passed(offsets) < 40
+    assert store.clean(any_age=True).log_files
+    for batch_count in (read_between, 10_000):
+        count, offsets = _read_some(store, offsets, batch_count)
+        total += count
+        assert total == _passed(offsets)
+    assert total > 600
+
+
 def test_a_new_topic_whose_beginning_is_gone_is_read_from_what_it_has(store: Store, snapshot: Snapshot) -> None:
     """In whatever steps: a queue that has to wait is none that came to a topic which was read already."""
     offsets = snapshot.follow(pattern=".*", start="earliest").offsets
