@@ -231,7 +231,8 @@ class Engine:
         return result
 
     def flush(self, timeout_s: float) -> None:
-        """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout."""
+        """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout,
+        StoreClosed where another thread ends the store meanwhile."""
         end = self.log.marks.appended
         self.sync_log()
         if self.reasons:
@@ -241,6 +242,7 @@ class Engine:
         if not self.dispatch.wait_until(end, timeout_s if self.has_threads else 0):
             if self.reasons:
                 raise DurabilityLost("; ".join(self.reasons))
+            self.ownership.require_open()
             raise NotNow(f"the log is not dispatched up to {end} after {timeout_s} s: {self.condition.stuck_reason()}")
         try:
             self.derived_flush.flush()
@@ -286,6 +288,7 @@ class Engine:
                 self.ownership.end()
             elif not self.ownership.is_inherited:
                 self.ownership.begin_closing()
+                self.dispatch.give_up_waiting()
                 self._release()
 
     def stop_workers(self) -> None:

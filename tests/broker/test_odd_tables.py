@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from rmqstore import Message, PutStatus, StoreConfig, SubscriptionGroup, TopicConfig, open_snapshot, open_store
+from rmqstore.clock import ManualClock
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats import broker_json
 from rmqstore.snapshot.finding import DAMAGE, NOTE
 from rmqstore.snapshot.survey.survey import survey
 from rmqstore.snapshot.verify import verify
+from rmqstore.testing import Probe
 
 pytestmark = pytest.mark.stores
 
@@ -210,12 +212,12 @@ def test_bytes_that_are_no_text_are_kept_before_they_are_written_over(origin: Pa
 
 def test_a_committed_offset_takes_the_place_of_an_odd_one(origin: Path, tmp_path: Path) -> None:
     file = edited(
-        origin, tmp_path / "store", "consumerOffset.json", into("offsetTable", '"orders@odd":{0:"x",1:"y",2:3}')
+        origin, tmp_path / "store", "consumerOffset.json", into("offsetTable", '"orders@odd":{0:"x",1:"y",2:0}')
     )
     with open_store(tmp_path / "store", CONFIG) as store:
-        assert store.offsets.committed("odd", "orders", 2) == 3
+        assert store.offsets.committed("odd", "orders", 2) == 0
         store.offsets.commit("odd", "orders", 0, 4)
-    assert broker_json.parse(file.read_text())["offsetTable"]["orders@odd"] == {"0": 4, "1": "y", "2": 3}
+    assert broker_json.parse(file.read_text())["offsetTable"]["orders@odd"] == {"0": 4, "1": "y", "2": 0}
 
 
 EDITS: dict[str, Edit] = {
@@ -336,3 +338,25 @@ def test_an_odd_note_of_one_deletion_leaves_the_others_in_force(deleted: Path) -
         assert store.delete_topic("more")
     assert [path.read_text() for path in deleted.parent.glob("deletedTopics.json.unreadable*")] == [text]
     assert broker_json.parse(deleted.read_text())["deletedTopics"].keys() == {"orders", "more"}
+
+
+def test_progress_that_is_none_is_told_and_a_copy_of_it_kept(tmp_path: Path) -> None:
+    """The store has its own in that place soon: its messages come once more."""
+    clock = ManualClock()
+    with open_store(tmp_path / "s", CONFIG, clock=clock, workers=False) as store:
+        assert store.put(Message("orders", b"waits", queue_id=0, properties={"DELAY": "2"})).is_stored
+        clock.advance(60_000)
+        Probe(store).catch_up()
+        Probe(store).step("delay")
+    file = tmp_path / "s" / "config" / "delayOffset.json"
+    odd = '{"offsetTable":{2:"x",17:2},"keep":[1]}'
+    file.write_text(odd)
+    with open_store(tmp_path / "s", CONFIG, clock=clock, workers=False) as store:
+        assert any("offset of 2 is" in warning for warning in store.warnings)
+        assert any("are delivered once more" in warning for warning in store.warnings)
+        for _ in range(2):
+            clock.advance(60_000)
+            Probe(store).step("delay")
+    assert (file.parent / "delayOffset.json.unreadable").read_text() == odd
+    written = broker_json.parse(file.read_text())
+    assert (broker_json.delay_offsets(written), written["keep"]) == ({1: 0, 2: 1, 17: 2}, [1])

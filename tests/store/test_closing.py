@@ -11,9 +11,12 @@ import pytest
 
 from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.config import StoreConfig
+from rmqstore.core.locks import Bell
 from rmqstore.core.message import Message, PutStatus
 from rmqstore.core.worker import Worker
+from rmqstore.engine.log.derived import dispatch_loop
 from rmqstore.engine.log.derived.derived_flush import DerivedFlush
+from rmqstore.engine.log.derived.dispatch_loop import DispatchLoop
 from rmqstore.engine.store import Store, open_store
 from rmqstore.errors import DurabilityLost, NotNow, StoreClosed, WrongType
 from rmqstore.files.filesystem import DiskFile, RealFileSystem
@@ -240,3 +243,33 @@ def test_a_subclass_may_close_in_a_method_of_its_own(tmp_path: Path) -> None:
     store = Own(str(tmp_path / "s"), SYNC, SYSTEM_CLOCK, RealFileSystem())
     store.shut()
     assert store.health().reasons == ("closed",)
+
+
+def test_a_flush_that_waits_ends_when_another_thread_abandons_the_store(tmp_path: Path) -> None:
+    """It waited for its whole timeout, a minute, for a dispatch that had ended."""
+    store = open_store(str(tmp_path / "s"), SYNC)
+    waits, said = threading.Event(), list[str]()
+
+    def flushes() -> None:
+        try:
+            store.flush(timeout_s=2 * PATIENCE_S)
+        except StoreClosed as error:
+            said.append(str(error))
+
+    class Told(Bell):
+        """Says that somebody waits for the dispatch."""
+
+        def wait(self, timeout_s: float | None = None) -> bool:
+            waits.set()
+            return super().wait(timeout_s)
+
+    thread = threading.Thread(target=flushes)
+    with pytest.MonkeyPatch.context() as meanwhile:
+        meanwhile.setattr(DispatchLoop, "step", lambda _: 60.0)
+        meanwhile.setattr(dispatch_loop, "Bell", Told)
+        store.put(Message("alpha", b"x"))
+        thread.start()
+        assert waits.wait(PATIENCE_S)
+        store.abandon()
+        thread.join(PATIENCE_S)
+    assert said == [f"{store.path} is closed"]

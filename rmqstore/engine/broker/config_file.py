@@ -29,12 +29,15 @@ Content = TypeVar("Content", bound=_HasOthers)
 class ConfigFile(Generic[Content]):
     """The file at `path`; not for several threads at once.
 
-    `parse` makes its content of the plain JSON value and raises Corrupt; `text` is the way back.
+    `parse` makes its content of the plain JSON value and raises Corrupt; `text` is the way back.  `writes_over_odd`:
+    the store will have entries of its own in the place of odd ones.
     """
 
     def __init__(
-        self, fs: FileSystem, path: str, parse: Callable[[Any], Content], text: Callable[[Content], str]
-    ) -> None:
+        self, fs: FileSystem, path: str, parse: Callable[[Any], Content], text: Callable[[Content], str],
+        *, writes_over_odd: bool = False,
+    ) -> None:  # fmt: skip
+        self._writes_over_odd = writes_over_odd
         self.path = path
         self._fs = fs
         self._parse = parse
@@ -118,6 +121,8 @@ class ConfigFile(Generic[Content]):
             self._unreadable.append(path)
             return None, [f"{path} cannot be read ({damage.reason})"]
         told = [f"{path}: {reason}" for reason in reasons]
+        if told and self._writes_over_odd:
+            self._unreadable.append(path)
         if not broker_json.is_utf8(data):
             self._unreadable.append(path)
             told.append(f"{path} holds bytes that are no UTF-8, which read as \ufffd, as in RocketMQ")
@@ -144,12 +149,15 @@ class DelayOffsetsFile:
             join(root, CONFIG_ROOM, "delayOffset.json"),
             _parse_delay,
             lambda present: delay_offsets_text(present.offsets, present.version, present.others),
+            writes_over_odd=True,
         )
 
     def load(self) -> tuple[dict[int, int], list[str]]:
         """The offsets by level, and warnings."""
         found, warnings = self._file.load()
         self._present = found or self._present
+        if warnings:
+            warnings = [*warnings, "delayed messages whose progress it does not tell are delivered once more"]
         return dict(self._present.offsets), warnings
 
     def close(self) -> None:
