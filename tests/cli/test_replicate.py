@@ -147,7 +147,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(master: rmqstore.Store, tmp_path
 def test_a_reader_that_goes_away_ends_it(master: rmqstore.Store, tmp_path: Path) -> None:
     """rmqstore replicate --json | head -1"""
     target = tmp_path / "r"
-    with running(arguments(master, target, "--json")) as child:
+    with running(arguments(master, target, "--json", "--delay-levels", "1s 5s")) as child:
         assert child.stdout is not None
         assert json.loads(child.stdout.readline())["phase"] in ("connecting", "comparing", "following")
         child.stdout.close()

@@ -79,6 +79,7 @@ def test_a_message_that_may_be_put_alone_says_why_it_goes_into_no_batch() -> Non
         (replace(SMALL, auto_create_topics=False), None, "no topic 'orders', and auto_create_topics is off"),
         (replace(SMALL, auto_create_topics=False), TopicConfig("orders", 1, 1), "topic 'orders' has 1 queues"),
         (SMALL, TopicConfig("orders", 4, 4, perm=4), "takes no messages: its perm is 4, without 2 (write)"),
+        (SMALL, TopicConfig("orders", 4, 0), "takes no messages: its writeQueueNums is 0"),
     ],
 )
 def test_a_topic_says_why_it_takes_none(config: StoreConfig, topic: TopicConfig | None, reason: str) -> None:

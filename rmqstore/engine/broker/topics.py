@@ -219,7 +219,9 @@ class Topics:
                     "closed, or replace it with store.topics.put"
                 )
             if known is not None and not _limit(known):
-                return f"topic {topic!r} takes no messages: its perm is {known.perm}, without 2 (write)"
+                can_write = known.perm & PERM_WRITE
+                why = "writeQueueNums is 0" if can_write else f"perm is {known.perm}, without 2 (write)"
+                return f"topic {topic!r} takes no messages: its {why}"
             if known is None and not may_be_stored(topic, long_as_v2=True):
                 return topic_reason(topic)
             if known is None and not self._auto_create:

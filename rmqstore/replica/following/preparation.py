@@ -82,7 +82,10 @@ class Preparation:
         """Where a new log begins, else where the master's does.  Raises Rejected where that cannot be known."""
         if self._present is None:
             if is_new and self._start == "latest":
-                raise Rejected("where the newest file of this master begins cannot be asked: leave --from out")
+                raise Rejected(
+                    "--from latest: a master by --ha cannot be asked where its newest file begins; name it by "
+                    "--namesrv or --master, or leave --from out"
+                )
             start = end = self._log_start()
         else:
             start, end = self._present.log_start, self._present.log_end

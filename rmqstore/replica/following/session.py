@@ -38,7 +38,7 @@ class MasterBeginsLater(ConnectionLost):
 
 
 class LogsDiverged(Rejected):
-    """The master's log is another one than ours from `offset` on: nothing is taken from it."""
+    """The master's log is another one than ours somewhere after `offset`: nothing is taken from it."""
 
     def __init__(self, offset: int, own_end: int, reason: str) -> None:
         super().__init__(offset, own_end, reason)
@@ -46,8 +46,9 @@ class LogsDiverged(Rejected):
 
     def _line(self) -> str:
         return (
-            f"the two logs are not the same from offset {self.offset} on ({self.reason}); ours ends at {self.own_end}: "
-            "`rmqstore replicate --realign` says what it would cut, and does it with --yes"
+            f"the two logs are not the same after offset {self.offset} ({self.reason}); ours ends at {self.own_end}: "
+            "`rmqstore replicate --realign` says where they part, and what it would cut (with --yes it does), or that "
+            "this is another master's"
         )
 
 

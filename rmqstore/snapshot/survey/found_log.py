@@ -25,6 +25,10 @@ _CHOOSE_ADVICE = "name the one to read: storePathCommitLog={data}, in Python [[{
 _ELSEWHERE_ADVICE = (
     "a DLedger node without data files: name their directory (storePathDLedgerCommitLog) as storePathCommitLog"
 )
+_ALONE_ADVICE = (
+    "of a DLedger group, and nothing of a broker stands beside it: table=entries shows its entries; where they are a "
+    "broker's messages, open the store for writing once, which makes its queues"
+)
 _FOREIGN_ADVICE = "entries of DLedger's outside of a node's directory; name their directory as storePathCommitLog"
 _OF_A_STORE = frozenset((names.LOG_ROOM, names.PLAIN_ROOM, names.BATCH_ROOM, names.INDEX_ROOM, names.CHECKPOINT_FILE,
                          names.CONFIG_ROOM))  # fmt: skip
@@ -143,7 +147,7 @@ def _refuse_nodes(disk: ReadableDisk, found: RootLook, children: Collection[str]
         reason = f"holds a commitlog and the DLedger log of {known} for the same offsets"
         raise UnsupportedLayout(root, f"{reason}; {_to_choose(root, nodes[0])}, or its commitlog in the same way")
     if not _OF_A_STORE.intersection(children):
-        raise UnsupportedLayout(nodes[0].directory, NODE_ADVICE)
+        raise UnsupportedLayout(nodes[0].directory, _ALONE_ADVICE)
 
 
 def _to_choose(root: str, node: LedgerNode) -> str:

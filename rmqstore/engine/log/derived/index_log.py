@@ -88,7 +88,7 @@ class IndexLog:
                 continue
             sizes = self._sizes(source, entry.size)
             if sizes is None:
-                warnings.append(f"{path}: {entry.size} bytes are no index file of this store, left as it is")
+                warnings.append(f"{path}: {entry.size} bytes are no index file of this store's sizes, left as it is")
                 continue
             file = OpenIndexFile(entry.name, *sizes)
             if header.index_count >= file.item_count or sizes != (self._slot_count, self._item_count):
