@@ -231,8 +231,7 @@ class Engine:
         return result
 
     def flush(self, timeout_s: float) -> None:
-        """Makes everything put until now durable and readable.  Raises DurabilityLost, NotNow at the timeout,
-        StoreClosed where another thread ends the store meanwhile."""
+        """Makes everything put durable and readable.  Raises DurabilityLost, StoreClosed, NotNow at the timeout."""
         end = self.log.marks.appended
         self.sync_log()
         if self.reasons:

@@ -5,7 +5,6 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rmqstore.directory.queue_files import BATCH
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats.inner_batch import EVERY_TOPIC, OwnBases
 from rmqstore.formats.names import NOWHERE, QueueKey
@@ -62,11 +61,6 @@ class Split:
     def own_bases(self) -> OwnBases:
         """As of Stretch."""
         return frozenset(topic.encode() for topic in self.batch_topics) if self.has_queues else EVERY_TOPIC
-
-    @property
-    def batch_span_topics(self) -> frozenset[bytes]:
-        """The topics of its spans of batch queues."""
-        return frozenset(span.topic.encode() for span in self.spans if span.kind == BATCH)
 
     def __repr__(self) -> str:
         """One line: a split may have hundreds of queues."""

@@ -139,6 +139,7 @@ def test_rocketmq_3401_a_power_cut_never_takes_a_table_and_its_backup(choice: st
         for number in range(3):
             store.put(Message(f"topic{number}", b"x"))
             store.put(Message("orders", b"later", properties={"DELAY": "1"}))
+            store.put(Message("orders", b"now"))
             store.offsets.commit("group", "orders", 0, number + 1)
             store.offsets.persist()
             clock.advance(11_000)

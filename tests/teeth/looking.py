@@ -204,8 +204,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "whoever follows a store has the offsets of the whole round with its first batch",
         "rmqstore/snapshot/stream/following.py",
-        "                yield FollowedBatch(last.select(self._request.columns), reached.after(last))\n",
-        "                yield FollowedBatch(last.select(self._request.columns), end)\n",
+        "                yield FollowedBatch(last.select(self._request.columns), offsets), gone\n",
+        "                yield FollowedBatch(last.select(self._request.columns), end), gone\n",
         "tests/snapshot/stream/test_following.py::test_whoever_goes_on_from_any_batch_has_every_message_once",
         finding=r"assert \[",
     ),

@@ -82,8 +82,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "a reader hides new messages that lost their entries in a crash",
         "rmqstore/snapshot/survey/survey.py",
-        "{} if store.was_killed else again.topics | gone",
-        "again.topics | topics_gone(store.disk, root, found.census, searched.known_end)",
+        "{} if store.was_killed else again.topics | _topics_gone(store, searched)",
+        "again.topics | _topics_gone(store, searched)",
         f"{_T_OUTCOMES}::test_readers_after_a_crash_without_a_note[without entries after a crash]",
         finding="lost 0",
     ),

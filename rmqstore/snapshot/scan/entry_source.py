@@ -32,6 +32,11 @@ from rmqstore.snapshot.split import Span, Split
 Entries = npt.NDArray[np.void]
 
 
+def batch_topics(split: Split) -> frozenset[bytes]:
+    """The topics whose batch queues a split reads."""
+    return frozenset(span.topic.encode() for span in split.spans if span.kind == BATCH)
+
+
 class RecordCheck:
     """Checks the records of a split's spans.
 
@@ -50,7 +55,7 @@ class RecordCheck:
         self._topic_numbers = np.array([number_of[span.topic] for span in spans], np.int64)
         self._queue_ids = np.array([span.queue_id for span in spans], np.int32)
         self._are_batches = np.array([span.kind == BATCH for span in spans], bool)
-        self._batch_topics = split.batch_span_topics
+        self._batch_topics = batch_topics(split)
 
     def rows(self, entries: Entries, numbers: Ints, gathered: Gathered) -> Rows:
         """The records of `entries` (undispatched.FOUND_ENTRY, n) with a reason each; `numbers` int64[n] are their

@@ -34,7 +34,7 @@ from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
 from rmqstore.snapshot.scan.checked_rows import BatchSizes, Checked
 from rmqstore.snapshot.scan.damage_policy import DamagePolicy
-from rmqstore.snapshot.scan.entry_source import EntrySource
+from rmqstore.snapshot.scan.entry_source import EntrySource, batch_topics
 from rmqstore.snapshot.scan.second_look import SecondLook
 from rmqstore.snapshot.split import Span, Split
 
@@ -323,7 +323,7 @@ class LogSource:
         levels = readers_levels(split.disk, split.path) if wants_codes else ()
         queues = WalkedQueues(self._view, self._count, request, crc_from, levels) if split.has_queues else None
         topics = pa.array(sorted({span.topic.encode() for span in split.spans}), pa.binary())
-        batch_topics = split.batch_span_topics
+        of_batches = batch_topics(split)
         for item in walk(self._view, WalkLimits(low, high, crc_from, known_end=high, past_gone=True)):
             if isinstance(item, Break):
                 self._report(item)
@@ -335,7 +335,7 @@ class LogSource:
             keep = _chosen(item, wanted, queues, codes, self._count)
             keep |= self._damaged(item, topics) & (item.offsets >= split.walk_from)
             if keep.any():
-                yield _rows(item, np.flatnonzero(keep), codes, batch_topics)
+                yield _rows(item, np.flatnonzero(keep), codes, of_batches)
 
     def _damaged(self, stretch: Stretch, topics: pa.Array) -> Mask:
         """Damaged records that concern the split: an error, or flagged rows, or left out.
@@ -473,11 +473,11 @@ def _named(spans: Sequence[Span]) -> str:
     return keys[0] + (f" and {more} more queue{'s' if more > 1 else ''}" if more else "")
 
 
-def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None, batch_topics: Container[bytes]) -> Rows:
+def _rows(stretch: Stretch, numbers: npt.NDArray[np.intp], codes: Ints | None, of_batches: Container[bytes]) -> Rows:
     located = stretch.located.take(numbers)
     names = text_array(binary_array(located.page, located.topic_at, located.topic_size))
     is_single = pc.all(pc.equal(names, names[0])).as_py()
-    said = record_numbers(located, own_bases=stretch.own_bases, batch_topics=batch_topics)
+    said = record_numbers(located, own_bases=stretch.own_bases, batch_topics=of_batches)
     return Rows(
         located,
         names[0].as_py() if is_single else names,
