@@ -247,7 +247,6 @@ def test_a_subclass_may_close_in_a_method_of_its_own(tmp_path: Path) -> None:
 
 def test_a_flush_that_waits_ends_when_another_thread_abandons_the_store(tmp_path: Path) -> None:
     """It waited for its whole timeout, a minute, for a dispatch that had ended."""
-    store = open_store(str(tmp_path / "s"), SYNC)
     waits, said = threading.Event(), list[str]()
 
     def flushes() -> None:
@@ -267,6 +266,7 @@ def test_a_flush_that_waits_ends_when_another_thread_abandons_the_store(tmp_path
     with pytest.MonkeyPatch.context() as meanwhile:
         meanwhile.setattr(DispatchLoop, "step", lambda _: 60.0)
         meanwhile.setattr(dispatch_loop, "Bell", Told)
+        store = open_store(str(tmp_path / "s"), SYNC)  # whose dispatch does nothing
         store.put(Message("alpha", b"x"))
         thread.start()
         assert waits.wait(PATIENCE_S)
