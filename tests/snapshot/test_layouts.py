@@ -10,7 +10,6 @@ import pytest
 
 import rmqstore
 from rmqstore import NotAStore, Snapshot, StoreConfig, open_store
-from rmqstore.directory.config_files import tell_once
 from rmqstore.directory.queue_files import SIMPLE, queues_of
 from rmqstore.errors import StoreError, UnsupportedLayout
 from rmqstore.files.reading import LOCAL
@@ -355,7 +354,7 @@ def test_a_store_that_was_just_opened_is_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "changes", "is_told"),
+    ("case", "changes", "asks_log"),
     [
         ("double-clean-5.5.1", {}, True),
         ("doublewrite-5.5.1", {}, False),
@@ -365,19 +364,15 @@ def test_a_store_that_was_just_opened_is_an_empty_one(tmp_path: Path) -> None:
         ("double-clean-5.5.1", {"consumequeue/%LMQ%a/0/00000000000000000000": ""}, False),
     ],
 )
-def test_light_queues_that_rocksdb_has_alone_are_told_once(
-    case: str, changes: dict[str, str], is_told: bool, store_of: StoreOf, tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    tell_once.cache_clear()
+def test_records_alone_tell_of_light_queues_that_rocksdb_has_alone(
+    case: str, changes: dict[str, str], asks_log: bool, store_of: StoreOf, tmp_path: Path
+) -> None:
+    """The whole log is asked, where a table tells that there are any and no file of one is there."""
     store = tmp_path / "store"
     shutil.copytree(store_of(case), store)
     make_writable(store)
     for name, text in changes.items():
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_text(text)
-    for _ in range(2):
-        rmqstore.open_snapshot(store)
-    told = [record.getMessage() for record in caplog.records if "light queues" in record.getMessage()]
-    database = store / ("consumequeue_rocksdb" if "apart" in case else "consumequeue")
-    assert [line.partition(": ")[0] for line in told] == [str(database)] * is_told
+    (found,) = rmqstore.open_snapshot(store).stores
+    assert (found.light_from <= found.log_start) == asks_log

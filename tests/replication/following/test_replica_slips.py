@@ -204,7 +204,7 @@ def test_a_master_that_was_set_up_again_with_less_is_told(tmp_path: Path) -> Non
         with Replica(tmp_path / "r", master_of(store)) as replica:
             replica.run(has(end))
     with opened(tmp_path / "new") as store:
-        told = f"not the same from offset {put(store, 30)} on .the master's log ends there"
+        told = f"not the same after offset {put(store, 30)} .the master's log ends there"
         with Replica(tmp_path / "r", master_of(store)) as replica, pytest.raises(LogsDiverged, match=told):
             replica.run()
 
