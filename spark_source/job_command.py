@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +24,14 @@ from spark_source import job_table
 if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
     from pyspark.sql import DataFrame, SparkSession
 
+_BY_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # it starts a program with this variable
 FORMATS = ("parquet", "json", "csv")
 _ROWS = 40
 # RFC 4180: a header, and a quote in a value is doubled; a value may have several lines.
 _CSV = {"header": "true", "escape": '"', "multiLine": "true"}
 _INTERRUPTED = 130  # as shells say it
+# The last line of a traceback of Python's, which Spark passes on whole.
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
 def parser_of(name: str, description: str) -> argparse.ArgumentParser:
@@ -129,6 +134,8 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    if _BY_SPARK_SUBMIT not in os.environ:  # else its own configuration says which Python workers run
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"rmqstore {parser.prog.removesuffix('.py')}").getOrCreate()
     try:
         _register(spark)
@@ -156,10 +163,18 @@ def _register(spark: SparkSession) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error, without Spark's words about where it came up."""
+    """The line of an error that tells, without Spark's words about where it came up."""
     _, _, own = str(error).partition("rmqstore.errors.")
     text = own.partition(": ")[2] or str(error)
-    return text.strip().partition("\n")[0]
+    first = text.strip().partition("\n")[0]
+    if own or "Traceback" not in first or not (raised := _RAISED.findall(text)):
+        return first
+    kind, words = raised[-1]
+    if kind == "ModuleNotFoundError":
+        return (
+            f"{words} where Spark's workers run: let them run the Python that has it (PYSPARK_PYTHON={sys.executable})"
+        )
+    return f"{kind}: {words}"
 
 
 def require_apart(parser: argparse.ArgumentParser, store: str, **places: str | None) -> None:

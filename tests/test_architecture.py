@@ -99,8 +99,9 @@ LAZY_IMPORTS = {
 
 # Name -> the rooms (or single modules) that may import it.
 SINGLE_DOORS: dict[str, set[str]] = {
-    # jobs.demo: tells Spark by the environment which Python its workers run; doctor: looks at what everybody else uses.
-    "os": {"rmqstore.files", "jobs.demo", "rmqstore.cli.doctor"},
+    # jobs.demo, job_command: tell Spark by the environment which Python its workers run; doctor: looks at what all
+    # others use.
+    "os": {"rmqstore.files", "jobs.demo", "spark_source.job_command", "rmqstore.cli.doctor"},
     "mmap": {"rmqstore.files", "rmqstore.cli.doctor.command"},
     "socket": {
         "rmqstore.files",

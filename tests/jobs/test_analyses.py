@@ -3,12 +3,14 @@
 import datetime
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 import rmqstore
@@ -349,6 +351,40 @@ def test_a_key_is_traced_as_it_stands(same_session, small, capsys):
     with pytest.raises(SystemExit):
         order_trace.main(["--store", str(small), "--key", "two keys"])
     assert "RocketMQ puts spaces between keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("raised", "said"), [
+    ("ModuleNotFoundError: No module named 'rmqstore'",
+     ("No module named 'rmqstore' where Spark's workers run: let them run the Python that has it "
+      f"(PYSPARK_PYTHON={sys.executable})")),
+    ("pyarrow.lib.ArrowInvalid: no\nOSError: [Errno 28] No space left on device",
+     "OSError: [Errno 28] No space left on device"),
+])  # fmt: skip
+def test_what_a_worker_raised_is_said_and_not_that_it_did(
+    same_session, small, monkeypatch, capsys, raised: str, said: str
+) -> None:
+    def transform(*_: object) -> None:
+        raise PySparkException(
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to create a data source: Traceback (most recent call last):\n"
+            f'  File "x.py", line 1, in <module>\n    import rmqstore\n{raised}\n\nJVM stacktrace:\norg.apache.spark.X'
+        )
+
+    monkeypatch.setattr(traffic, "transform", transform)
+    with pytest.raises(SystemExit) as ended:
+        traffic.main(["--store", str(small)])
+    assert (ended.value.code, capsys.readouterr().err.splitlines()[-1]) == (1, f"traffic.py: {said}")
+
+
+@pytest.mark.parametrize("is_submitted", [False, True])
+def test_workers_run_the_python_of_a_job_unless_spark_submit_says_which(
+    same_session, small, monkeypatch, is_submitted: bool
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    if is_submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert traffic.main(["--store", str(small)]) == 0
+    assert os.environ.get("PYSPARK_PYTHON") == (None if is_submitted else sys.executable)
 
 
 def test_an_interrupted_job_says_so_in_one_line(same_session, small, monkeypatch, capsys):
