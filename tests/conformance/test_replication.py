@@ -244,7 +244,7 @@ def test_queues_after_retention_a_clean_up_deletions_under_puts_and_other_delay_
     assert begin > 0
     assert {topic for topic, *_ in theirs} == {TOPIC, "Doomed", "SCHEDULE_TOPIC_XXXX"}
     ours = queue_entries(replica, begin)
-    # A broker may leave a queue file of what it deleted while puts were dispatched, whose entries lead in front of that.
+    # A broker may leave a queue file of what it deleted while there were puts; its entries lead in front of that.
     again = min(_place(entry) for (topic, *_), entry in ours.items() if topic == "Doomed")
     left = [key for key, entry in theirs.items() if key[0] == "Doomed" and _place(entry) < again]
     assert ours == {key: entry for key, entry in theirs.items() if key not in left}
