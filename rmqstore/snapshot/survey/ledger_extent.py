@@ -79,16 +79,18 @@ def _end_in_data(view: LogView, files: Sequence[StoredFile], index: int) -> int:
     """
     begins = [file.start for file in files if (first := _first_index(view, file)) is not None and first <= index]
     reached = start = begins[-1] if begins else files[0].start
+    following: int | None = None  # not trusted before that entry was looked for: a head may be damaged
     for item in walk_entries(view, start, view.end):
         if isinstance(item, EntryBreak):
             continue
-        later = np.flatnonzero(item.heads["index"] >= index)
-        if len(later):
-            row = int(later[0])
-            is_own = int(item.heads["index"][row]) == index
-            return int(item.offsets[row]) + (int(item.heads["size"][row]) if is_own else 0)
+        own = np.flatnonzero(item.heads["index"] == index)
+        if len(own):
+            return int(item.offsets[own[0]]) + int(item.heads["size"][own[0]])
+        later = np.flatnonzero(item.heads["index"] > index)
+        if len(later) and following is None:
+            following = int(item.offsets[later[0]])
         reached = item.end
-    return reached + ENTRY_HEAD.size
+    return reached + ENTRY_HEAD.size if following is None else following
 
 
 def _first_index(view: LogView, file: StoredFile) -> int | None:

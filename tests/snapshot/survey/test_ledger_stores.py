@@ -332,6 +332,15 @@ def test_where_the_index_of_entries_is_lost_the_data_tell_how_far_the_group_agre
     assert any("no unit in the index" in reason for reason in damage_of(tmp_path)) != was_killed
 
 
+def test_a_head_that_says_too_high_an_index_ends_no_log_without_the_index(tmp_path: Path) -> None:
+    store = _lagging(10, COUNT, tmp_path)
+    place = store.offsets[COUNT - 2] - ENTRY_HEAD.size + ENTRY_HEAD.offset["index"]
+    store.change(place, (1 << 40 | COUNT - 2).to_bytes(8, "big"))
+    store.write(tmp_path / "damaged", committed=COUNT - 1)
+    shutil.rmtree(tmp_path / "damaged" / "dledger-n0" / "index")
+    assert bodies(tmp_path / "damaged", on_corrupt_record="skip") == wanted(COUNT)
+
+
 @pytest.mark.parametrize("damaged", [COUNT - 1, COUNT - 2, COUNT + 4])
 def test_a_damaged_entry_among_those_that_are_agreed_on_is_told_without_the_index(tmp_path: Path, damaged: int) -> None:
     store = _lagging(10, COUNT, tmp_path)
