@@ -97,20 +97,21 @@ def stored_time(view: LogView, offset: int) -> int | None:
 
 
 def _nearest(store: StoreExtent, queue: QueueExtent, times: QueueTimes, timestamp_ms: int) -> int:
-    """Java 4.9: ConsumeQueue.getOffsetInQueueByTime."""
+    """Java 4.9: ConsumeQueue.getOffsetInQueueByTime, of a store that it has opened: what the queue lacks is in its last
+    file then.
+    """
     files = queue.files.files
     if queue.files.kind == BATCH or not files:
         return times.first_later(timestamp_ms)
     size = QUEUE_ENTRY.size
     file = next((file for file in files if file.modified_ms >= timestamp_ms), files[-1])
     low = max(queue.min_offset, file.start // size)
-    high = min(queue.entry_end, file.end // size) - 1
+    high = (queue.max_offset if file is files[-1] else file.end // size) - 1
     left: tuple[int, int] | None = None
     right: tuple[int, int] | None = None
     while high >= low:
         middle = (low + high) // 2
-        entry = queue.files.read(middle, middle + 1)
-        if int(entry["physical_offset"][0]) < store.log_start:
+        if middle < queue.entry_end and int(queue.files.read(middle, middle + 1)["physical_offset"][0]) < store.log_start:
             low = middle + 1
             continue
         time_ms = times.at(middle)

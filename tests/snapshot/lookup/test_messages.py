@@ -137,6 +137,20 @@ def test_queue_offsets_by_time(snapshot: Snapshot, queue_id: int, time_ms: int, 
     assert snapshot.offset_at("T", queue_id, time_ms, "upper") == upper
 
 
+@pytest.mark.parametrize(
+    ("time_ms", "nearest"),
+    [(0, 0), (FIRST_MS + 8000, 4), (FIRST_MS + 11_100, 5), (FIRST_MS + 14_000, 6), (FIRST_MS + 99_000, 6)],
+)
+def test_the_nearest_message_is_found_where_no_queue_leads_to_it_yet(
+    store: SmallStore, tmp_path: Path, time_ms: int, nearest: int
+) -> None:
+    """As RocketMQ 4.9 answers once it has opened the store, and its queue has them."""
+    for number in range(11, 16):
+        store.add("T", number % 2, dispatched=False)
+    snapshot = rmqstore.open_snapshot(store.write(tmp_path))
+    assert snapshot.offset_at("T", 0, time_ms, "nearest") == nearest
+
+
 def test_queue_offsets_by_time_say_what_is_wrong(snapshot: Snapshot) -> None:
     with pytest.raises(Rejected, match="boundary='middle': one of lower, upper, nearest"):
         snapshot.offset_at("T", 0, 0, "middle")
