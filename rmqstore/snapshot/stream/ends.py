@@ -5,7 +5,8 @@ store changed in another way than by growing: files deleted, topics come or gone
 stopped.
 
 What is not whole at the end of the log of a live store is "not yet": it is neither reported nor skipped, and is looked
-at again.  Damage with dispatched messages after it is damage, as for a batch read.
+at again.  Damage with dispatched messages after it is damage, as for a batch read; so is all damage of a store that was
+killed and rests.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.directory.listing import file_with
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
@@ -204,6 +206,9 @@ _SETTLING_LOOKS = 3
 _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
 # After so many seconds without growth a survey looks whether something follows what is taken for the end.
 _SURVEY_AGE_S = 30.0
+# A log that nobody holds the lock of, and nobody wrote to for so many seconds, is as it stays: a broker flushes more
+# often.  It may run on a host whose locks are not seen here.
+_REST_S = 30.0
 # Bytes before the end of the log that tell whether it is still the log that was looked at.
 _TRACE_SIZE = 4096
 # The errors of a file that is deleted while it is looked for.
@@ -313,6 +318,7 @@ class _Watch:
         self._read_from = store.log_end
         self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros after it
         self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
+        self._written_ms, self._unwritten_since_s = -1, 0.0  # when the log was last written to, and since when it rests
         self.torn_at: int | None = None
         self.begun_again = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
@@ -347,7 +353,7 @@ class _Watch:
     def _settle(self, found: StoreExtent, state: _State) -> None:
         """Takes over a survey, without what is not settled yet."""
         before, is_same_log = self._store, self._state is not None and _trace(self._store) == self._trace
-        self.torn_at = _unsettled(found, self._suspected)
+        self.torn_at = _unsettled(found, self._suspected, is_at_rest=self._is_at_rest(found))
         self._suspected = frozenset(damage.offset for damage in found.damage)
         self._read_from = found.log_end
         if self.torn_at is not None:
@@ -361,6 +367,17 @@ class _Watch:
         self._known_s = monotonic()
         self._store = found
         self._trace = _trace(found)
+
+    def _is_at_rest(self, store: StoreExtent) -> bool:
+        """Whether a store that was killed is not written to any more: by the times of its files, or, where the clocks
+        of disk and host are apart, as long as it was watched."""
+        if not store.was_killed:
+            return False
+        written_ms = max((file.modified_ms for file in store.log_files), default=0)
+        if written_ms != self._written_ms:
+            self._written_ms, self._unwritten_since_s = written_ms, monotonic()
+        rested_s = max(monotonic() - self._unwritten_since_s, (SYSTEM_CLOCK.now_ms() - written_ms) / 1000)
+        return rested_s >= _REST_S
 
     def _grow(self, state: _State) -> bool:
         """Reads on from the last look; False if that does not tell everything and a survey has to."""
@@ -443,15 +460,16 @@ def _known_end(store: StoreExtent) -> int:
     return known
 
 
-def _unsettled(store: StoreExtent, seen_before: frozenset[int]) -> int | None:
+def _unsettled(store: StoreExtent, seen_before: frozenset[int], *, is_at_rest: bool) -> int | None:
     """The first damaged place of a live store that may be whole in a moment; None if there is none.
 
     A reader that is overtaken by the writer, or by the dispatcher between one queue and the next, sees such places too:
-    damage is what has dispatched messages after it, and was there in the survey before as well.
+    damage is what was there in the survey before as well, and has dispatched messages after it, or is of a store at
+    rest.
     """
     if not store.is_live or not store.damage:
         return None
-    known = _known_end(store)
+    known = NOWHERE if is_at_rest else _known_end(store)
     return min(
         (one.offset for one in store.damage if one.offset >= known or one.offset not in seen_before), default=None
     )

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.errors import Rejected, UnknownTopic
 from rmqstore.formats.names import is_system_topic
 from rmqstore.snapshot.columns import near_names
-from rmqstore.snapshot.plan.selection import Bounds, Wanted, WantedTime, group_named, known_topics, selected_queues
+from rmqstore.snapshot.plan.selection import Bounds, Wanted, WantedTime, known_topics, resolved_start, selected_queues
 from rmqstore.snapshot.reader import SnapshotReader
 from rmqstore.snapshot.request import Place
 from rmqstore.snapshot.stream.offsets import Offsets
@@ -28,7 +28,8 @@ class StreamSelection:
     def start(
         self, snapshot: SnapshotReader, start: Wanted, start_time: WantedTime | None = None, **how: Any
     ) -> Offsets:
-        """Where a new stream starts in each queue there is: at the latest where offset JSON does not name it.
+        """Where a new stream starts in each queue there is: at the latest where offset JSON does not name it, and at an
+        offset that is named, or a group's, though its message is gone: the stream counts it as passed over.
 
         `how`: missing_time and fail_on_data_loss of `Snapshot.select`, as which it raises; so this is where a name that
         does not exist is told.
@@ -39,12 +40,15 @@ class StreamSelection:
         )  # fmt: skip
         starts = {(span.broker, span.topic, span.queue_id): span.start for span in ranges}
         ends = {(span.broker, span.topic, span.queue_id): span.end for span in ranges}
-        if group_named(start) is not None:
-            return starts
-        offsets = Bounds(start, "start", list(starts))
+        chosen = [found for place, found in self.queues(snapshot).items() if place in starts]
+        wanted = Bounds(resolved_start(start, snapshot.stores, chosen), "start", list(starts))
         times = Bounds(start_time, "start_time", list(starts), are_times=True)
-        named = {place for place in starts if offsets.of(place) is not None or times.of(place) is not None}
-        return {place: starts[place] if place in named else ends[place] for place in starts}
+        begins: Offsets = {}
+        for place, low in starts.items():
+            offset = wanted.of(place)
+            is_named = offset is not None or times.of(place) is not None
+            begins[place] = min(low, offset) if offset is not None and offset >= 0 else low if is_named else ends[place]
+        return begins
 
     def not_there(self, stores: Sequence[StoreExtent]) -> list[UnknownTopic]:
         """The topics by name of which the stores know nothing yet, each as the error that a batch raises."""

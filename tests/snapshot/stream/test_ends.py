@@ -1,6 +1,8 @@
 """Looking at a live store again and again: what is there is seen once it is whole, and not before."""
 
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,31 @@ def test_what_is_torn_before_something_whole_is_not_yet_while_nothing_is_dispatc
     store.publish()
     assert highs(ends.look()) == {("T", 0): 6, ("T", 1): 6}
     assert ends.unsettled == {}
+
+
+@pytest.mark.parametrize("lost", ["entries", "queues"])
+@pytest.mark.parametrize("rests", ["long ago", "watched"])
+def test_damage_of_a_killed_store_that_rests_hides_nothing(store, monkeypatch, lost, rests):
+    """A killed store has messages that no queue leads to: damage among these was "not yet" for ever."""
+    place = store.add("T", 0, dispatched=False)
+    store.change(place + 88, b"?")
+    store.add_many(3, dispatched=False)
+    store.publish()
+    if lost == "queues":
+        shutil.rmtree(store.root / "consumequeue")
+    ends = StreamEnds(store.root)
+    assert not any(one.damage for one in ends.look().stores)  # its files are new: somebody may be at it, and unseen
+    if rests == "long ago":
+        for path in (store.root / "commitlog").iterdir():
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+        ends = StreamEnds(store.root)
+    else:
+        monkeypatch.setattr(stream_ends, "_REST_S", 0.0)
+    found = ends.look()
+    assert [damage.offset for one in found.stores for damage in one.damage] == [place]
+    assert bounds(found) == bounds(open_snapshot(store.root))
+    assert sum(high for _, high in bounds(found).values()) == 14
+    assert ends.look() is found
 
 
 @pytest.mark.parametrize("live", [True, False])

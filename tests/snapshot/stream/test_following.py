@@ -168,6 +168,27 @@ def test_deleted_messages_are_an_error_or_counted(store: Store, snapshot: Snapsh
     assert following.skipped_count == sum(held["minOffset"].to_pylist())
 
 
+@pytest.mark.parametrize("start", ["group:billing", 4, {"orders": {"0": 4, "1": 4, "2": 4}}])
+def test_deleted_messages_after_the_place_that_a_start_names_are_counted_and_told(
+    store: Store, snapshot: Snapshot, caplog: pytest.LogCaptureFixture, start: Any
+) -> None:
+    """They were an error or nothing at all."""
+    consumer = store.consumer("billing", "orders")
+    assert len(consumer.poll(max_count=12)) == 12
+    consumer.commit()
+    put(store, "orders", 30, 700)
+    assert store.clean(any_age=True).log_files
+    gone = sum(open_snapshot(store.path).queues()["minOffset"].to_pylist()) - 12
+    start = {"orders": start} if start == 4 else start
+    with pytest.raises(DataLost, match="deleted"):
+        snapshot.follow(["orders"], start=start, wait_s=0)
+    following = snapshot.follow(["orders"], start=start, wait_s=0, fail_on_data_loss=False)
+    assert sorted(rows(following)) == scanned(store)
+    assert following.skipped_count == gone > 0
+    assert "are skipped" in caplog.text
+    assert snapshot.follow(["orders"], start="earliest", wait_s=0, fail_on_data_loss=False).skipped_count == 0
+
+
 def test_another_store_in_the_same_place_is_an_error_or_gone_on_with(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with open_store(root, CONFIG) as one:
