@@ -119,10 +119,14 @@ class QueueDatabase(NamedTuple):
 
 
 def queue_database(disk: ReadableDisk, root: str) -> QueueDatabase | None:
-    """The database of a store's queues; None where there is none."""
+    """The database of a store's queues; None where there is none.  Where RocksDB has a room of its own, it is there
+    without its file CURRENT as well, and cannot be read.
+    """
     room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
     if room is None:
-        return None
+        if not disk.exists(join(root, SEPARATE_ROOM)) or not disk.names(join(root, SEPARATE_ROOM)):
+            return None
+        room = SEPARATE_ROOM
     return QueueDatabase(
         join(root, room), not any(_is_queue(disk, path) for _, path in directories(disk, join(root, PLAIN_ROOM)))
     )

@@ -197,7 +197,7 @@ def _data_files(fs: FileSystem, path: str) -> Sequence[StoredFile]:
     found = wrapped_files(fs, path)
     if listed and not found:
         raise NotAStore(path, "holds files that are no DLedger's, though dledger= says that its data are there")
-    for file in found[:1]:
+    for file in [each for each in found if each.size][:1]:
         data = read_part(fs, file.path, 0, LOOKED_AT)
         if is_entry(data, file.start) and not begins_with_message(data, file.start):
             raise NotAStore(path, "holds entries that are no messages: the log of another program's group")

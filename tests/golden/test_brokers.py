@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rmqstore
-from rmqstore import Corrupt
+from rmqstore import Corrupt, UnsupportedLayout
 from rmqstore.formats.batch_queue_entry import BATCH_QUEUE_ENTRY
 from rmqstore.formats.names import is_system_topic
 from rmqstore.formats.queue_entry import QUEUE_ENTRY
@@ -226,6 +226,18 @@ def test_a_store_without_its_newest_log_file_is_not_read_as_whole(case: str, tmp
     max((path for path in files if any(path.read_bytes())), key=lambda path: path.name).unlink()
     with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
         rmqstore.open_snapshot(store).scan().read_all()
+
+
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])
+def test_a_database_of_queues_that_lost_its_file_current_is_one_all_the_same(case: str, tmp_path: Path) -> None:
+    """Its inner batches name no INNER_BASE: they were one row with their batch's bytes, or damage."""
+    store = unpack(case, tmp_path)
+    before = _rows_by_place(store, "auto")
+    assert any(topic.endswith("BatchCq") for topic, *_ in before)
+    (store / "consumequeue_rocksdb" / "CURRENT").unlink()
+    assert _rows_by_place(store, "auto") == before
+    with pytest.raises(UnsupportedLayout, match="consume queues in RocksDB"):
+        rmqstore.open_store(store)
 
 
 @pytest.mark.parametrize("scan_mode", ["auto", "commitlog"])

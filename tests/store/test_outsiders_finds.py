@@ -173,6 +173,24 @@ def test_a_group_past_the_end_of_its_queue_gets_all_that_comes_there(
         assert sorted(int(message.body) for message in consumer.poll(100)) == [*range(100, 140)]
 
 
+@pytest.mark.parametrize(("offset", "is_told"), [(5, False), (6, True), (2**40, True)])
+def test_delivery_that_is_noted_past_the_end_of_its_level_is_told(tmp_path: Path, offset: int, is_told: bool) -> None:
+    """A backup's config/ that was copied after its log: what waits there is not delivered, as by a broker."""
+    root = tmp_path / "s"
+    with rmqstore.open_store(root, CONFIG) as store:
+        for number in range(5):
+            store.put(Message("t", b"%d" % number, properties={"DELAY": "18"}))
+    path = root / "config" / "delayOffset.json"
+    path.write_text(f'{{"offsetTable":{{18:{offset}}}}}')
+    with rmqstore.open_store(root, CONFIG) as store:
+        told = [warning for warning in store.warnings if "level 18 was delivered up to" in warning]
+        assert len(told) == is_told
+        assert all(str(path) in warning and "its queue ends at 5" in warning for warning in told)
+        assert store.delay.pending_count == 0
+    with rmqstore.open_store(root, CONFIG) as store:
+        assert not store.warnings
+
+
 def test_a_reader_that_begins_with_such_a_group_gets_them_too(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with rmqstore.open_store(root, CONFIG) as store:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.directory.listing import directories, file_with, stored_files
+from rmqstore.directory.listing import directories, file_with, numbered_files, stored_files
 from rmqstore.errors import Corrupt
 from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part, read_small
 from rmqstore.formats import dledger
@@ -65,7 +65,7 @@ def has_begun(disk: ReadableDisk, node: LedgerNode) -> bool:
 
 def holds_messages(disk: ReadableDisk, node: LedgerNode) -> bool:
     """Whether the first entry of a node's data is a message's, and no other program's."""
-    files = wrapped_files(disk, node.data)[:1]
+    files = [file for file in wrapped_files(disk, node.data) if file.size][:1]
     return any(begins_with_message(read_part(disk, file.path, 0, LOOKED_AT), file.start) for file in files)
 
 
@@ -95,9 +95,11 @@ def room_of_node(disk: ReadableDisk, path: str) -> bool:
 
 
 def wrapped_files(disk: ReadableDisk, directory: str) -> tuple[StoredFile, ...]:
-    """The data files of a directory; nothing where none of them begins as DLedger's do, and one holds anything else
-    than the beginning of a first entry whose write was cut short."""
-    files = stored_files(disk, directory)
+    """The data files of a directory, without empty ones at the end; nothing where none of them begins as DLedger's do,
+    and one holds anything else than the beginning of a first entry whose write was cut short."""
+    files = numbered_files(disk, directory).files
+    while files and not files[-1].size:
+        files.pop()
     heads = [_head(disk, file) for file in files]
     is_ledger = any(dledger.is_entry(head, file.start) for head, file in zip(heads, files, strict=True))
     begins = (WRAPPED.may_begin(head, file.start) for head, file in zip(heads, files, strict=True))

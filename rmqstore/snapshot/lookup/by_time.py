@@ -111,7 +111,8 @@ def _nearest(store: StoreExtent, queue: QueueExtent, times: QueueTimes, timestam
     right: tuple[int, int] | None = None
     while high >= low:
         middle = (low + high) // 2
-        if middle < queue.entry_end and int(queue.files.read(middle, middle + 1)["physical_offset"][0]) < store.log_start:
+        is_listed = middle < queue.entry_end
+        if is_listed and int(queue.files.read(middle, middle + 1)["physical_offset"][0]) < store.log_start:
             low = middle + 1
             continue
         time_ms = times.at(middle)

@@ -67,6 +67,7 @@ def _committed(disk: ReadableDisk, node: LedgerNode, files: Sequence[StoredFile]
     where that is lost, by the entries of the data files."""
     index = committed_index(disk, node)
     end = entry_end(disk, node, index)
+    files = [file for file in files if file.size]
     if end is None and index >= 0 and files:
         with LogView(disk, files, 0, files[-1].end) as view:
             end = _end_in_data(view, files, index)

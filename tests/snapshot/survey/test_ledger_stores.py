@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore import Corrupt, NotAStore, UnsupportedLayout, open_snapshot
+from rmqstore import Corrupt, DataLost, NotAStore, UnsupportedLayout, open_snapshot
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.dledger import ENTRY_HEAD
@@ -232,6 +232,26 @@ def test_a_damaged_head_of_an_entry_costs_no_message(tmp_path: Path, mode: str, 
     root = store.write(tmp_path)
     assert bodies(root, mode, on_corrupt_record="skip") == wanted(COUNT)
     assert any("entr" in reason for reason in damage_of(root))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("lost", ["file", "file and index"])
+def test_an_empty_file_of_data_with_another_after_it_is_damage(
+    tmp_path: Path, number: int, lost: str, mode: str
+) -> None:
+    """Its messages were left out without a word, where it was the first: files without bytes were not listed."""
+    root = small_ledger(COUNT).write(tmp_path)
+    file = sorted((root / "dledger-n0" / "data").iterdir())[number]
+    file.write_bytes(b"")
+    if lost == "file and index":
+        shutil.rmtree(root / "dledger-n0" / "index")
+    with pytest.raises((Corrupt, DataLost), match="commitlog file"):
+        bodies(root, mode)
+    kept = bodies(root, mode, on_corrupt_record="skip", fail_on_data_loss=False)
+    assert 0 < len(kept) < COUNT
+    assert set(kept) < set(wanted(COUNT))
+    assert any("data files are missing" in reason for reason in damage_of(root))
 
 
 @pytest.mark.deep
