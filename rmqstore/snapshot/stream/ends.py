@@ -319,6 +319,7 @@ class _Watch:
         self._known_s = 0.0  # when the end of the log was last found otherwise than by zeros after it
         self._suspected: frozenset[int] = frozenset()  # the damaged places of the last survey
         self._written_ms, self._unwritten_since_s = -1, 0.0  # when the log was last written to, and since when it rests
+        self._is_doubted = False  # whether a second survey has to tell if what is unsound in a store at rest is damage
         self.torn_at: int | None = None
         self.begun_again = Counter[QueueKey]()
         self.broker_name, self.path = store.broker_name, store.path
@@ -338,7 +339,7 @@ class _Watch:
                     raise
                 continue
             # What a survey of a busy store took for damage is gone when the log is read on from the last sound place.
-            if self._grow(_state_of(self._store)):
+            if not (self._is_doubted and remaining) and self._grow(_state_of(self._store)):
                 break
         return self._store
 
@@ -353,7 +354,9 @@ class _Watch:
     def _settle(self, found: StoreExtent, state: _State) -> None:
         """Takes over a survey, without what is not settled yet."""
         before, is_same_log = self._store, self._state is not None and _trace(self._store) == self._trace
-        self.torn_at = _unsettled(found, self._suspected, is_at_rest=self._is_at_rest(found))
+        is_at_rest = self._is_at_rest(found)
+        self.torn_at = _unsettled(found, self._suspected, is_at_rest=is_at_rest)
+        self._is_doubted = is_at_rest and self.torn_at is not None
         self._suspected = frozenset(damage.offset for damage in found.damage)
         self._read_from = found.log_end
         if self.torn_at is not None:
