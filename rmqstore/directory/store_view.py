@@ -84,6 +84,10 @@ class StoreView:
         others = [queue.directory for key, queue in self.queues.items() if key[0] in known and queue.files]
         return replace(self, batch_topics=known, queues=plain, passed_over=(*self.passed_over, *others))
 
+    def with_light_queues(self) -> "StoreView":
+        """The view, whose log tells that it had light queues."""
+        return replace(self, kinds=replace(self.kinds, multi_dispatch=True))
+
     def queue_files(self) -> dict[QueueKey, QueueFiles]:
         """The usable files of all queues."""
         return {view.key: view.queue for view in self.all_queues()}

@@ -85,6 +85,12 @@ def in_log_order(batch: RecordBatch) -> Iterable[RecordBatch]:
     return (batch.take(np.array([row])) for row in range(len(batch)))
 
 
+def names_light_queues(batch: RecordBatch) -> bool:
+    """Whether a record of the batch stands in a light queue besides."""
+    has_list = _HAS_LIST.search(memoryview(batch.located.page)) is not None
+    return has_list and any(is_light_queue(topic) for topic, _ in light_entries(batch))
+
+
 def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
     """The further queues that records of a batch belong to: rows of the batch and queue offsets, int64[n] twice.
 

@@ -228,6 +228,19 @@ def test_a_store_without_its_newest_log_file_is_not_read_as_whole(case: str, tmp
         rmqstore.open_snapshot(store).scan().read_all()
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("case", ["broker-clean-5.5.1", "broker-killed-5.5.1", "lite-5.5.1", "lite-killed-5.4.0"])
+def test_light_queues_are_made_again_with_all_others_that_are_lost(case: str, has_index: bool, tmp_path: Path) -> None:
+    """As a reader has them; an opening without multi_dispatch left them out."""
+    store = unpack(case, tmp_path)
+    for room in ("consumequeue", "batchconsumequeue", *(() if has_index else ("index",))):
+        shutil.rmtree(store / room, ignore_errors=True)
+    before = _rows_by_place(store, "auto", has_all=True)
+    assert any(topic.startswith("%LMQ%") for topic, *_ in before)
+    rmqstore.open_store(store).close()
+    assert _rows_by_place(store, "auto", has_all=True) == before
+
+
 @pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])
 def test_a_database_of_queues_that_lost_its_file_current_is_one_all_the_same(case: str, tmp_path: Path) -> None:
     """Its inner batches name no INNER_BASE: they were one row with their batch's bytes, or damage."""
@@ -266,8 +279,8 @@ def test_inner_batches_of_dledger_that_were_not_dispatched_are_taken_apart(kept:
     assert _rows_by_place(store, "auto") == before
 
 
-def _rows_by_place(store: Path, scan_mode: str) -> list[tuple[object, ...]]:
-    table = rmqstore.open_snapshot(store).scan(scan_mode=scan_mode).read_all()
+def _rows_by_place(store: Path, scan_mode: str, *, has_all: bool = False) -> list[tuple[Any, ...]]:
+    table = rmqstore.open_snapshot(store).scan(scan_mode=scan_mode, include_system_topics=has_all).read_all()
     names = ("topic", "queueId", "queueOffset", "physicalOffset", "body")
     return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
 

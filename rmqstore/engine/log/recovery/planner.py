@@ -291,6 +291,9 @@ class _Planner:
             if scan.batches.claimed:
                 self._store = self._store.with_batch_topics(scan.batches.claimed)
                 continue
+            if scan.queues.names_light:
+                self._store = self._store.with_light_queues()
+                continue
             lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
             lies += [found for found in scan.queues.contradictions if found.is_lie]
             if not lies:

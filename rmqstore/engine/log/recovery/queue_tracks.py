@@ -18,7 +18,7 @@ from rmqstore.formats.names import QueueKey
 from rmqstore.formats.queue_entry import QUEUE_ENTRY, is_pre_blank, is_valid, read_entries, scattered_entries
 from rmqstore.records.batch import RecordBatch
 from rmqstore.records.inner_batches import Rows, distinct_queues
-from rmqstore.records.light_queues import in_log_order, light_entries
+from rmqstore.records.light_queues import in_log_order, light_entries, names_light_queues
 
 # More records with numbers that other ones have tell nothing: RocketMQ makes many of them at a time.
 SECOND_NUMBERS_MAX = 64
@@ -43,6 +43,7 @@ class QueueScan:
     contradictions: list[Contradiction] = field(default_factory=list)
     unfit_topics: set[str] = field(default_factory=set)  # no queue can have these names
     seconds: list[int] = field(default_factory=list)  # where records stand whose numbers other ones have
+    names_light: bool = False  # whether records name light queues, which all are lost, with all other entries
     _blocks: list[tuple[Ints, Ints, Ints, Ints]] = field(default_factory=list)
     _block_count: int = 0
     _numbers: dict[QueueKey, int] = field(default_factory=dict)
@@ -51,6 +52,11 @@ class QueueScan:
     @property
     def _facts(self) -> ScanFacts:
         return ScanFacts(self.compare, self.begins_with_log, self.begins_with_log and self.store.log.start == 0)
+
+    @property
+    def _may_lack_light(self) -> bool:
+        """Whether records alone tell of light queues, as to a reader: nothing has an entry."""
+        return not self.store.kinds.multi_dispatch and not any(queue.end for queue in self.store.queues.values())
 
     @property
     def begun_again(self) -> dict[QueueKey, int]:
@@ -67,6 +73,8 @@ class QueueScan:
 
     def add(self, batch: RecordBatch) -> None:
         """Takes the next records of the log."""
+        if self._may_lack_light and not self.names_light:
+            self.names_light = names_light_queues(batch)
         for part in in_log_order(batch) if self.store.kinds.multi_dispatch else (batch,):
             self._add(part)
         if self._block_count >= _BLOCK_COUNT:
