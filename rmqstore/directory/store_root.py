@@ -316,7 +316,8 @@ def _fits_rocksdb(entries: Sequence[DirectoryEntry]) -> bool:
 
 
 def _fits_pop(entries: Sequence[DirectoryEntry]) -> bool:
-    return all(entry.is_directory and entry.name == "pop" for entry in entries)
+    """Since 5.4 a broker has the database of POP in kvStore/ itself."""
+    return _fits_rocksdb(entries) or all(entry.is_directory and entry.name == "pop" for entry in entries)
 
 
 def _is_writer(entries: Sequence[DirectoryEntry]) -> bool:

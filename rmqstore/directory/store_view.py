@@ -75,18 +75,16 @@ class StoreView:
         """
         return topic in self.batch_topics or self.kinds.is_batch_topic(topic)
 
-    def with_batch_topics(self, topics: Iterable[str]) -> "StoreView":
-        """The view, knowing that these topics have batch queues.  Plain queues of theirs are `passed_over`: RocketMQ 4
-        made them of the same messages, and RocketMQ 5 opens no store that has both.
+    def with_kinds_of_log(self, batch_topics: Iterable[str], *, has_light: bool = False) -> "StoreView":
+        """The view, knowing that these topics have batch queues, and whether the log has light ones.  Plain queues of
+        batch topics are `passed_over`: RocketMQ 4 made them of the same messages, and RocketMQ 5 opens no store that
+        has both.
         """
-        known = self.batch_topics.union(topics)
+        known = self.batch_topics.union(batch_topics)
         plain = {key: queue for key, queue in self.queues.items() if key[0] not in known}
         others = [queue.directory for key, queue in self.queues.items() if key[0] in known and queue.files]
-        return replace(self, batch_topics=known, queues=plain, passed_over=(*self.passed_over, *others))
-
-    def with_light_queues(self) -> "StoreView":
-        """The view, whose log tells that it had light queues."""
-        return replace(self, kinds=replace(self.kinds, multi_dispatch=True))
+        kinds = replace(self.kinds, multi_dispatch=self.kinds.multi_dispatch or has_light)
+        return replace(self, kinds=kinds, batch_topics=known, queues=plain, passed_over=(*self.passed_over, *others))
 
     def queue_files(self) -> dict[QueueKey, QueueFiles]:
         """The usable files of all queues."""
@@ -136,7 +134,7 @@ def open_view(
         kinds=_present_kinds(disk, root, kinds, queues), notes=(*notes, *more), deleted_topics=deleted,
         topic_queues=topic_queues,
     )  # fmt: skip
-    return view.with_batch_topics(told | written | asked)
+    return view.with_kinds_of_log(told | written | asked)
 
 
 def require_places(store: StoreView, *, has_index: bool) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.clock import Clock
-from rmqstore.config import QUEUES_TOLD_SINCE, StoreConfig
+from rmqstore.config import StoreConfig
 from rmqstore.core.message import Message, PutResult, PutStatus
 from rmqstore.core.worker import Step, Worker
 from rmqstore.directory.store_root import require_room
@@ -29,6 +29,7 @@ from rmqstore.engine.log.put.gate import PutHook
 from rmqstore.engine.log.put.many_puts import Answer
 from rmqstore.engine.log.put.next_files import NextLogFiles
 from rmqstore.engine.log.recovery.apply import StoreParts
+from rmqstore.engine.log.recovery.planner import tells_of_queues
 from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.engine.log.retention.rounds import RetainedParts, Retention
 from rmqstore.engine.log.staging.swap import finish_swap
@@ -375,22 +376,17 @@ class Engine:
         self.log_flush = LogFlush(self.log, config, parts.checkpoint, clock)
         self.derived_flush = DerivedFlush(
             parts.queues, parts.index, parts.checkpoint, config.queue_flush_interval_ms,
-            None if self.member is None else self.member.index.flush, tells_offset=config.is_for(QUEUES_TOLD_SINCE),
+            None if self.member is None else self.member.index.flush,
+            tells_offset=tells_of_queues(config, self.fs, self.path),
         )  # fmt: skip
 
     def _make_features(self) -> None:
         """The parts that make it a broker's store, and tell its condition."""
         parts, config, clock = self.parts, self.config, self.clock
         opened = OpenLog(
-            self.log,
-            parts.queues,
-            self.fetch,
-            self.appender,
-            self.put,
-            self.sync_log,
-            parts.index is not None,
+            self.log, parts.queues, self.fetch, self.appender, self.put, self.sync_log, parts.index is not None,
             self.recovery.deleted_topics,
-        )
+        )  # fmt: skip
         self.warnings += self.features.begin(opened)
         retained = RetainedParts(
             self.fs, self.path, parts.log, parts.queues, parts.index, lambda: self.log.marks.flushed,

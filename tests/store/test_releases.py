@@ -19,10 +19,10 @@ from rmqstore.directory.store_root import require_replaceable
 from rmqstore.errors import Rejected, UnsupportedLayout
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.formats import index
-from rmqstore.formats.checkpoint import Checkpoint, read_checkpoint
+from rmqstore.formats.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
 from rmqstore.formats.java_hash import index_hash
 from rmqstore.sink import Batch, append_once, stage_part
-from rmqstore.snapshot.finding import DAMAGE
+from rmqstore.snapshot.finding import DAMAGE, NOTE
 from rmqstore.snapshot.verify import verify
 from rmqstore.testing import Probe
 from tests.crash.disks import MemoryDisk
@@ -162,6 +162,43 @@ def test_a_release_that_is_named_counts_more_than_the_index(tmp_path: Path) -> N
     assert damage_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("release", [None, "5.4"])
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("how", [by_columns, after_a_kill])
+def test_a_broker_s_store_that_says_no_progress_says_it_from_now_on(
+    release: str | None, count: int, how: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """RocketMQ 5.5 with enableAcceleratedRecovery does not start where it says none, as that of a young store does; a
+    release that somebody names is believed."""
+    put(tmp_path, CONFIG, *[None] * count)
+    (tmp_path / "rocksdbstore").mkdir()
+    assert checkpoint_of(tmp_path).logics_physical_offset == 0
+    if release is not None:
+        put(tmp_path, replace(CONFIG, release=release), "red")
+    else:
+        how(tmp_path)
+    assert checkpoint_of(tmp_path).logics_physical_offset == (0 if release else places_of(tmp_path)[-1])
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize(("past", "is_told"), [(0, False), (1, True), (10**9, True)])
+def test_progress_past_the_end_of_the_log_is_told_by_verify(
+    past: int, is_told: bool, is_closed: bool, tmp_path: Path
+) -> None:
+    put(tmp_path, OF_5_5, "red", "blue")
+    (store,) = open_snapshot(tmp_path).stores
+    known = replace(checkpoint_of(tmp_path), logics_physical_offset=store.log_end + past)
+    (tmp_path / "checkpoint").write_bytes(encode_checkpoint(known))
+    if not is_closed:
+        (tmp_path / "abort").touch()
+    found = [
+        finding for finding in verify(open_snapshot(tmp_path).stores[0]) if "logicsPhysicalOffset" in finding.reason
+    ]
+    assert [finding.severity for finding in found] == [DAMAGE if is_closed else NOTE] * is_told
+    open_store(tmp_path, CONFIG, workers=False).close()
+    assert checkpoint_of(tmp_path).logics_physical_offset <= store.log_end
+
+
 def test_a_cut_lowers_the_progress() -> None:
     """Else RocketMQ 5.5 would begin to dispatch behind what comes instead."""
     disk, clock = MemoryDisk(), ManualClock()
@@ -177,10 +214,10 @@ def test_a_cut_lowers_the_progress() -> None:
     assert places[4] <= read_checkpoint(disk.open("/store/checkpoint").read(0, 4096)).logics_physical_offset < places[5]
 
 
-def of_broker(path: Path) -> Path:
+def of_broker(path: Path, pop: str = "kvStore") -> Path:
     """A store with everything that a broker of RocketMQ 5.5 may leave beside."""
     put(path, OF_5_5, "red")
-    for room in ("rocksdbstore", "consumequeue_rocksdb", "kvStore/pop"):
+    for room in ("rocksdbstore", "consumequeue_rocksdb", pop):
         (path / room).mkdir(parents=True)
         (path / room / "CURRENT").write_text("MANIFEST-000005\n")
     for room in ("metadata", "topics"):
@@ -190,8 +227,9 @@ def of_broker(path: Path) -> Path:
     return path
 
 
-def test_the_parts_of_a_store_of_5_5(tmp_path: Path) -> None:
-    path = of_broker(tmp_path / "s")
+@pytest.mark.parametrize("pop", ["kvStore", "kvStore/pop"])
+def test_the_parts_of_a_store_of_5_5(tmp_path: Path, pop: str) -> None:
+    path = of_broker(tmp_path / "s", pop)
     require_replaceable(RealFileSystem(), str(path))
     assert damage_of(path) == []
     with open_store(path, workers=False) as store:

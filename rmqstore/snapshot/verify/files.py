@@ -175,6 +175,11 @@ def _checkpoint_times(
             yield Finding(path, position, reason, NOTE if harmless else DAMAGE)
     if known.confirm_offset > max(file.end for file in store.log_files):
         yield Finding(path, checkpoint.CHECKPOINT.offset["confirm_offset"], "confirm_offset lies past the commitlog")
+    if known.logics_physical_offset > store.log_end and not store.lock_held:
+        reason = f"logicsPhysicalOffset {known.logics_physical_offset} lies past the log's end at {store.log_end}: "
+        reason += "after a kill RocketMQ 5.5 would not look for what the queues lack in front of it"
+        position = checkpoint.CHECKPOINT.offset["logics_physical_offset"]
+        yield Finding(path, position, reason, NOTE if store.abort_present else DAMAGE)
     behind_ms = times.dispatched_ms - known.logics_timestamp_ms
     if not store.is_live and store.queue_layout == "file" and behind_ms > 0:
         reason = f"logics_timestamp_ms ends {behind_ms} ms before the last message, though there is no file abort: "

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from rmqstore.config import QUEUES_TOLD_SINCE, TAGS_INDEXED_SINCE, StoreConfig
 from rmqstore.directory.config_files import level_tables
 from rmqstore.directory.deleted_queues import HeldPlaces, held_places, honour, own_places
+from rmqstore.directory.layouts import is_since_5_4
 from rmqstore.directory.own_log import require_own_log
 from rmqstore.directory.queue_kinds import PLAIN_ONLY, QueueKinds
 from rmqstore.directory.queue_view import QueueView
@@ -197,6 +198,13 @@ class _Scan:
         return [*self.queues.tracks.values(), *self.batches.tracks.values()]
 
 
+def tells_of_queues(config: StoreConfig, disk: ReadableDisk, root: str) -> bool:
+    """Whether the checkpoint says how far the queues are on the disk: as the release wants that `config` names, else
+    for a broker of 5.4 or later; 5.5 with enableAcceleratedRecovery does not start where it says nothing.
+    """
+    return is_since_5_4(disk, root) if config.release is None else config.is_for(QUEUES_TOLD_SINCE)
+
+
 class _Planner:
     """Works out one plan."""
 
@@ -288,11 +296,8 @@ class _Planner:
         )
         while True:
             scan = self._scan_once(start, rules)
-            if scan.batches.claimed:
-                self._store = self._store.with_batch_topics(scan.batches.claimed)
-                continue
-            if scan.queues.names_light:
-                self._store = self._store.with_light_queues()
+            if scan.batches.claimed or scan.queues.names_light:
+                self._store = self._store.with_kinds_of_log(scan.batches.claimed, has_light=scan.queues.names_light)
                 continue
             lies: list[Claim | Contradiction] = [found for found in scan.claims if found.is_proven]
             lies += [found for found in scan.queues.contradictions if found.is_lie]
@@ -472,7 +477,7 @@ class _Planner:
         """The times that hold once everything is on the disk; written if something changes, or if the old ones lie."""
         old, newest_ms = plan.checkpoint, scan.count.newest_ms
         ends_ms = [view.header.end_timestamp_ms for view in self._choice.kept if view.header and not view.is_empty]
-        tells_offset = old.logics_physical_offset > 0 or self._config.is_for(QUEUES_TOLD_SINCE)
+        tells_offset = old.logics_physical_offset > 0 or tells_of_queues(self._config, self._log.disk, plan.root)
         new = replace(
             old,
             physic_timestamp_ms=newest_ms,
