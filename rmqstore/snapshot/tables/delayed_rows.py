@@ -22,6 +22,10 @@ _Mask = npt.NDArray[np.bool_]
 _COLUMNS = ("queueId", "queueOffset", "msgId", "storeTimestamp", "properties", "tagsCode", "physicalOffset")
 _TIMER_DELETE = "TIMER_DEL_UNIQKEY"
 _BY_COPIES = "config/timercheck does not tell which timers were delivered; those count whose message is in their topic"
+_BY_LEVELS = (
+    "the queues are in RocksDB, and with them when each delayed message is due: it is told here by RocketMQ's own "
+    "delay levels, and the broker may have others (messageDelayLevel)"
+)
 _BEYOND = (
     "config/delayOffset.json says that level {level} was delivered up to offset {offset:,}, and its newest message has "
     "{newest:,}: as in RocketMQ none of them waits; look at that file"
@@ -67,6 +71,8 @@ def _of_levels(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
         if offset > newest + 1 > 0:
             config_files.tell_once(f"{store.path}: {_BEYOND.format(level=level, offset=offset, newest=newest)}")
     messages = messages.filter(pa.array(offsets >= reached))
+    if len(messages) and store.queue_layout != "file":
+        config_files.tell_once(f"{store.path}: {_BY_LEVELS}")
     return messages, _delivery_times(messages, config_files.readers_levels(store.disk, store.path))
 
 
