@@ -124,7 +124,8 @@ def queue_database(disk: ReadableDisk, root: str) -> QueueDatabase | None:
     """
     room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
     if room is None:
-        if not any(name.startswith("MANIFEST-") for name in disk.names(join(root, SEPARATE_ROOM))):
+        own = join(root, SEPARATE_ROOM)
+        if not disk.exists(own) or not any(name.startswith("MANIFEST-") for name in disk.names(own)):
             return None
         room = SEPARATE_ROOM
     return QueueDatabase(
