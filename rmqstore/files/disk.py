@@ -27,6 +27,8 @@ class DirectoryEntry(NamedTuple):
     """One name in a directory, as it was when listed: `size` of a file in bytes, `modified_ms` since the epoch,
     `identity` its inode (0 where a disk has none).  `is_link` is told of directories alone, where a disk knows it.
     `allocated` are the bytes that it takes on the disk, fewer than `size` where it has holes; None where nobody knows.
+    `changed_ms`: when it came here, or its bytes, name or times changed last, which no copy takes along; 0 where a disk
+    has none.
     """
 
     name: str
@@ -36,6 +38,7 @@ class DirectoryEntry(NamedTuple):
     is_link: bool = False
     identity: int = 0
     allocated: int | None = None
+    changed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

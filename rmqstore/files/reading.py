@@ -284,7 +284,7 @@ class LocalDisk:
                     found.append(
                         DirectoryEntry(
                             entry.name, status.st_size, is_directory, modified_ms, is_link, status.st_ino,
-                            status.st_blocks * _BLOCK_SIZE,
+                            status.st_blocks * _BLOCK_SIZE, status.st_ctime_ns // 1_000_000,
                         )
                     )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError):

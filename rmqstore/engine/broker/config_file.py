@@ -144,9 +144,10 @@ class DelayOffsetsFile:
     def __init__(self, fs: FileSystem, root: str, clock: Clock) -> None:
         self._clock = clock
         self._present = _DelayDocument({}, DataVersion(0, clock.now_ms()))
+        self.path = join(root, CONFIG_ROOM, "delayOffset.json")
         self._file = ConfigFile(
             fs,
-            join(root, CONFIG_ROOM, "delayOffset.json"),
+            self.path,
             _parse_delay,
             lambda present: delay_offsets_text(present.offsets, present.version, present.others),
             writes_over_odd=True,

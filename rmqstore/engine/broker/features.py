@@ -37,7 +37,6 @@ from rmqstore.engine.log.put.deferred_put import claims_to_be_batch, light_rows
 from rmqstore.engine.log.put.gate import Gate, PutHook
 from rmqstore.engine.log.retention.rounds import unconsumed_from
 from rmqstore.errors import Rejected, StoreClosed
-from rmqstore.files.disk import join
 from rmqstore.files.filesystem import FileSystem
 from rmqstore.formats import names
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
@@ -347,9 +346,8 @@ class Features:
         }
         progress = dict.fromkeys(ends, 0) | found
         if not self._is_replica:  # whose tables may be ahead of its log
-            path = join(self._root, names.CONFIG_ROOM, "delayOffset.json")
             warnings += [
-                f"{path}: level {level} was delivered up to offset {offset}, and its queue ends at "
+                f"{self.delay_file.path}: level {level} was delivered up to offset {offset}, and its queue ends at "
                 f"{ends.get(level, 0)}: it goes on there, as RocketMQ does, and what waited is not delivered; is the "
                 "file another store's, or of a later moment than the log?"
                 for level, offset in sorted(found.items())

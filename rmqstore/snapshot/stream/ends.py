@@ -25,10 +25,19 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
 from rmqstore.directory.walk import Break, WalkLimits, walk
 from rmqstore.errors import DataLost, NotAStore, StoreChanging
-from rmqstore.files.disk import ReadableDisk, StoredFile, join, read_part
+from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part
 from rmqstore.files.reading import LOCAL, canonical_path
 from rmqstore.formats import message
-from rmqstore.formats.names import ABORT_FILE, BATCH_ROOM, LOCK_FILE, NOWHERE, PLAIN_ROOM, QueueKey, is_light_queue
+from rmqstore.formats.names import (
+    ABORT_FILE,
+    BATCH_ROOM,
+    LOCK_FILE,
+    LOG_ROOM,
+    NOWHERE,
+    PLAIN_ROOM,
+    QueueKey,
+    is_light_queue,
+)
 from rmqstore.formats.record_chain import lacks_end
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
@@ -207,7 +216,7 @@ _UNDISPATCHED_BYTES_MAX = 64 * 1024 * 1024
 # After so many seconds without growth a survey looks whether something follows what is taken for the end.
 _SURVEY_AGE_S = 30.0
 # A log that nobody holds the lock of, and nobody wrote to for so many seconds, is as it stays: a broker flushes more
-# often.  It may run on a host whose locks are not seen here.
+# often.  It may run on a host whose locks are not seen here; or the store is a copy that still comes.
 _REST_S = 30.0
 # Bytes before the end of the log that tell whether it is still the log that was looked at.
 _TRACE_SIZE = 4096
@@ -372,11 +381,17 @@ class _Watch:
         self._trace = _trace(found)
 
     def _is_at_rest(self, store: StoreExtent) -> bool:
-        """Whether a store that was killed is not written to any more: by the times of its files, or, where the clocks
-        of disk and host are apart, as long as it was watched."""
+        """Whether a store that was killed is not written to any more, nor copied: by the times of what stands in it and
+        in its log's directories, or, where the clocks of disk and host are apart, as long as it was watched.
+
+        A copy has the old files' times of writing.  It has not their times of change, nor has a file under another name
+        until it is whole.
+        """
         if not store.was_killed:
             return False
-        written_ms = max((file.modified_ms for file in store.log_files), default=0)
+        rooms = {store.path, join(store.path, LOG_ROOM), *(directory_of(file.path) for file in store.log_files)}
+        entries = [entry for room in rooms for entry in store.disk.entries(room)]
+        written_ms = max((max(entry.modified_ms, entry.changed_ms) for entry in entries), default=0)
         if written_ms != self._written_ms:
             self._written_ms, self._unwritten_since_s = written_ms, monotonic()
         rested_s = max(monotonic() - self._unwritten_since_s, (SYSTEM_CLOCK.now_ms() - written_ms) / 1000)

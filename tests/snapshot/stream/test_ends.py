@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore import open_snapshot
+from rmqstore.clock import SYSTEM_CLOCK, ManualClock
 from rmqstore.errors import NotAStore
 from rmqstore.snapshot import Snapshot
 from rmqstore.snapshot.stream import ends as stream_ends
@@ -147,8 +148,7 @@ def test_damage_of_a_killed_store_that_rests_hides_nothing(store, monkeypatch, l
     ends = StreamEnds(store.root)
     assert not any(one.damage for one in ends.look().stores)  # its files are new: somebody may be at it, and unseen
     if rests == "long ago":
-        for path in (store.root / "commitlog").iterdir():
-            os.utime(path, (1_700_000_000, 1_700_000_000))
+        monkeypatch.setattr(stream_ends, "SYSTEM_CLOCK", ManualClock(SYSTEM_CLOCK.now_ms() + 60_000))
         ends = StreamEnds(store.root)
     else:
         monkeypatch.setattr(stream_ends, "_REST_S", 0.0)
@@ -157,6 +157,35 @@ def test_damage_of_a_killed_store_that_rests_hides_nothing(store, monkeypatch, l
     assert bounds(found) == bounds(open_snapshot(store.root))
     assert sum(high for _, high in bounds(found).values()) == 14
     assert ends.look() is found
+
+
+@pytest.mark.parametrize("part", ["renamed", "in place", "under another name"])
+def test_a_copy_of_a_killed_store_that_still_comes_has_no_damage(store, tmp_path, monkeypatch, part):
+    """`cp -a` and `rsync -a` keep the times of the files: what is still to come was damage at once, or passed over."""
+    place = store.add("T", 0, dispatched=False)
+    store.add_many(3, dispatched=False)
+    store.publish()
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy)
+    (log,) = (copy / "commitlog").iterdir()
+    whole = log.read_bytes()
+    log.write_bytes(whole[: place + 40] + bytes(60) + whole[place + 100 :])
+    for path in copy.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    if part == "under another name":
+        monkeypatch.setattr(stream_ends, "SYSTEM_CLOCK", ManualClock(SYSTEM_CLOCK.now_ms() + 60_000))
+        later = (SYSTEM_CLOCK.now_ms() + 50_000) / 1000
+        (copy / "commitlog" / f".{log.name}.Xq1").write_bytes(b"half")
+        os.utime(copy / "commitlog" / f".{log.name}.Xq1", (later, later))
+    ends = StreamEnds(copy)
+    assert not any(one.damage for one in ends.look().stores)
+    assert not any(one.damage for one in ends.look().stores)
+    if part == "renamed":
+        (tmp_path / "log").write_bytes(whole)
+        (tmp_path / "log").replace(log)
+    else:
+        log.write_bytes(whole)
+    assert bounds(ends.look()) == bounds(open_snapshot(store.root))
 
 
 @pytest.mark.parametrize("live", [True, False])

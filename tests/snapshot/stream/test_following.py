@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import shutil
 import threading
@@ -14,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from rmqstore import Message, Snapshot, Store, StoreConfig, open_snapshot, open_store
+from rmqstore.clock import SYSTEM_CLOCK, ManualClock
 from rmqstore.errors import Corrupt, DataLost, Rejected, UnknownTopic
+from rmqstore.snapshot.stream import ends as stream_ends
 from rmqstore.snapshot.stream import following as followed
 from rmqstore.snapshot.stream.following import Following
 
@@ -190,7 +191,9 @@ def test_deleted_messages_after_the_place_that_a_start_names_are_counted_and_tol
     assert snapshot.follow(["orders"], start="earliest", wait_s=0, fail_on_data_loss=False).skipped_count == 0
 
 
-def test_lost_newest_files_of_a_killed_store_that_rests_are_told(tmp_path: Path) -> None:
+def test_lost_newest_files_of_a_killed_store_that_rests_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading on from the end of the log met nothing unsound: the rest came, and no error."""
     with open_store(tmp_path, CONFIG) as store:
         put(store, "orders", 0, 700)
@@ -199,8 +202,7 @@ def test_lost_newest_files_of_a_killed_store_that_rests_are_told(tmp_path: Path)
     for path in sorted((tmp_path / "commitlog").iterdir()):
         if path >= files[-2]:
             path.unlink()
-        else:
-            os.utime(path, (1_700_000_000, 1_700_000_000))
+    monkeypatch.setattr(stream_ends, "SYSTEM_CLOCK", ManualClock(SYSTEM_CLOCK.now_ms() + 60_000))
     with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
         open_snapshot(tmp_path).scan().read_all()
     with pytest.raises(Corrupt, match="is missing or empty, and messages were in it"):
