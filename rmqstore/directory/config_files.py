@@ -183,7 +183,7 @@ def _of_rocksdb(
         document, reasons = _document(rocksdb.read_family(path, family), table, add)
         found = broker_json.sifted(document, shape)
     except (Corrupt, Rejected) as error:
-        why = f"{error.reason}; {rocksdb.MEND}" if isinstance(error, Corrupt) else error
+        why = f"{error.reason}; its rows are missing here; {rocksdb.MEND}" if isinstance(error, Corrupt) else error
         tell_once(f"{path}: what {table.file_names[-1]} has otherwise is in RocksDB; {why}")
         return None
     for reason in (*reasons, *found.reasons):

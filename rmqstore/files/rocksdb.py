@@ -4,8 +4,9 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.disk import DirectoryEntry
@@ -15,9 +16,7 @@ _FAMILY = "default"
 # as well, and whoever opens a FIFO waits.
 _PARTS = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(sst|ldb|log|blob)", re.ASCII)
 _WRITTEN = re.compile(r"MANIFEST-\d+|\d+\.(sst|ldb|log|blob)", re.ASCII)
-MEND = (
-    "its rows are missing here; where its files are damaged, a backup brings them back, or RocksDB's own `ldb repair`"
-)
+MEND = "where its files are damaged, a backup brings them back, or RocksDB's own `ldb repair`"
 # A broker that runs takes files away while they are linked.
 _TRIES_MAX = 5
 
@@ -27,7 +26,12 @@ def read_family(path: str, family: str) -> dict[bytes, bytes]:
 
     Raises Rejected without rocksdict, Corrupt where the database cannot be read.
     """
-    return _read(path, {family}).get(family, {})
+    return _read(path, lambda families: dict(_entries(families[family])) if family in families else {})
+
+
+def read_value(path: str, family: str, key: bytes) -> bytes | None:
+    """The value of one key; None without.  Raises as `read_family`."""
+    return _read(path, lambda families: families[family].get(key) if family in families else None)
 
 
 def damage_of(path: str) -> str | None:
@@ -36,7 +40,7 @@ def damage_of(path: str) -> str | None:
     Raises Rejected without rocksdict.
     """
     try:
-        _read(path, None)
+        _read(path, _read_through)
     except Corrupt as damage:
         return damage.reason
     return None
@@ -51,8 +55,12 @@ def written_ms(entries: Iterable[DirectoryEntry]) -> int:
     return max((entry.modified_ms for entry in entries if entry.size and _WRITTEN.fullmatch(entry.name)), default=0)
 
 
-def _read(path: str, wanted: Collection[str] | None) -> dict[str, dict[bytes, bytes]]:
-    """The wanted column families, all with None, of those that there are.  Raises as `read_family`.
+_Families = Mapping[str, Any]
+Found = TypeVar("Found")
+
+
+def _read(path: str, look: Callable[[_Families], Found]) -> Found:
+    """What `look` finds in the column families by name.  Raises as `read_family`.
 
     RocksDB writes where it reads: so it gets a directory of links.  The broker's OPTIONS name the directory of its own
     log, and are not loaded.
@@ -73,34 +81,34 @@ def _read(path: str, wanted: Collection[str] | None) -> dict[str, dict[bytes, by
                     file = os.path.abspath(os.path.join(path, name))
                     if stat.S_ISREG(os.stat(file).st_mode):
                         os.symlink(file, os.path.join(links, name))
-                return _read_links(rocksdict, links, wanted)
+                return _look(rocksdict, links, look)
         except Exception as error:  # noqa: BLE001  rocksdict raises plain Exceptions
             failure = error
     raise Corrupt(path, 0, f"RocksDB cannot be read: {failure}")
 
 
-def _read_links(rocksdict: Any, path: str, wanted: Collection[str] | None) -> dict[str, dict[bytes, bytes]]:
-    families: Sequence[str] = rocksdict.Rdict.list_cf(path)
-    chosen = [family for family in families if wanted is None or family in wanted]
-    if not chosen:
-        return {}
-    options = {name: rocksdict.Options(raw_mode=True) for name in families}
+def _look(rocksdict: Any, path: str, look: Callable[[_Families], Found]) -> Found:
+    names: Sequence[str] = rocksdict.Rdict.list_cf(path)
+    options = {name: rocksdict.Options(raw_mode=True) for name in names}
     access = rocksdict.AccessType.read_only()
     database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True), column_families=options, access_type=access)
     try:
-        return {
-            family: _whole(database if family == _FAMILY else database.get_column_family(family)) for family in chosen
-        }
+        return look({name: database if name == _FAMILY else database.get_column_family(name) for name in names})
     finally:
         database.close()
 
 
-def _whole(family: Any) -> dict[bytes, bytes]:
+def _read_through(families: _Families) -> None:
+    """Reads all that there is, and keeps nothing."""
+    for family in families.values():
+        deque(_entries(family), maxlen=0)
+
+
+def _entries(family: Any) -> Iterator[tuple[bytes, bytes]]:
     """All entries.  Raises an Exception where a block is damaged: rocksdict's own `items` ends there without a word."""
-    found, at = {}, family.iter()
+    at = family.iter()
     at.seek_to_first()
     while at.valid():
-        found[at.key()] = at.value()
+        yield at.key(), at.value()
         at.next()
     at.status()
-    return found

@@ -214,14 +214,16 @@ def test_a_cut_lowers_the_progress() -> None:
     assert places[4] <= read_checkpoint(disk.open("/store/checkpoint").read(0, 4096)).logics_physical_offset < places[5]
 
 
+def make_database(path: Path) -> None:
+    rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True)).close()
+
+
 def of_broker(path: Path, pop: str = "kvStore") -> Path:
     """A store with everything that a broker of RocketMQ 5.5 may leave beside."""
     put(path, OF_5_5, "red")
-    for room in ("rocksdbstore", "consumequeue_rocksdb", pop):
-        (path / room).mkdir(parents=True)
-        (path / room / "CURRENT").write_text("MANIFEST-000005\n")
-    for room in ("metadata", "topics"):
-        rocksdict.Rdict(str(path / "config" / room), rocksdict.Options(raw_mode=True)).close()
+    for room in ("rocksdbstore", "consumequeue_rocksdb", pop, "config/metadata", "config/topics"):
+        (path / room).parent.mkdir(exist_ok=True)
+        make_database(path / room)
     for name in ("timerwheel.4096.tmp", "timerwheel.4096", "abort.bak"):
         (path / name).write_bytes(b"")
     return path
@@ -239,6 +241,35 @@ def test_the_parts_of_a_store_of_5_5(tmp_path: Path, pop: str) -> None:
     assert open_snapshot(path).scan().read_all().num_rows == 1
 
 
+@pytest.mark.parametrize("pop", ["kvStore", "kvStore/pop"])
+@pytest.mark.parametrize("room", ["rocksdbstore", "consumequeue_rocksdb", "kvStore"])
+def test_a_damaged_database_of_a_store_of_5_5_is_damage(tmp_path: Path, room: str, pop: str) -> None:
+    """RocketMQ does not start on one, and nobody said so."""
+    path = of_broker(tmp_path / "s", pop)
+    database = path / (pop if room == "kvStore" else room)
+    (manifest,) = database.glob("MANIFEST-*")
+    manifest.unlink()
+    (reason,) = damage_of(path)
+    assert reason.startswith("RocksDB cannot be read")
+    (database / "CURRENT").unlink()
+    assert damage_of(path) == []
+
+
+@pytest.mark.parametrize("reach", ["first", "last", "nothing"])
+def test_keys_that_rocksdbs_index_has_are_not_missed_in_the_files(tmp_path: Path, reach: str) -> None:
+    """A broker with indexFileWriteEnable=false goes on without the files that this engine made."""
+    put(tmp_path, OF_5_5, *["red"] * 60)
+    newest = max((tmp_path / "index").iterdir())
+    newest.unlink()
+    assert any("keys are not indexed yet" in reason for reason in damage_of(tmp_path))
+    database = rocksdict.Rdict(str(tmp_path / "rocksdbstore"), rocksdict.Options(raw_mode=True))
+    places = places_of(tmp_path)
+    if reach != "nothing":
+        database[b"lastOffsetPy"] = (places[-1] if reach == "last" else places[-2]).to_bytes(8, "big")
+    database.close()
+    assert len(damage_of(tmp_path)) == (0 if reach == "last" else 1)
+
+
 @pytest.mark.parametrize("room", ["rocksdbstore", "consumequeue_rocksdb", "kvStore"])
 def test_directories_of_these_names_that_are_others(room: str, tmp_path: Path) -> None:
     put(tmp_path, CONFIG, "red")
@@ -252,9 +283,7 @@ def test_directories_of_these_names_that_are_others(room: str, tmp_path: Path) -
 def test_queues_in_a_database_beside_files(room: str, tmp_path: Path) -> None:
     """rocksdbCQDoubleWriteEnable: the files count, and Java brings its database up to them."""
     put(tmp_path, OF_5_5, "red", "blue")
-    (tmp_path / room).mkdir(exist_ok=True)
-    (tmp_path / room / "CURRENT").write_text("MANIFEST-000005\n")
-    (tmp_path / room / "000012.sst").write_bytes(b"x")
+    make_database(tmp_path / room)
     assert open_snapshot(tmp_path).stores[0].queue_layout == "file"
     assert damage_of(tmp_path) == []
     put(tmp_path, CONFIG, "green")

@@ -257,7 +257,7 @@ def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
     look_back = _LOOK_BACK_SIZE
     covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
     walk_from = covered
-    if view.light_from <= view.start:  # records alone tell of light queues
+    if entries.plain_ends and view.light_from <= view.start:  # records alone tell of light queues
         walk_from = check_from = view.start
     elif start <= view.light_from <= known_end < covered:  # the last record may lack entries of light queues
         walk_from = known_end - int(view.gaps(np.array([known_end]))[0])

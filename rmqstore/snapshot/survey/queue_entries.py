@@ -187,11 +187,12 @@ class QueueEntries:
 
     def light_from(self, *, may_lag: bool) -> int:
         """From where on in the log records tell which light queues they are in: from the last that an entry points at
-        which counts, for a kill may come between its entries.  Nowhere, where no queue is light or none `may_lag`, and
-        any has an entry.
+        which counts, for a kill may come between its entries; from the beginning on, where no plain queue has one, as
+        light queues are among these.  Nowhere, where no queue is light or none `may_lag`.
         """
-        has_light = may_lag and any(map(is_light_queue, {topic for topic, _ in self.queues}))
-        if not has_light and any(self.ends.values()):
+        if not self.plain_ends:
+            return 0
+        if not may_lag or not any(map(is_light_queue, {topic for topic, _ in self.queues})):
             return NOWHERE
         last = int(self.small.offsets.max(initial=0))
         for key, queue in self.others.items():

@@ -325,8 +325,8 @@ def _look_at(
             if searched is None:
                 return store
         else:
-            if entries.first_known(view.start) > view.start or store.light_from == view.start:
-                start = view.start  # no queue file knows of the oldest messages
+            if entries.first_known(view.start) > view.start or view.light_from <= view.start:
+                start = view.start  # no queue file knows of the oldest messages, or of any light queue
             searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)

@@ -16,6 +16,7 @@ from rmqstore.formats.layout import Layout
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.tables.rocksdb_state import WaitingTimers, waiting_timers
 from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
 _Mask = npt.NDArray[np.bool_]
@@ -96,6 +97,11 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     reached_ms, reached = _timer_progress(store)
     offsets = int64s(messages["queueOffset"], 0)
     waits = (out_ms >= 0) & ((out_ms >= reached_ms) | (offsets >= reached))
+    in_rocksdb = waits & (offsets >= (reached if reached < I64_MAX else 0))
+    if in_rocksdb.any():
+        known = waiting_timers(store)
+        in_rocksdb &= offsets < known.reached
+        waits[in_rocksdb] = _wait_in_rocksdb(known, messages["msgId"].filter(pa.array(in_rocksdb)), out_ms[in_rocksdb])
     deleted = property_of(messages, _TIMER_DELETE)
     waits &= np.asarray(pc.is_null(deleted), bool)
     gone = pc.unique(deleted.filter(pc.is_valid(deleted)))
@@ -107,9 +113,16 @@ def _of_timers(store: StoreExtent, access: Access) -> tuple[pa.Table, Ints]:
     rows = np.sort(rows[::-1][newest])
     messages, out_ms = messages.take(pa.array(rows)), out_ms[rows]
     delivered = _without_word(store, access, messages, (offsets[rows] >= reached) | (reached == I64_MAX))
-    if delivered.any() or (len(rows) and reached in (0, I64_MAX)):
+    if delivered.any() or (len(rows) and reached in (0, I64_MAX) and not in_rocksdb[rows].all()):
         config_files.tell_once(f"{store.path}: {_BY_COPIES}")
     return messages.filter(pa.array(~delivered)), out_ms[~delivered]
+
+
+def _wait_in_rocksdb(known: WaitingTimers, ids: pa.ChunkedArray, out_ms: Ints) -> _Mask:
+    """Which timers that RocksDB has taken in wait there: neither delivered nor taken back."""
+    pairs = zip(out_ms.tolist(), ids.to_pylist(), strict=True)
+    waits = (ms >= known.delivered_ms and (ms, key) in known.keys for ms, key in pairs)
+    return np.fromiter(waits, bool, len(out_ms))
 
 
 def _without_word(store: StoreExtent, access: Access, timers: pa.Table, unread: _Mask) -> _Mask:

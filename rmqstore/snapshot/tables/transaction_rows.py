@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,6 +12,7 @@ from rmqstore.formats import names, properties, sys_flag
 from rmqstore.snapshot.plan.range_pruning import Interval, RowConditions
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.tables.rocksdb_state import open_transactions
 from rmqstore.snapshot.tables.system_scan import Ints, int64s, messages_of_topics, property_of, whole_numbers
 
 _OP_TAG = "d"
@@ -25,8 +27,8 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
 
     A check copies a half message with one more TRANSACTION_CHECK_TIMES: the copies are one transaction.  Committed is
     one of which a committed message names a copy; with an op message and none, it was rolled back.  Discarded is one
-    that was given up first.  Where RocksDB has the state of open ones, the log does not say how often they were
-    checked, nor that they were given up.
+    that was given up first.  Where RocksDB has the state of open ones, it tells how often they were checked, and
+    that they were given up: by their absence.
     """
     half = messages_of_topics(store, names.HALF_TOPICS, _HALF_COLUMNS, access).sort_by("physicalOffset")
     found = {name: property_of(half, name) for name in (properties.REAL_TOPIC, properties.PRODUCER_GROUP)}
@@ -38,10 +40,11 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
     commit_places, commit_us = _commits(store, access, half, found[properties.REAL_TOPIC])
     newest = np.full(count, -1, np.int64)
     np.maximum.at(newest, numbers, times)
+    is_given_up = _ask_rocksdb(store, half, firsts, newest)
     decided = _least(op_us, numbers, count)
     committed_us, commit_offset = _least(commit_us, numbers, count), _least(commit_places, numbers, count)
     given_up_us = _given_up_times(store, access, half["msgId"].take(pa.array(firsts)))
-    states = np.where(decided < I64_MAX, _ROLLED_BACK, _PENDING)
+    states = np.where(decided < I64_MAX, _ROLLED_BACK, np.where(is_given_up, _DISCARDED, _PENDING))
     states[(given_up_us < I64_MAX) & (given_up_us <= decided)] = _DISCARDED  # this engine writes an op message next
     states[committed_us < I64_MAX] = _COMMITTED
     decided = np.minimum(decided, committed_us)
@@ -58,6 +61,22 @@ def transaction_rows(store: StoreExtent, access: Access) -> dict[str, Any]:
         "preparedTimestamp": first_rows["storeTimestamp"],
         "decidedTimestamp": pa.array(decided, pa.timestamp("us", tz="UTC"), mask=decided == I64_MAX),
     }
+
+
+def _ask_rocksdb(store: StoreExtent, half: pa.Table, firsts: Ints, checks: Ints) -> npt.NDArray[np.bool_]:
+    """Which transactions RocksDB took in and no longer has: it gave up those that nobody decided.  `checks` gets
+    how often the others were checked.
+    """
+    first = half.take(pa.array(firsts))
+    places = int64s(first["physicalOffset"], -1)
+    is_its = np.asarray(pc.equal(first["topic"], names.ROCKSDB_HALF_TOPIC), bool)
+    if not is_its.any():
+        return is_its
+    known = open_transactions(store)
+    is_its &= places <= known.reached
+    for row in np.flatnonzero(is_its).tolist():
+        checks[row] = known.checks.get(int(places[row]), checks[row])
+    return is_its & ~np.isin(places, np.fromiter(known.checks, np.int64, len(known.checks)))
 
 
 def _transactions(half: pa.Table, group: pa.ChunkedArray, times: Ints) -> tuple[Ints, Ints]:

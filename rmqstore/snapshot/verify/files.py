@@ -10,7 +10,7 @@ from typing import Any
 from rmqstore.directory import config_files
 from rmqstore.directory.deleted_topics import MAY_COME_BACK
 from rmqstore.directory.layouts import is_since_5_4, logs_below
-from rmqstore.directory.listing import seen_entries, usual_size
+from rmqstore.directory.listing import directories, seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.disk import DirectoryEntry, ReadableDisk, StoredFile, join, read_part, read_small
@@ -218,7 +218,8 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
     """
     directory = join(store.path, "config")
     for entry in seen_entries(store.disk, directory):
-        yield from _database_findings(store, join(directory, entry.name)) if entry.is_directory else ()
+        if entry.is_directory:
+            yield from _database_findings(store, join(directory, entry.name), "tables")
         name = entry.name.removesuffix(".bak")
         if not name.endswith(".json"):
             continue
@@ -243,16 +244,31 @@ def config_findings(store: StoreExtent) -> Iterator[Finding]:
                 yield Finding(directory, 0, reason, NOTE)
 
 
-def _database_findings(store: StoreExtent, path: str) -> Iterator[Finding]:
-    """Whether the directory is a RocksDB database, and cannot be read."""
-    if not store.disk.exists(join(path, "CURRENT")):
+def database_findings(store: StoreExtent) -> Iterator[Finding]:
+    """Databases that cannot be read, beside the queues and in their place: RocketMQ does not start on them."""
+    kept = {
+        names.PLAIN_ROOM: "queues",
+        names.SEPARATE_ROOM: "queues",
+        names.ROCKSDB_ROOM: "index, timers and transactions",
+        names.POP_ROOM: "what POP consumers took",
+    }
+    for room, what in kept.items():
+        path = join(store.path, room)
+        below = directories(store.disk, path) if room == names.POP_ROOM else ()
+        for each in (path, *(place for _, place in below)):
+            yield from _database_findings(store, each, what)
+
+
+def _database_findings(store: StoreExtent, path: str, what: str) -> Iterator[Finding]:
+    """Whether the directory is a RocksDB database, which keeps `what`, and cannot be read."""
+    if not any(name == "CURRENT" or name.startswith("MANIFEST-") for name in store.disk.names(path)):
         return
-    from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep their tables there
+    from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep anything there
 
     try:
         damage = rocksdb.damage_of(path)
     except Rejected as missing:
-        yield Finding(path, 0, f"tables in RocksDB, which were not looked at; {missing}", NOTE)
+        yield Finding(path, 0, f"{what} in RocksDB, which were not looked at; {missing}", NOTE)
         return
     if damage is not None:
         yield Finding(path, 0, f"{damage}; {rocksdb.MEND}", NOTE if store.lock_held else DAMAGE)

@@ -1,15 +1,18 @@
 """Index files: slots and chains in themselves, items against the keys of the records that they point at."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.directory.index_files import IndexFile, index_files, index_pages
+from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.disk import ReadableDisk, join
 from rmqstore.files.zeros import is_blank
-from rmqstore.formats import index
+from rmqstore.formats import index, names
 from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import StoreExtent
@@ -17,6 +20,8 @@ from rmqstore.snapshot.verify.log_ordered import END, LogOrderedRows, Rows
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
 
 _BLOCK = 64 * 1024
+# Java: MessageRocksDBStorage.LAST_OFFSET_PY.
+_LAST_OFFSET = b"lastOffsetPy"
 
 
 class IndexCheck:
@@ -90,11 +95,29 @@ class IndexCheck:
         self._at_items(items, numbers[~lost & at_record], "the item's hash is that of none of the record's keys")
 
     def _missing(self, offsets: Ints) -> None:
+        elsewhere = offsets <= self._rocksdb_end
+        self._at_log(offsets[elsewhere], "keys are in RocksDB's index, and not in these files", NOTE)
+        offsets = offsets[~elsewhere]
         older, newer = offsets < self._begin, offsets > self._end
         self._at_log(offsets[older], "keys older than the first index file are not indexed", NOTE)
         self._at_log(offsets[newer], "keys are not indexed yet", NOTE if self._store.is_live else DAMAGE)
         severity = NOTE if self._store.lock_held else DAMAGE
         self._at_log(offsets[~older & ~newer], "keys have no index item although later ones have", severity)
+
+    @cached_property
+    def _rocksdb_end(self) -> int:
+        """The last offset of the log that is in RocksDB's index (indexRocksDBEnable, since 5.4); -1 without one, or
+        where nobody can read it.
+        """
+        path = join(self._store.path, names.ROCKSDB_ROOM)
+        if not self._store.disk.exists(join(path, "CURRENT")):
+            return -1
+        from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers index there
+
+        with suppress(Corrupt, Rejected):
+            value = rocksdb.read_value(path, "default", _LAST_OFFSET)
+            return -1 if value is None else int.from_bytes(value, "big", signed=True)
+        return -1
 
     def _irregular(self, items: "_Items") -> None:
         numbers = np.array(items.rows.irregular, np.int64)

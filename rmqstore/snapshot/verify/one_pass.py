@@ -19,7 +19,13 @@ from rmqstore.snapshot.arrow.bodies import unreadable_bodies
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, NamedMessage, log_place
 from rmqstore.snapshot.request import BODY_BYTES_MAX
 from rmqstore.snapshot.survey.extents import Damage, StoreExtent
-from rmqstore.snapshot.verify.files import LogTimes, checkpoint_findings, config_findings, file_findings
+from rmqstore.snapshot.verify.files import (
+    LogTimes,
+    checkpoint_findings,
+    config_findings,
+    database_findings,
+    file_findings,
+)
 from rmqstore.snapshot.verify.index import IndexCheck
 from rmqstore.snapshot.verify.ledger import ledger_findings
 from rmqstore.snapshot.verify.queues import QueueCheck
@@ -57,6 +63,7 @@ def verify(
     yield from index.findings()
     yield from checkpoint_findings(store, times, index.file_ends_ms)
     yield from config_findings(store)
+    yield from database_findings(store)
 
 
 def _end_finding(store: StoreExtent, tail: Damage) -> Finding:

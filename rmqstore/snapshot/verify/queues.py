@@ -1,6 +1,7 @@
 """Queue entries against the records that they point at, and records against the entries that they should have."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,8 @@ import pyarrow.compute as pc
 from rmqstore.directory import config_files
 from rmqstore.directory.extension_files import resolve_extensions
 from rmqstore.directory.listing import file_with
-from rmqstore.directory.queue_files import BATCH, QueueFiles
+from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, holds_message
+from rmqstore.directory.undispatched import entries_at
 from rmqstore.files.disk import join
 from rmqstore.formats import names
 from rmqstore.formats.inner_batch import record_numbers
@@ -18,6 +20,7 @@ from rmqstore.formats.message_columns import Ints, Mask
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.queue_entry import is_pre_blank
 from rmqstore.formats.queue_extension import is_extension_address
+from rmqstore.records.light_queues import light_runs
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding, Tally, log_place
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
@@ -43,6 +46,7 @@ class QueueCheck:
         self._dispatched_until = max((queue.last_offset for queue in self._queues.values()), default=-1)
         self._known_topics = set(config_files.topics(store.disk, store.path))
         self._topics_with_files = {key[0] for key, queue in store.queues.items() if queue.files.files}
+        self._has_light_files = any(map(is_light_queue, self._topics_with_files))
         self._following: dict[QueueKey, int] = {}
         self._missing_count = 0
 
@@ -58,6 +62,8 @@ class QueueCheck:
         due = [self._keys[number] for number in np.flatnonzero(self._next < stretch.high).tolist()]
         for key in {**dict.fromkeys(due), **dict.fromkeys(runs)}:
             self._check_queue(key, runs.get(key, []), stretch)
+        if self._has_light_files:
+            self._check_light(stretch)
         if len(stretch.rows) < len(stretch.stretch.offsets):
             self._following.clear()
 
@@ -92,6 +98,20 @@ class QueueCheck:
             self._records_without_entry(run, ~has, stretch, queue)
         if queue is not None and entries is not None and unmatched.any():
             self._unmatched(queue, (numbers[unmatched], offsets[unmatched], entries[unmatched]), stretch)
+
+    def _check_light(self, stretch: StretchFacts) -> None:
+        """Records hold the entries of light queues besides.  One without files may have expired."""
+        for run in light_runs(replace(stretch.stretch, light_from=0)):
+            extent = self._store.queues.get(run.key)
+            if extent is None or not extent.files.files:
+                continue
+            numbers = run.queue_offsets
+            before = numbers[numbers < extent.entry_start]
+            entries = entries_at(extent.files, before)
+            lost = before[~holds_message(SIMPLE, entries) & ~is_pre_blank(entries)]
+            self._at_places(extent.files, lost, "the entry is empty, and a message names its place")
+            reason = "messages name places after the last entry: not dispatched yet, or properties of another store"
+            self._at_places(extent.files, numbers[numbers >= extent.entry_end], reason, NOTE)
 
     def _compare(
         self, queue: "_Entries", run: QueueRun, has: Mask, held: tuple[Ints, Rows], stretch: StretchFacts
@@ -219,8 +239,11 @@ class QueueCheck:
         self._at_entries(queue, numbers, "the entry is empty or does not rise with its neighbours")
 
     def _at_entries(self, queue: "_Entries", numbers: Ints, reason: str, severity: str = DAMAGE) -> None:
+        self._at_places(queue.extent.files, numbers, reason, severity)
+
+    def _at_places(self, files: QueueFiles, numbers: Ints, reason: str, severity: str = DAMAGE) -> None:
         if len(numbers):
-            path, position = entry_place(queue.extent.files, int(numbers[0]))
+            path, position = entry_place(files, int(numbers[0]))
             self._tally.add(path, position, reason, severity, len(numbers))
 
 

@@ -8,6 +8,7 @@ import pytest
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.engine.store import Store
 from rmqstore.errors import UnknownTopic
+from rmqstore.snapshot.finding import DAMAGE, NOTE
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.verify import verify
 from rmqstore.testing import Probe
@@ -146,3 +147,32 @@ def test_those_that_rocksdb_has_alone_are_read_from_the_log(tmp_path: Path, tell
         assert [snapshot.scan([name]).read_all().num_rows for name in LIGHT] == [len(WANTED[name]) for name in LIGHT]
         assert dict(zip(*(StreamEnds([tmp_path]).look().queues()[each].to_pylist() for each in ("topic", "maxOffset")),
                         strict=True))["%LMQ%c"] == len(WANTED["%LMQ%c"])  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", ["first", "last", "a whole file", "all files"])
+def test_entries_that_a_closed_store_lost_are_told(tmp_path: Path, lost: str) -> None:
+    """A scan says it of entries in a file; `verify` was silent.  A queue without files may have expired."""
+    with open_store(tmp_path, CONFIG, workers=False) as store:
+        put(store, 0, COUNT)
+    (extent,) = open_snapshot(tmp_path).stores
+    assert list(verify(extent)) == []
+    room = tmp_path / "consumequeue" / LIGHT[0] / "0"
+    first, *_, last = sorted(room.iterdir())
+    if lost == "all files":
+        shutil.rmtree(room.parent)
+    elif lost == "a whole file":
+        first.unlink()
+    else:
+        file, place = (first, 0) if lost == "first" else (last, 180)
+        content = file.read_bytes()
+        file.write_bytes(content[:place] + bytes(40 if lost == "first" else 20) + content[place + 40 :])
+    (extent,) = open_snapshot(tmp_path).stores
+    found = [(finding.severity, finding.reason) for finding in verify(extent) if LIGHT[0] in finding.path]
+    wanted = {
+        "a whole file": [(DAMAGE, "the entry is empty, and a message names its place (10 times, first here)")],
+        "first": [(DAMAGE, "the entry is empty, and a message names its place (2 times, first here)")],
+        "last": [
+            (NOTE, "messages name places after the last entry: not dispatched yet, or properties of another store")
+        ],
+    }
+    assert found == wanted.get(lost, [])

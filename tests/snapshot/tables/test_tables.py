@@ -3,11 +3,13 @@ content."""
 
 import json
 import os
+import sys
 from collections import Counter
 from time import process_time
 
 import pyarrow.compute as pc
 import pytest
+import rocksdict
 
 import rmqstore
 from bench.synth import MIB, StoreShape, write_store
@@ -436,6 +438,79 @@ def test_timers_of_rocksdb_that_followed_file_timers_wait_until_their_topic_has_
     (root / "config" / "timercheck").write_bytes(b"".join(number.to_bytes(8, "big") for number in (2000, 0, 3)))
     rows = rmqstore.open_snapshot(root).table("delayed", now_ms=0).to_pylist()
     assert [(row["msgId"], ms(row["deliverAt"])) for row in rows] == [("last", 6000), ("waits", 5000)]
+
+
+def rocksdb_state(root, family, entries):
+    """A column family of rocksdbstore/, as RocketMQ 5.4 and later make it."""
+    path, options = str(root / "rocksdbstore"), rocksdict.Options(raw_mode=True)
+    families = {name: rocksdict.Options(raw_mode=True) for name in ("default", "timer", "trans")}
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    database = rocksdict.Rdict(path, options, column_families=families)
+    for key, value in entries.items():
+        database.get_column_family(family)[key] = value
+    database.close()
+
+
+def i8(number):
+    return number.to_bytes(8, "big", signed=True)
+
+
+@pytest.mark.parametrize("extra", ["there", "missing"])
+def test_rocksdb_tells_which_timers_wait(extra, tmp_path, monkeypatch, caplog):
+    """Their topics may be gone, and with them what was delivered; the timers that RocksDB has not taken in yet wait."""
+    store = SmallStore()
+    for key, out_ms in (("of files", 9000), ("past", 1000), ("waits", 5000), ("taken back", 5000), ("sent on", 5000),
+                        ("not yet", 1000)):  # fmt: skip
+        told = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "Gone", "REAL_QID": "0", "UNIQ_KEY": key}
+        store.add(TIMER, 0, properties=told)
+    store.add("Gone", 0, properties={"UNIQ_KEY": "sent on", "TIMER_OUT_MS": "5000"})
+    root = store.write(tmp_path)
+    (root / "config").mkdir()
+    (root / "config" / "timercheck").write_bytes(i8(2000) + i8(0) + i8(1))
+    timers = {i8(out_ms) + key: bytes(12) for key, out_ms in ((b"past", 1000), (b"waits", 5000), (b"sent on", 5000))}
+    progress = {b"sys_topic_scan_offset_checkpoint": i8(5), b"timeline_checkpoint": i8(2000)}
+    rocksdb_state(root, "timer", timers | progress)
+    if extra == "missing":
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+    rows = rmqstore.open_snapshot(root).table("delayed", now_ms=0).to_pylist()
+    waiting = [row["msgId"] for row in rows]
+    if extra == "there":
+        assert waiting == ["of files", "waits", "not yet"]
+    else:
+        assert waiting == ["of files", "past", "waits", "taken back", "not yet"]
+        assert "RocksDB may know how far timers were delivered" in caplog.text
+        assert "pip install 'rmqstore[rocksdb]'" in caplog.text
+
+
+@pytest.mark.parametrize("extra", ["there", "missing"])
+def test_rocksdb_tells_how_often_transactions_were_checked_and_which_were_given_up(
+    extra, tmp_path, monkeypatch, caplog
+):
+    store = SmallStore(file_size=16384)
+    both = {"REAL_TOPIC": "T", "REAL_QID": "2", "PGROUP": "p", "TRAN_MSG": "true"}
+    half_topic = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+    keys = ("committed", "checked", "given up", "not yet")
+    places = {key: store.add(half_topic, 0, properties=both | {"UNIQ_KEY": key}) for key in keys}
+    half(store, "of files")
+    told = {"REAL_TOPIC": "T", "TRANS_OFFSET": str(places["committed"]), "TAGS": "d"}
+    store.add("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 0, body=bytes(1), properties=told)
+    store.add("T", 2, sys_flag=8, prepared_transaction_offset=places["committed"], properties={"UNIQ_KEY": "committed"})
+    root = store.write(tmp_path)
+    open_one = {i8(places["checked"]) + b"@T@checked": b"\0\0\0\x05" + bytes(4)}
+    rocksdb_state(root, "trans", open_one | {b"lastOffsetPy": i8(places["given up"])})
+    if extra == "missing":
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+    rows = rmqstore.open_snapshot(root).table("transactions").to_pylist()
+    there = extra == "there"
+    assert [(row["transactionId"], row["state"], row["checkTimes"]) for row in rows] == [
+        ("committed", "committed", 0),
+        ("checked", "pending", 5 if there else 0),
+        ("given up", "discarded" if there else "pending", 0),
+        ("not yet", "pending", 0),
+        ("of files", "pending", 0),
+    ]
+    assert ("RocksDB may know how often transactions were checked" in caplog.text) != there
 
 
 def test_a_store_with_nothing_has_tables_of_no_row(tmp_path):
