@@ -100,6 +100,7 @@ QUEUES: dict[str, str] = {
     "killed-nocq-noindex": (
         "Java dispatches again from the checkpoint on only (5.x): the older messages are in no queue"
     ),
+    "lite-killed-nocq": ("Java dispatches again from the checkpoint on only (5.x): the older messages are in no queue"),
     "killed-preblank": (
         "Java's queues begin with blank entries, which it cannot read and then skips sound ones; the log has all"
     ),
@@ -122,6 +123,7 @@ KEYS: dict[str, str] = {
     "basic-midflip": _BEHIND,
     "killed-midflip": _BEHIND,
     "killed-preblank": "Java's index files begin in the middle of the log, and it finds nothing older; we walk the log",
+    "rocksindexonly": "Java's index is in RocksDB, which the answers of its files do not tell; we walk the log",
     "basic-noindex": "after a clean stop Java does not build the index again: it finds nothing; we walk the log",
     "basic-shortlog": _REFUSED,
     "basic-strayfile": _REFUSED,
@@ -141,6 +143,7 @@ TIMES: dict[str, str] = {
     "killed-noabort": QUEUES["killed-noabort"],
     "killed-headerflip": QUEUES["killed-headerflip"],
     "killed-nocq-noindex": QUEUES["killed-nocq-noindex"],
+    "lite-killed-nocq": QUEUES["lite-killed-nocq"],
     "killed-preblank": QUEUES["killed-preblank"],
     "crcprop-flip": _CRC,
     "batchcq": _BATCHES,

@@ -37,6 +37,10 @@ DOZEN = [
         "longtopic",
         "multipath",
         "sysflags",
+        "basic-5.5.1",
+        "doublewrite-5.5.1",
+        "lite-5.5.1",
+        "rockscq-5.5.1",
     )
     if case in FOLDERS
 ]
