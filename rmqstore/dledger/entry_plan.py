@@ -19,7 +19,10 @@ from rmqstore.formats.record_crc import masked_crc32s
 from rmqstore.records.batch import EntryHeads
 
 _FILE_COUNT = 3  # Java: DLedgerMmapFileStore.recover
-_HINT = "on_middle_damage='cut' drops everything from there on, as DLedger does"
+_HINT = (
+    "another node may have what stood there; on_middle_damage='cut' drops everything from there on, sound entries too, "
+    "as DLedger does"
+)
 
 
 class EntryPlan(NamedTuple):

@@ -55,6 +55,10 @@ class Leg:
         if lines:
             self.problems.setdefault(leg, []).extend(lines)
 
+    def lost_keys(self, found: Json) -> list[str]:
+        """See `lost_keys`."""
+        return lost_keys(found, is_indexed_again=self.feature.is_indexed_again)
+
     @property
     def java_config(self) -> Json:
         """Settings for RocketMQ."""
@@ -107,7 +111,7 @@ def _write(leg: Leg, title: str, after_version: str | None) -> None:
             found = our_answers.answers(store, leg.key_questions, leg.time_questions)
             javas = comparable(leg.javas, after_version)
             leg.note("read here", differences(javas, _only(found, javas)))
-            leg.note("read here", lost_keys(found) if config.index_enabled else [])
+            leg.note("read here", leg.lost_keys(found) if config.index_enabled else [])
             book.go_on(leg.javas["records"], leg.javas["log"]["end"])
         leg.feature.write(book, leg.rng)
         store.flush(10)
@@ -117,7 +121,7 @@ def _write(leg: Leg, title: str, after_version: str | None) -> None:
     leg.note(title, differing(book.records, leg.ours["records"][-len(book.records) :] if book.records else []))
     leg.checked[title] = len(book.records)
     if config.index_enabled:
-        leg.note(title, lost_keys(leg.ours))
+        leg.note(title, leg.lost_keys(leg.ours))
     _date_queue_files(leg)
     _check_closed(leg, title)
 

@@ -39,7 +39,8 @@ _OWN_SCHEMAS: dict[str, pa.Schema] = {
     ),
     "checkpoint": pa.schema(
         [("brokerName", pa.string()), ("physicMsgTimestamp", INSTANT), ("logicsMsgTimestamp", INSTANT),
-         ("indexMsgTimestamp", INSTANT), ("masterFlushedOffset", pa.int64()), ("confirmPhyOffset", pa.int64())]
+         ("indexMsgTimestamp", INSTANT), ("masterFlushedOffset", pa.int64()), ("confirmPhyOffset", pa.int64()),
+         ("logicsPhysicalOffset", pa.int64())]
     ),
 }  # fmt: skip
 TABLES = ("files", "queues", "topics", "groups", "index", "checkpoint", "transactions", "delayed", "entries")
@@ -49,7 +50,8 @@ _BYTES = frozenset(("bytes", "size", "used", "allocated"))
 # Numbers that are names or places: they are told as they are.
 _PLAIN = frozenset(
     ("queueId", "minOffset", "maxOffset", "start", "index", "term", "position", "physicalOffset", "perm", "level",
-     "committedOffset", "halfOffset", "commitOffset", "masterFlushedOffset", "confirmPhyOffset")
+     "committedOffset", "halfOffset", "commitOffset", "masterFlushedOffset", "confirmPhyOffset",
+     "logicsPhysicalOffset")
 )  # fmt: skip
 # On a terminal without room for all columns these are left out first.
 _FIRST_TO_GO = {
@@ -57,6 +59,7 @@ _FIRST_TO_GO = {
     "topics": ("isSystem", "order", "attributes"), "groups": ("maxOffset", "committedOffset", "lagMs"),
     "transactions": ("checkTimes", "commitOffset", "queueId", "decidedTimestamp", "producerGroup"),
     "delayed": ("physicalOffset", "storeTimestamp", "level", "queueId"),
+    "checkpoint": ("masterFlushedOffset", "logicsPhysicalOffset"),
 }  # fmt: skip
 _LONG = "topic,path,group,producerGroup,transactionId,msgId,attributes"
 

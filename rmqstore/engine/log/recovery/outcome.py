@@ -32,8 +32,8 @@ OTHER_LOG_HINT = (
     "again from this one"
 )
 CUT_HINT = (
-    "on_middle_damage='cut' (recover --cut) drops what follows, as RocketMQ does; recover --cut --dry-run says which "
-    "messages"
+    "a backup or a replica may have what stood there; on_middle_damage='cut' (recover --cut) drops what follows, sound "
+    "messages too, as RocketMQ does; recover --cut --dry-run says which"
 )
 MISSING_HINT = (
     "name all directories of the log (log_paths, storePathCommitLog), or bring the file back; on_middle_damage='cut' "
