@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import Rejected, StoreError
 from rmqstore.snapshot import StoresIn
-from rmqstore.snapshot.stream.batches import NextBatch, Refusals, Skipped
+from rmqstore.snapshot.stream.batches import NextBatch, Refusals, Skipped, ranges_to_read
 from rmqstore.snapshot.stream.ends import StreamEnds
 from rmqstore.snapshot.stream.lag import lag_behind
 from rmqstore.snapshot.stream.offsets import FROM, INITIAL, METRICS, Offsets, begins_of, offset_json, offsets_in
@@ -143,7 +143,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         step.tell(log)
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
-        return self._planner.end_of(step, self._initial if before == self._initial else None)
+        end = self._planner.end_of(step, self._initial if before == self._initial else None)
+        if not self._planner.refuses.deleted:  # Spark asks for the report of a batch before its partitions
+            begun, ends = self._parts(start, end)
+            _, lost = ranges_to_read(step.batch.queues, begun, ends, refuses=self._planner.refuses)
+            self._skipped.note(lost, log, standing=before, begun=begun)
+        return end
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.
@@ -194,11 +199,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        begun = self._planner.covered(self._forward_only(begins_of(start, end, is_first=self._is_first(start))))
-        ends = self._planner.covered(offsets_in(end))
+        begun, ends = self._parts(start, end)
         splits, lost = self._planner.splits(start, begun, ends, self._rows.request, self._rows.budget)
         self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
         return [StorePartition(split) for split in splits]
+
+    def _parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[Offsets, Offsets]:
+        """Where the queues of a batch begin and end, of those that the stream reads."""
+        begun = self._forward_only(begins_of(start, end, is_first=self._is_first(start)))
+        return self._planner.covered(begun), self._planner.covered(offsets_in(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition.  Raises StoreError."""

@@ -449,6 +449,17 @@ def test_a_deleted_file_is_an_error_that_names_all_or_is_skipped_forward(rolled,
     assert skipped_in(lenient) == len(set(lost) - first_read)
 
 
+def test_a_batch_that_skips_tells_it_in_its_own_progress(rolled):
+    """Spark asks for the report before the partitions: it said 0, and a run of one batch never more."""
+    stream = Stream(rolled.root, failOnDataLoss="false", startingOffsets='{"T": {"0": 3, "1": 0}}')
+    lost = [place for place in in_file(rolled, 0) if place[1:] not in ((0, 0), (0, 1), (0, 2))]
+    rolled.delete_log_file(0)
+    start, end = stream.plan()
+    assert skipped_in(stream) == len(lost)
+    stream.run(start, end)
+    assert skipped_in(stream) == len(lost)
+
+
 def test_the_last_file_deleted_is_an_end_that_came_back(rolled):
     lost = in_file(rolled, 3)
     strict, lenient = Stream(rolled.root), Stream(rolled.root, failOnDataLoss="false")
