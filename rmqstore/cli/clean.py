@@ -5,13 +5,19 @@ from dataclasses import replace
 
 import click
 
-from rmqstore.cli.output import debug_option, print_json, printable
+from rmqstore.cli.output import counted, debug_option, print_json, printable, tell_open, wrapped
 from rmqstore.config import StoreConfig, read_broker_conf
+from rmqstore.directory.config_files import consumer_offsets
+from rmqstore.directory.queue_files import SIMPLE, first_behind
 from rmqstore.engine.log.ledger_paths import with_found_member
 from rmqstore.engine.log.offline_clean import clean_offline, plan_offline
 from rmqstore.engine.log.retention.plan import RetentionPolicy
 from rmqstore.errors import UnsupportedLayout
 from rmqstore.formats.delay_levels import parse_levels
+from rmqstore.snapshot.opening import look_at
+
+# Groups that are named on the screen.
+_UNREAD_SHOWN = 5
 
 
 def _age_ms(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -68,15 +74,41 @@ def clean(
         plan, was_closed = plan_offline(store, config, policy, force)
     else:
         plan, was_closed = clean_offline(store, config, policy, force), True
+    unread = _unread(store, plan.min_offset) if dry_run else {}
     if as_json:
-        print_json(plan.as_dict() | {"isApplied": not dry_run})
+        told = [{"group": group, "topic": topic, "messages": count} for (group, topic), count in unread.items()]
+        print_json(plan.as_dict() | {"isApplied": not dry_run} | ({"unread": told} if dry_run else {}))
         return
+    if dry_run:
+        tell_open(store)
     for line in plan.lines():
         click.echo(printable(line))
+    for (group, topic), count in sorted(unread.items(), key=lambda one: -one[1])[:_UNREAD_SHOWN]:
+        click.echo(wrapped("unread      ", f"{group} has not read {counted(count, 'message')} of {topic} that go"))
+    if len(unread) > _UNREAD_SHOWN:
+        click.echo(f"            and {counted(len(unread) - _UNREAD_SHOWN, 'more group')} (--json lists them)")
     if not was_closed:
         click.echo("the store was not closed cleanly: it is recovered first (rmqstore recover --dry-run)")
     if not plan.changes_nothing:
         click.echo("nothing was deleted; without --dry-run this is done" if dry_run else "deleted")
+
+
+def _unread(root: str, log_start: int) -> dict[tuple[str, str], int]:
+    """By group and topic, how many messages a group has still to read that stand in front of `log_start` of the log; of
+    plain queues, by the offsets that groups committed.
+    """
+    (store,) = look_at(root).stores
+    found: dict[tuple[str, str], int] = {}
+    for key, offsets in consumer_offsets(store.disk, store.path).items():
+        for queue_id, offset in offsets.items():
+            queue = store.queues.get((key[1], queue_id))
+            if queue is None or queue.files.kind != SIMPLE or offset >= queue.entry_end:
+                continue
+            kept = first_behind(queue.files, queue.entry_start, queue.entry_end, log_start)
+            count = kept - max(offset, queue.entry_start)
+            if count > 0:
+                found[key] = found.get(key, 0) + count
+    return found
 
 
 def _settings(broker_conf: str | None, older_than: int | None) -> tuple[StoreConfig, RetentionPolicy]:

@@ -146,9 +146,14 @@ class Printer:
         sys.stdout.flush()
 
     def end(self, count: int) -> None:
-        """Says of a table that it has no rows."""
-        if not count and self._form == "table" and self._template is None:
+        """Says of a table that it has no rows, or which columns a terminal has no room for."""
+        if self._form != "table" or self._template is not None:
+            return
+        if not count:
             click.echo("no messages")
+        elif left_out := self._shape().left_out(with_topic=self._with_topic):
+            said = f"no room for {', '.join(left_out)}: a wider terminal, a pipe or -o json-lines has them"
+            click.echo(wrapped("", said))
 
     def _bearable(self, text: str) -> str:
         """The text for `click.echo(color=True)`, which takes no escape sequences out of what goes elsewhere."""
@@ -175,7 +180,8 @@ class Printer:
             click.echo(b"\n".join([*bodies, b""]), nl=False)
         sys.stdout.flush()
 
-    def _lines(self, batch: pa.RecordBatch) -> Iterator[str]:
+    def _shape(self) -> "_Shape":
+        """The columns of a table that there is room for."""
         line_size = cut_size()
         shape = _WIDE
         if line_size is not None and line_size < _ROOM_MIN and (self._with_topic or self._more):
@@ -184,6 +190,10 @@ class Printer:
             shape = shape._replace(topic=0)
         if line_size is None or line_size - shape.topic - _TIME_SIZE * bool(self._more) >= _ROOM_MIN:
             shape = shape._replace(sent=_TIME_SIZE)
+        return shape
+
+    def _lines(self, batch: pa.RecordBatch) -> Iterator[str]:
+        line_size, shape = cut_size(), self._shape()
         if not self._is_begun:
             head = shape.head()
             yield f"{self._more:{_TIME_SIZE}}  {head}" if self._more else head
@@ -215,6 +225,11 @@ class _Shape(NamedTuple):
     stored: int
     tags: int
     keys: int
+
+    def left_out(self, *, with_topic: bool) -> list[str]:
+        """The parts that are not there, but for the topic of a table of one topic."""
+        parts = {"topic": self.topic or not with_topic, "sent": self.sent, "stored": self.stored, "tags": self.tags}
+        return [name for name, size in parts.items() if not size]
 
     def head(self) -> str:
         """The first line."""

@@ -21,7 +21,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from rmqstore import Rejected, StoreError
 from rmqstore.errors import next_step
+from rmqstore.files.disk import join
+from rmqstore.files.reading import LOCAL
 from rmqstore.files.regular import missing_right
+from rmqstore.formats.names import LOCK_FILE
 from rmqstore.report.words import byte_size, counted, moment_of, utc
 from rmqstore.snapshot.store_paths import Paths
 
@@ -29,7 +32,7 @@ __all__ = [
     "CELL_MIN", "Commands", "OutputFailed", "body_fields", "body_text", "byte_size", "column_sizes", "counted",
     "cut_size", "debug_option", "escaped", "fitted", "fitted_rows", "given_paths", "iso", "mistakes_in_command",
     "moment_of", "one_line", "padded", "print_json", "print_table", "printable", "progress_bar", "said_here",
-    "store_arguments", "table_size", "utc", "whole_text", "width", "wrapped",
+    "store_arguments", "table_size", "tell_open", "utc", "whole_text", "width", "wrapped",
 ]  # fmt: skip
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -234,6 +237,13 @@ def given_paths(stores: Sequence[str]) -> Paths:
     return found
 
 
+def tell_open(store: str) -> None:
+    """Says of a plan that it is of a store which a program of this host has open."""
+    if LOCAL.is_locked(join(store, LOCK_FILE)):
+        said = "by another program, such as its broker: this is what a start after a kill right now would do"
+        click.echo(wrapped("open        ", f"{said}; without --dry-run it is refused"))
+
+
 def printable(text: str) -> str:
     """The text with every character that could steer a terminal replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", text)
@@ -281,7 +291,8 @@ def fitted_rows(heads: Sequence[str], rows: Sequence[Sequence[str]], flexible: s
         sizes[widest] -= 1
     for row in made:
         for place in bends:
-            row[place] = fitted(row[place], sizes[place])
+            cut = fitted_end if heads[place] == "path" else fitted
+            row[place] = cut(row[place], sizes[place])
     return made
 
 
@@ -310,6 +321,11 @@ def fitted(text: str, size: int | None) -> str:
     if size is None or cell_len(text) <= size:
         return text
     return set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
+
+
+def fitted_end(text: str, size: int) -> str:
+    """As `fitted`, the end of the text."""
+    return text if cell_len(text) <= size else fitted(text[::-1], size)[::-1]
 
 
 def padded(text: str, size: int) -> str:

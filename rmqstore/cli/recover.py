@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rmqstore.cli.output import debug_option, print_json, printable
+from rmqstore.cli.output import debug_option, print_json, printable, tell_open
 from rmqstore.config import StoreConfig
 from rmqstore.core.annotations import checked
 from rmqstore.directory.store_root import found_store
@@ -86,6 +86,8 @@ def recover(store: str, dry_run: bool, cut: bool, broker_conf: str | None, as_js
     if as_json:
         print_json(plan.as_dict() | {"isApplied": not dry_run})
         return
+    if dry_run:
+        tell_open(store)
     for line in plan.lines(store):
         click.echo(printable(line))
     if not dry_run:

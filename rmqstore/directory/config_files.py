@@ -195,11 +195,7 @@ def databases(disk: ReadableDisk, root: str) -> list[str]:
     """The directories in config/ where a broker keeps tables in RocksDB."""
     room = join(root, CONFIG_ROOM)
     found = dict.fromkeys(directory for table in (TOPICS, OFFSETS) for directory, _ in table.places)
-    return [
-        join(room, directory)
-        for directory in found
-        if any(entry.name == "CURRENT" for entry in disk.entries(join(room, directory)))
-    ]
+    return [join(room, each) for each in found if disk.exists(join(room, each, "CURRENT"))]
 
 
 _Add = Callable[[dict[str, Any], bytes, bytes, Table], None]

@@ -232,6 +232,12 @@ def _is_root_content(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bo
     return _ABORT_CONTENT.fullmatch(read_part(disk, path, 0, _ROOT_CONTENT_MAX)) is not None
 
 
+_QUEUES_IN_ROCKSDB = (
+    "consume queues in RocksDB, which only a broker writes: the store can be read; start its broker on it, or copy its "
+    "messages (rmqstore export --to)"
+)
+
+
 def _is_proof(disk: ReadableDisk, path: str, entry: DirectoryEntry) -> bool:
     """Whether a part is one that no other program leaves."""
     if entry.name == names.CHECKPOINT_FILE:
@@ -256,7 +262,7 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered
         raise UnsupportedLayout(ledger, "a DLedger commitlog, which only StoreConfig(dledger=LedgerConfig()) opens")
     rocksdb = rocksdb_queues(disk, root)
     if rocksdb is not None:
-        raise UnsupportedLayout(rocksdb, "consume queues in RocksDB, which this version cannot write")
+        raise UnsupportedLayout(rocksdb, _QUEUES_IN_ROCKSDB)
 
 
 def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:

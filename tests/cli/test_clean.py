@@ -1,10 +1,12 @@
 """`rmqstore clean`."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from rmqstore import Message, open_snapshot
 from rmqstore.engine.store import open_store
 from rmqstore.files.filesystem import RealFileSystem
 from rmqstore.testing import Probe
@@ -56,6 +58,7 @@ def test_what_a_dry_run_shows_is_what_then_goes(options: list[str], run: Run, tm
     planned = document_of(run("clean", root, "--dry-run", "--json", *options))
     assert fingerprint(root) == before
     there = names_of(root)
+    assert planned.pop("unread") == []
     done = document_of(run("clean", root, "--json", *options))
     assert done == planned | {"isApplied": True}
     count = {"[]": 3, "['--force']": 5, "['--older-than', '95h']": 2}.get(str(options), 0)
@@ -79,10 +82,36 @@ def test_the_plan_for_people(run: Run, tmp_path: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert max(len(line) for line in lines if str(root) not in line) <= 80
-    assert "commitlog/00000000000000008192: 4096 bytes, its time is over" in result.stdout
+    assert "commitlog/00000000000000008192: 4096 bytes, it is old enough" in result.stdout
     assert last_line(result.stdout) == "nothing was deleted; without --dry-run this is done"
     assert last_line(run("clean", root).stdout) == "deleted"
     assert last_line(run("clean", root).stdout).endswith("nothing to do")
+
+
+def test_what_groups_have_still_to_read_is_told_before_it_goes(run: Run, tmp_path: Path) -> None:
+    root, _ = made(tmp_path)
+    log_start = document_of(run("clean", root, "--dry-run", "--json"))["minOffset"]
+    rows = open_snapshot(root).scan(columns=["topic", "queueId", "physicalOffset"]).read_all().to_pylist()
+    goes = [r for r in rows if (r["topic"], r["queueId"]) == ("orders", 0) and r["physicalOffset"] < log_start]
+    assert len(goes) > 2
+    (root / "config").mkdir(exist_ok=True)
+    groups = {"done": len(goes), "behind": 2, "past": 10**6}
+    offsets = {f"orders@{group}": {"0": offset} for group, offset in groups.items()} | {"None@g": {"0": 0}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    told = document_of(run("clean", root, "--dry-run", "--json"))["unread"]
+    assert told == [{"group": "behind", "topic": "orders", "messages": len(goes) - 2}]
+    said = run("clean", root, "--dry-run").stdout
+    assert f"unread      behind has not read {len(goes) - 2} messages of orders that go" in said
+
+
+def test_a_plan_for_a_store_that_is_open_says_so(run: Run, tmp_path: Path) -> None:
+    with open_store(tmp_path, CONFIG) as store:
+        store.put(Message("T", b"x", queue_id=0))
+        for command in ("recover", "clean"):
+            said = " ".join(run(command, tmp_path, "--dry-run").stdout.split())
+            assert said.startswith("open by another program, such as its broker")
+            assert "without --dry-run it is refused" in said
+    assert not run("recover", tmp_path, "--dry-run").stdout.startswith("open")
 
 
 def test_a_store_that_was_killed_is_recovered_first(run: Run, tmp_path: Path) -> None:
@@ -117,6 +146,7 @@ def test_a_broker_s_own_store(run: Run, tmp_path: Path) -> None:
     options = ("--force", "--json", "--broker-conf", conf)
     planned = document_of(run("clean", root, "--dry-run", *options))
     assert len(planned["logFiles"]) > 1
+    planned.pop("unread")
     assert document_of(run("clean", root, *options)) == planned | {"isApplied": True}
     assert len([file for path in root.glob("log-*") for file in path.iterdir()]) == 1
 

@@ -38,9 +38,9 @@ def test_oldest_and_newest_are_those_of_the_records(case: str, run: Run, store_o
 
 def test_a_stopped_store_and_one_that_was_killed(run: Run, store_of: StoreOf) -> None:
     (stopped,) = document_of(run("inspect", store_of("basic"), "--json"))["stores"]
-    assert (stopped["versionLine"], stopped["isLive"], stopped["logEnd"]) == ("5.x", False, 158816)
+    assert (stopped["versionLine"], stopped["state"], stopped["logEnd"]) == ("5.x", "stopped", 158816)
     (killed,) = document_of(run("inspect", store_of("killed-4.9.8"), "--json"))["stores"]
-    assert (killed["versionLine"], killed["isLive"], killed["abortPresent"]) == ("4.9.x", True, True)
+    assert (killed["versionLine"], killed["state"], killed["abortPresent"]) == ("4.9.x", "not stopped cleanly", True)
 
 
 def test_groups_with_backlog(run: Run, store_of: StoreOf) -> None:

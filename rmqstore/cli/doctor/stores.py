@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.cli.doctor.finding import Fact
+from rmqstore.cli.doctor.finding import Fact, State
 from rmqstore.cli.output import byte_size, counted, one_line, utc
 from rmqstore.directory.store_root import found_store
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreError, UnsupportedLayout
 from rmqstore.files.reading import canonical_path
 from rmqstore.formats import names
 from rmqstore.snapshot.lookup.end_times import newest_time
@@ -123,19 +123,28 @@ def store_facts(given: str) -> Iterator[Fact]:
     except StoreError as error:
         yield Fact(given, "store", one_line(error), "broken", "give the directory that holds commitlog/")
         return
+    refused, store = None, None
     try:
-        found_store(root, may_be_ledger=True)
-        store: StoreExtent | None = look_at(root).stores[0]
+        try:
+            found_store(root, may_be_ledger=True)
+        except UnsupportedLayout as error:
+            refused = error
+        store = look_at(root).stores[0]
     except (StoreError, OSError) as error:
-        said, _, advice = one_line(error).removeprefix(f"{area}: ").partition("; ")
-        yield Fact(area, "store", said, "broken", advice or "rmqstore inspect says more")
-        store = None
+        yield _refusal(area, "store", error, "broken")
     if store is not None:
         yield from _contents(area, store)
+        if refused is not None:
+            yield _refusal(area, "writing", refused, "odd")
         yield _holder(area, root)
         yield _access(area, root)
     if os.path.isdir(root):
         yield from disk_facts(area, root)
+
+
+def _refusal(area: str, name: str, error: Exception, state: State) -> Fact:
+    said, _, advice = one_line(error).removeprefix(f"{area}: ").partition("; ")
+    return Fact(area, name, said, state, advice or "rmqstore inspect says more")
 
 
 def _contents(area: str, store: StoreExtent) -> Iterator[Fact]:

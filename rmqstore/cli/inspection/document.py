@@ -18,7 +18,7 @@ def store_document(store: StoreExtent) -> Document:
         "path": store.path,
         "brokerName": store.broker_name,
         "versionLine": store.version_line,
-        "isLive": store.is_live,
+        "state": "open" if store.lock_held else "not stopped cleanly" if store.abort_present else "stopped",
         "abortPresent": store.abort_present,
         "lockHeld": store.lock_held,
         "queueLayout": store.queue_layout,

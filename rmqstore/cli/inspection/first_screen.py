@@ -61,7 +61,7 @@ def _facts(store: StoreExtent, found: Sequence[_Topic]) -> Iterable[tuple[str, s
     known = checkpoint_document(store)
     yield "checkpoint", "none" if known is None else _checkpoint_line(known)
     yield "disk", _disk_line(store)
-    if any(queue.gap for queue in store.queues.values()):
+    if is_plain and any(queue.gap for queue in store.queues.values()):
         yield "not in queues", f"some messages from commitlog offset {store.walk_from} on"
 
 
@@ -121,7 +121,8 @@ def _index_line(files: Sequence[Document]) -> str:
 
 
 def _checkpoint_line(checkpoint: Document) -> str:
-    return f"commitlog {utc(checkpoint['physicMsgTimestamp'])}, queues {utc(checkpoint['logicsMsgTimestamp'])}"
+    times = {"commitlog": checkpoint["physicMsgTimestamp"], "queues": checkpoint["logicsMsgTimestamp"]}
+    return ", ".join(f"{what} {utc(time_ms) if time_ms else 'never written'}" for what, time_ms in times.items())
 
 
 def _disk_line(store: StoreExtent) -> str:

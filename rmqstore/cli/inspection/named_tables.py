@@ -56,12 +56,15 @@ _PLAIN = frozenset(
 # On a terminal without room for all columns these are left out first.
 _FIRST_TO_GO = {
     "queues": ("parentTopic", "queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp", "allocated"),
-    "topics": ("isSystem", "order", "attributes"), "groups": ("maxOffset", "committedOffset", "lagMs"),
-    "transactions": ("checkTimes", "commitOffset", "queueId", "decidedTimestamp", "producerGroup"),
+    "topics": ("isSystem", "order", "attributes"), "groups": ("lagMs", "maxOffset", "committedOffset"),
+    "transactions": ("commitOffset", "queueId", "decidedTimestamp", "producerGroup", "halfOffset", "preparedTimestamp"),
     "delayed": ("physicalOffset", "storeTimestamp", "level", "queueId"),
     "checkpoint": ("masterFlushedOffset", "logicsPhysicalOffset"),
 }  # fmt: skip
-_LONG = "topic,path,group,producerGroup,transactionId,msgId,attributes"
+# Columns that are cut; an id is whole, so that it can be pasted, and of a path the end tells.
+_LONG = "topic,path,group,producerGroup,attributes"
+# Columns that a terminal has no room for where they say nothing: all rows have 0.
+_NOTHING_AS_A_RULE = ("beyondEnd", "deletedUnread")
 
 
 class TableWish(NamedTuple):
@@ -210,8 +213,11 @@ def _micros(milliseconds: int | None) -> int | None:
 
 
 def _worth_showing(table: pa.Table, *, several: bool) -> pa.Table:
-    """Without columns that are empty in all rows, nor the broker's name where there is one broker."""
+    """Without columns that say nothing in all rows, nor the broker's name where there is one broker."""
     kept = [name for name in table.column_names if table.column(name).null_count < table.num_rows]
+    if cut_size() is not None:
+        zeros = [name for name in _NOTHING_AS_A_RULE if name in kept and not pc.max(pc.abs(table.column(name))).as_py()]
+        kept = [name for name in kept if name not in zeros]
     return table.select([name for name in kept if several or name != "brokerName"])
 
 

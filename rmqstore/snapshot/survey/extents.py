@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from rmqstore.directory import config_files
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles
 from rmqstore.errors import Corrupt, DataLost
@@ -28,6 +29,7 @@ _RECOVERED_FILES = 3
 NAMELESS = "default"
 # The topic that a broker of 5.x makes for its own name.
 _SYNC_MEMBER = re.compile(rb"""(["'])rmq_sys_SYNC_BROKER_MEMBER_(.+?)\1""")
+_SYNC_MEMBER_NAME = re.compile("rmq_sys_SYNC_BROKER_MEMBER_(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ def stored_broker_name(disk: ReadableDisk, root: str) -> ToldName:
     A table of topics that came from another broker, or is older than the name, has a sync topic of each name.  A
     replica's master has one of them, or the directory; else the first by the alphabet is as good as any.
     Where topics.json does not tell, its .bak may: a crash leaves the one missing or empty, and a stream knows its
-    queues by this name.
+    queues by this name.  A broker that keeps its topics in RocksDB alone is told by these.
     """
     if identity := _identity(disk, root):
         return ToldName(identity)
@@ -234,6 +236,10 @@ def stored_broker_name(disk: ReadableDisk, root: str) -> ToldName:
                 return ToldName(name)
         if told:
             return ToldName(told[0], tuple(told[1:]))
+    if config_files.databases(disk, root):
+        members = (_SYNC_MEMBER_NAME.fullmatch(topic) for topic in config_files.topics(disk, root))
+        told = sorted(found[1] for found in members if found is not None)
+        return ToldName(told[0], tuple(told[1:])) if told else ToldName(NAMELESS)
     return ToldName(NAMELESS)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rmqstore.directory.layouts import is_since_5_4
 from rmqstore.directory.walk import Break, WalkLimits, walk
-from rmqstore.formats import message
+from rmqstore.formats import message, sys_flag
 from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.records.dispatch_rules import is_dispatched
 from rmqstore.records.soundness import TEXT, Reason
@@ -30,6 +30,8 @@ from rmqstore.snapshot.verify.index import IndexCheck
 from rmqstore.snapshot.verify.ledger import ledger_findings
 from rmqstore.snapshot.verify.queues import QueueCheck
 from rmqstore.snapshot.verify.stretch_facts import StretchFacts
+
+_PORT, _PORT_MAX = np.dtype(">i4"), 65535
 
 
 def verify(
@@ -102,10 +104,30 @@ def _record_findings(store: StoreExtent, reading: StretchFacts, body_bytes_max: 
     for row in np.flatnonzero((stretch.reasons != Reason.SOUND) & (stretch.offsets != said_elsewhere)).tolist():
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         yield Finding(path, position, TEXT[Reason(int(stretch.reasons[row]))], message=_named(stretch, row))
+    for row, name, port in _impossible_ports(reading):
+        path, position = log_place(store.log_files, int(stretch.offsets[row]))
+        said = (
+            f"{name} has port {port}: the record's head, which no checksum covers, was changed; clients cannot read it"
+        )
+        yield Finding(path, position, said, message=_named(stretch, row))
     for row, reason in unreadable_bodies(stretch, reading.rows.tolist(), body_bytes_max):
         path, position = log_place(store.log_files, int(stretch.offsets[row]))
         said = f"body: {reason}; its CRC is right, so that it came like that"
         yield Finding(path, position, said, message=_named(stretch, row))
+
+
+def _impossible_ports(reading: StretchFacts) -> Iterator[tuple[int, str, int]]:
+    """Rows of sound records with a host whose port is no port (Java: InetSocketAddress throws), its name, and it."""
+    located = reading.located
+    fields = {
+        "bornHost": (located.starts + message.HEAD.size, sys_flag.BORN_HOST_V6),
+        "storeHost": (located.store_host_at, sys_flag.STORE_HOST_V6),
+    }
+    for name, (places, v6) in fields.items():
+        address_size = np.where(located.flags & v6, message.HOST_V6.size, message.HOST_V4.size) - _PORT.itemsize
+        ports = located.page[(places + address_size)[:, None] + np.arange(_PORT.itemsize)].view(_PORT)[:, 0]
+        for row in np.flatnonzero((ports < 0) | (ports > _PORT_MAX)).tolist():
+            yield int(reading.rows[row]), name, int(ports[row])
 
 
 def _named(stretch: Stretch, row: int) -> NamedMessage | None:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import rocksdict
 
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
 from rmqstore.engine.store import Store
@@ -130,7 +131,7 @@ def test_those_that_rocksdb_has_alone_are_read_from_the_log(tmp_path: Path, tell
         put(store, 0, COUNT)
     for name in LIGHT:
         shutil.rmtree(tmp_path / "consumequeue" / name)
-    (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    rocksdict.Rdict(str(tmp_path / "consumequeue"), rocksdict.Options(raw_mode=True)).close()
     (tmp_path / "config").mkdir(exist_ok=True)
     if tells == "an offset":
         (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"%LMQ%a@g":{0:1}}}')

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore.files.reading import LOCAL
 from rmqstore.snapshot.finding import DAMAGE, NOTE, Finding
 from rmqstore.snapshot.survey.survey import survey
@@ -193,6 +194,25 @@ def test_wrong_index_items_are_found(basic: Path) -> None:
     assert "chain does not descend" in reasons(basic)
     changed(first, 35, b"\x01")  # slots in use
     assert "the header counts 1 slots in use" in reasons(basic)
+
+
+@pytest.mark.parametrize("case", ["basic", "ipv6"])
+@pytest.mark.parametrize("name", ["bornHost", "storeHost"])
+def test_a_port_that_no_host_has_is_found(case: str, name: str, tmp_path: Path) -> None:
+    """No checksum covers a record's head; RocketMQ's clients throw at this one (InetSocketAddress)."""
+    store = unpack(case, tmp_path)
+    (row,) = rmqstore.open_snapshot(store).scan(columns=["physicalOffset", name]).read_all().slice(7, 1).to_pylist()
+    is_v6 = row[name].startswith("[")
+    log = store / "commitlog" / "00000000000000000000"
+    sizes = {"bornHost": 48, "storeHost": 48 + (20 if _born_is_v6(log, row["physicalOffset"]) else 8) + 8}
+    changed(log, row["physicalOffset"] + sizes[name] + (16 if is_v6 else 4), b"\x58")
+    assert f"{row['physicalOffset']}: {name} has port {0x58000000 + int(row[name].rpartition(':')[2])}" in reasons(
+        store
+    )
+
+
+def _born_is_v6(log: Path, place: int) -> bool:
+    return bool(log.read_bytes()[place + 39] & 0x10)
 
 
 def test_a_torn_configuration_file_is_found(tmp_path: Path) -> None:

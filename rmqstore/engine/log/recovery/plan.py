@@ -264,11 +264,11 @@ class RecoveryPlan:
         kept = sum(1 for queue in self.all_queues if not queue.is_gone)
         cut = [queue for queue in changed if queue.loses]
         again = [queue for queue in changed if not queue.loses]
-        yield "queues", f"{kept} afterwards; {len(cut)} lose entries, {len(again)} are written again from some entry on"
+        yield "queues", f"{kept} afterwards; {len(cut)} lose entries, {len(again)} get missing ones or are made again"
         for verb, queues in (("cut", cut), ("rewrite", again)):
             for queue in queues[:SHOWN_MAX]:
                 first = queue.next_offset if queue.loses else queue.keep or queue.min_offset
-                then = "the queue goes" if queue.is_gone else f"it then holds {queue.min_offset} to {queue.next_offset}"
+                then = "the queue goes" if queue.is_gone else f"then it ends at {queue.next_offset}"
                 entries = f"entries {first} to {queue.entry_end}" if first < queue.entry_end else "all entries"
                 yield verb, f"{queue.topic}/{queue.queue_id}: {entries}; {then}"
             if len(queues) > SHOWN_MAX:

@@ -83,7 +83,7 @@ def usual_start(log: LogSpace, checkpoint: Checkpoint, is_clean: bool) -> Start:
         number -= 1  # the clock stepped back: its times say nothing here
     if number > 0:
         return used[number].start, "the newest file that begins before the checkpoint's time"
-    reason = "the checkpoint answers for no later file" if known_ms else "no checkpoint answers for anything"
+    reason = "the checkpoint is older than the log" if known_ms else "the checkpoint is missing or holds no time"
     return log.start, reason
 
 

@@ -120,7 +120,7 @@ class Request:
 class ExpiredLogFile:
     """A log file that goes.
 
-    `reason`: "age" (its time is over), "manual" (the same, somebody asked), "disk" (of any age: the disk is too full),
+    `reason`: "age" (it is old enough), "manual" (the same, somebody asked), "disk" (of any age: the disk is too full),
     "forced" (of any age: somebody asked).
     """
 
@@ -247,8 +247,8 @@ class RetentionPlan:
 
 
 _WHY = {
-    "age": "its time is over",
-    "manual": "its time is over",
+    "age": "it is old enough",
+    "manual": "it is old enough",
     "disk": "the disk is too full",
     "forced": "of any age, as asked",
 }
