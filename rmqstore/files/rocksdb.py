@@ -60,7 +60,7 @@ Found = TypeVar("Found")
 
 
 def _read(path: str, look: Callable[[_Families], Found]) -> Found:
-    """What `look` finds in the column families by name.  Raises as `read_family`.
+    """Has `look` read the column families by name, and answers what it finds.  Raises as `read_family`.
 
     RocksDB writes where it reads: so it gets a directory of links.  The broker's OPTIONS name the directory of its own
     log, and are not loaded.

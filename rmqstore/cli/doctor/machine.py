@@ -18,7 +18,7 @@ from rmqstore.cli.output import byte_size
 _AREA = "machine"
 _LIBRARIES = {"pyarrow": (18,), "numpy": (1, 26), "zlib-ng": (1, 0)}
 _MODULES = {"zlib-ng": "zlib_ng"}
-# The extras, but Spark's, and the library that each brings.
+# The extras, but Spark's and the notebooks', and the library that each brings.
 _EXTRAS = {
     "metrics": "prometheus_client",
     "avro": "fastavro",

@@ -80,7 +80,7 @@ def test_a_sound_machine_is_told_as_it_is(run: Run, store: Path) -> None:
 def test_each_extra_that_brings_a_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark has facts of its own."""
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"].keys() - {"spark"}
+    extras = project["optional-dependencies"].keys() - {"spark", "notebooks"}
     libraries = [re.split(r"[\[>=]", wanted)[0] for name in extras for wanted in project["optional-dependencies"][name]]
     said = dict(fact.split() for fact in extras_of().split(", "))
     assert said == {name: version for name in libraries if (version := machine.version_of(name)) is not None}
