@@ -39,8 +39,8 @@ from tests.conformance.replicas import (
 
 _UPDATE_CONSUMER_OFFSET, _DELETE_TOPIC, _SEND_MESSAGE, _CLEAN_EXPIRED_CONSUMEQUEUE = 15, 215, 10, 306
 _ENTRY_SIZE = 20
-# What a broker of 5.4 and later may keep elsewhere than in the files of before.  With rocksdbCQDoubleWriteEnable, apart
-# or not, on an empty store or one with messages, a broker of 5.5.1 ended while it started.
+# What a broker of 5.4 and later may keep elsewhere than in the files of before.  With rocksdbCQDoubleWriteEnable one of
+# 5.5.1 ends while it starts, unless its light queues are in RocksDB alone (RocksDBLiteLifecycleManager.init).
 LAYOUTS: dict[str, dict[str, Any]] = {
     "transactions, timers and index in RocksDB": {
         "transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false", "timerRocksDBEnable": "true",
@@ -49,6 +49,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "queues and tables in RocksDB": {
         "storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true",
         "useSingleRocksDBForAllConfigs": "true",
+    },
+    "queues in files and RocksDB": {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"},
+    "queues in files and RocksDB, apart": {
+        "rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true",
+        "useSeparateStorePathForRocksdbCQ": "true",
     },
 }  # fmt: skip
 
