@@ -118,6 +118,7 @@ def _nothing(book: Book, rng: random.Random) -> None:
 
 _TWICE = {"rocksdbCQDoubleWriteEnable": True}
 _TWICE_APART = _TWICE | {"useSeparateStorePathForRocksdbCQ": True}
+_ACCELERATED = {"enableAcceleratedRecovery": True}
 _BOTH_PATHS = ("{store}/log-b", "{store}/log-a")
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
@@ -138,6 +139,8 @@ FEATURES: Mapping[str, Feature] = {
         Feature("empty", _nothing),
         # Queues in files and in RocksDB, which RocketMQ brings up to what was put here.
         Feature("double-write", _rolls, {}, _TWICE, ("5.5.1",), is_indexed_again=True),
+        # RocketMQ loads no store then whose checkpoint says nothing of queues, or what the log does not have.
+        Feature("accelerated", _rolls, {"release": "5.5"}, _ACCELERATED, ("5.5.1",)),
         Feature("double-write-apart", _columns, {}, _TWICE_APART, ("5.5.1",), is_indexed_again=True),
     )
 }
