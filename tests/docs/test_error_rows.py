@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import rmqstore
-from rmqstore import Message, errors
+from rmqstore import Message, StoreConfig, errors
 from rmqstore.cli import main
 from rmqstore.export import ExportWish, export_messages
 from rmqstore.export.directory import ExportDirectory
@@ -235,6 +235,17 @@ def exporting_what_is_gone(places: Places, again: int = 0) -> None:
         export_messages(store.path, places.empty / "out")
 
 
+def following_what_is_gone(places: Places) -> None:
+    """A stream that rested while log files were deleted."""
+    with rmqstore.open_store(places.empty / "mine", StoreConfig(log_file_size=64 * 1024)) as store:
+        for number in range(1000):
+            store.put(Message("orders", b"%d" % number * 40))
+        store.flush()
+        store.clean(any_age=True)
+        for _ in rmqstore.open_snapshot(store.path).follow(after={"orders": {"default": {"0": 1}}}, wait_s=0):
+            pass
+
+
 def exporting_what_was_made_again(places: Places) -> None:
     exporting_what_is_gone(places, again=3)
 
@@ -251,6 +262,8 @@ PLAIN: dict[str, Callable[[Places], object]] = {
     "offsets [10, 99) wanted, it holds [50, 80)": lambda places: scan(
         places.sound, start={"orders": {"0": 0}}, end={"orders": {"0": 99_999}}
     ),
+    "older messages were deleted before the stream had read them": following_what_is_gone,
+    "its newest message was stored before": lambda places: scan(places.sound, start_time="2035-01-01T00:00:00Z"),
     "looks like seconds": lambda places: scan(places.sound, start_time=1_795_000_000),
     "write A || B": lambda places: scan(places.sound, tags="paid,sent"),
     "cannot be read (…)": unreadable,
@@ -275,7 +288,7 @@ OF_SPARK: dict[str, Callable[[Places], object]] = {
     "host H cannot see this store": unseen,
 }
 # The other words of their rows, which are names and not lines of their own.
-NAMES = {"ModuleNotFoundError", "rmqstore", "spark_source", "numpy"}
+NAMES = {"DataLost", "ModuleNotFoundError", "rmqstore", "spark_source", "numpy"}
 
 
 def test_every_row_is_provoked() -> None:
