@@ -45,6 +45,9 @@ python_use_unqualified_type_names = True
 add_module_names = False
 maximum_signature_line_length = 80
 
+# Two hyphens begin an option, and quotes belong to a shell: nothing is made a dash or a curly quote.
+smartquotes = False
+
 html_theme = "furo"
 html_title = f"rmqstore {release}"
 html_extra_path = ["site"]
@@ -90,7 +93,13 @@ def _with_code(_app: Sphinx, _kind: str, _name: str, _object: object, _options: 
     lines[:] = _CODE_AFTER_COLON.sub("::", "\n".join(lines)).split("\n")
 
 
+def _as_typed(_app: Sphinx, _context: object, lines: list[str]) -> None:
+    """A backslash in the text of an option, such as that of a line's end, is meant."""
+    lines[:] = [line.replace("\\", "\\\\") for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("sphinx-click-process-options", _as_typed)
     app.connect("autodoc-process-docstring", _with_code)
     app.connect("source-read", _with_navigation)

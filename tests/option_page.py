@@ -27,9 +27,9 @@ _READ_HEAD = """## Reading with Spark
 `spark.read` takes those that are marked under *read*, `spark.readStream` those under *stream*, and `spark.read` of a
 table on the side, `option("table", …)`, those under *table*.
 
-More than a line on some of them: [time windows](spark.md#time-windows), [limits of a trigger](spark.md#limits-of-a-trigger),
-[messages that are gone](spark.md#messages-that-are-gone), [bodies that are JSON](spark.md#bodies-that-are-json),
-[bodies in Avro and Protobuf](spark.md#bodies-in-avro-and-protobuf).
+More than a line on some of them: [time windows](spark.md#time-windows),
+[limits of a trigger](spark.md#limits-of-a-trigger), [messages that are gone](spark.md#messages-that-are-gone),
+[bodies that are JSON](spark.md#bodies-that-are-json), [in Avro and Protobuf](spark.md#bodies-in-avro-and-protobuf).
 
 """
 _WRITE_HEAD = """## Writing with Spark

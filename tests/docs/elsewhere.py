@@ -49,6 +49,15 @@ ELSEWHERE = (
     ),
     Elsewhere("docs/install.md", "python3 -m venv", ".ci/run", "build/fresh/bin/pip install", "the package registry"),
     Elsewhere("docs/install.md", "make wheel", ".ci/run", "make wheel", "the tools that build it"),
+    Elsewhere("docs/howto/lake-tables.md", "python3 -m venv", "scripts/test_tables.sh", "pip install", "the registry"),
+    Elsewhere(
+        "docs/howto/lake-tables.md", "def append(", "tests/tables/test_topic_to_table.py",
+        "test_a_kill_between_the_table_and_the_checkpoint_doubles_nothing", "Delta's libraries",
+    ),
+    Elsewhere(
+        "docs/howto/lake-tables.md", "from rmqstore.jobs.topic_to_table", "tests/tables/test_topic_to_table.py",
+        "test_a_kill_between_the_table_and_the_checkpoint_doubles_nothing", "Iceberg's libraries",
+    ),
     Elsewhere("docs/howto/running-cluster.md", "rmqstore replicate", *TUTORIAL, "a running cluster"),
     Elsewhere("docs/howto/move-clusters.md", "rmqstore replicate", *TUTORIAL, "a running cluster"),
 )  # fmt: skip
@@ -59,5 +68,6 @@ SHOWN = (
     ("README.md", "3. Who is behind?", "tests/jobs/test_demo.py holds the rows"),
     ("docs/replica.md", "broker    state", "tests/cli/test_replica_progress.py holds the table"),
     ("docs/replica.md", "[rmqstore-ha]", "a file of stunnel's"),
+    ("docs/howto/lake-tables.md", "5 * * * *", "a line of cron's; the same command is run on docs/sync.md"),
     ("docs/formats.md", "", "tests/test_format_page.py reads the record"),
 )
