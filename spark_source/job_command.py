@@ -146,7 +146,17 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
     except KeyboardInterrupt:
         parser.exit(_INTERRUPTED, f"{parser.prog}: interrupted\n")
     finally:
-        spark.stop()
+        _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Ends a session that has answered.  An answer without rows leaves stages of the other side of a join running, and
+    Spark prints stacks of those that it ends."""
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    if context is not None:
+        context.setLogLevel("OFF")
+        context.cancelAllJobs()
+    spark.stop()
 
 
 def _register(spark: SparkSession) -> None:

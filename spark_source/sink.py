@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from rmqstore.errors import Rejected
+from rmqstore.formats.names import NOT_SENDABLE_TOPICS
 from rmqstore.sink import Batch, StagedPart, append_once, discard, last_batch, overwrite_once, require_free, stage_part
 from rmqstore.snapshot.columns import COLUMNS, near_names, property_of
 from spark_source.options.table import in_one_line
@@ -141,11 +142,23 @@ class SinkColumns:
         columns = with_properties(dict(zip(batch.schema.names, batch.columns, strict=True)))
         if self.topic is not None:
             columns["topic"] = pa.DictionaryArray.from_arrays(_zeros(batch.num_rows), [self.topic])
+        _require_sendable(columns["topic"])
         for name, default in (("flag", 0), ("bornTimestamp", None)):
             column = columns.get(name)
             if column is not None and column.null_count:
                 columns[name] = _millis(column) if default is None else column.fill_null(default)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _require_sendable(topics: pa.Array) -> None:
+    """As brokers refuse them: the store reads other things out of the messages of these topics.  Raises Rejected."""
+    for topic in pc.unique(topics).to_pylist():
+        if topic in NOT_SENDABLE_TOPICS:
+            raise Rejected(_not_sendable(topic))
+
+
+def _not_sendable(topic: str) -> str:
+    return f"the topic {topic} is RocketMQ's own, and brokers take no messages for it: name another"
 
 
 def _zeros(count: int) -> pa.Array:
@@ -167,6 +180,8 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
     mistakes += [f"column {name} is there {count} times" for name, count in doubled.items()]
     if "topic" not in names and topic is None:
         mistakes.append("no topic: give the option topic, or a column of that name")
+    if topic in NOT_SENDABLE_TOPICS:
+        mistakes.append(_not_sendable(topic))
     if "body" not in names:
         mistakes.append("no column body: name one, such as select(to_json(struct('*')).alias('body'))")
     for field in schema.fields:

@@ -79,8 +79,11 @@ def tail(
     newest = _Newest(first.schema, count, sound_first=is_filtered)
     for batch in first:
         newest.add(batch.rows)
-    for rows in newest.rows():
+    shown = newest.rows()
+    for rows in shown:
         printer.show(rows)
+    if shown and not follows:
+        printer.end(len(shown))
     damaged, skipped = newest.damaged, first.skipped_count
     if follows:
         following = snapshot.follow(**how, after=first.offsets)

@@ -377,6 +377,8 @@ def test_a_table_fits_a_terminal_of_80_columns_and_shows_bodies(
     monkeypatch.setattr("rmqstore.cli.message_output.cut_size", lambda: 80)
     head, *lines = run("query", store, *arguments).stdout.splitlines()
     assert max(map(len, (head, *lines))) <= 80
+    told = next(number for number, line in enumerate(lines) if line.startswith("no room for sent"))
+    lines = lines[:told]
     assert lines
     assert all(line[head.index("body") :].startswith("order ") for line in lines)
 

@@ -127,6 +127,7 @@ def test_nothing_is_left_in_the_store_beside_it(spark, tmp_path):
         ("body as payload", {"topic": "t"}, "2 mistakes: (1) no message has a column payload"),
         ("body, 1.5 as queueId", {"topic": "t"}, "column queueId is decimal(2,1): cast it to int"),
         ("body", {"topic": "t", "subscribe": "t"}, "unknown option 'subscribe'"),
+        ("body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "the topic SCHEDULE_TOPIC_XXXX is RocketMQ's own"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(spark, tmp_path, columns, options, advice):
@@ -191,6 +192,15 @@ def test_a_lower_batch_number_is_passed_over_aloud(tmp_path, caplog, overwrite):
         assert len(again) == int(number == 7 and len(seen) == 1)
         seen.append(number)
     assert bodies(tmp_path / "store") == (["c", "c"] if overwrite else ["a", "a", "c", "c"])
+
+
+@pytest.mark.parametrize("is_encoded", [False, True])
+def test_rows_for_a_topic_that_brokers_take_nothing_for_are_refused(is_encoded: bool) -> None:
+    topics = pa.array(["orders", "RMQ_SYS_TRANS_HALF_TOPIC"])
+    batch = pa.record_batch({"body": [b"a", b"b"], "topic": topics.dictionary_encode() if is_encoded else topics})
+    with pytest.raises(rmqstore.Rejected, match="RMQ_SYS_TRANS_HALF_TOPIC is RocketMQ's own"):
+        SinkColumns(None).fit(batch)
+    assert SinkColumns("orders").fit(batch).num_rows == 2
 
 
 def test_an_aborted_write_leaves_no_parts(spark, tmp_path):

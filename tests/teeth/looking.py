@@ -132,8 +132,8 @@ PLANTS: tuple[Plant, ...] = (
     plant(
         "offsets not pinned: the first batch does not say where it begins",
         _STREAM,
-        "        return self._planner.end_of(step, self._initial if before == self._initial else None)\n",
-        "        return self._planner.end_of(step)\n",
+        "        end = self._planner.end_of(step, self._initial if before == self._initial else None)\n",
+        "        end = self._planner.end_of(step)\n",
         "tests/spark_source/stream/test_reader.py::test_only_the_first_end_carries_its_start_and_a_replay_reads_what_was_planned",
         finding=r"KeyError: '\$from'",
     ),

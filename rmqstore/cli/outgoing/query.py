@@ -433,6 +433,8 @@ def _print(snapshot: SnapshotReader, search: Search, given: dict[str, Any], foun
         click.echo(str(found.count))
     elif not found.count:
         click.echo("no messages", err=True)
+    else:
+        printer.end(found.count)
 
 
 def _write(snapshot: SnapshotReader, search: Search, given: dict[str, Any], found: _Found) -> None:
