@@ -138,6 +138,8 @@ def test_a_line_is_cut_at_the_width_of_the_terminal_or_at_columns(
     columns: int, variables: dict[str, str], expected: int, long_lines: Path
 ) -> None:
     lines = on_a_terminal(columns, "cat", long_lines, "--topic", "orders", **variables)
+    if expected < 110:
+        assert lines.pop() == "no room for sent: a wider terminal, a pipe or -o json-lines has them"
     assert len(lines) == 1 + len(BODIES)
     sent = ["sent", "(UTC)"] if expected >= 110 else []
     assert lines[0].split() == ["queue", "offset", *sent, "stored", "(UTC)", "tags", "keys", "body"]

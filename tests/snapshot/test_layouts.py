@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdict
 
 import rmqstore
 from rmqstore import NotAStore, Snapshot, StoreConfig, open_store
@@ -105,8 +106,7 @@ def test_inner_batches_of_queues_in_rocksdb(tmp_path: Path, mode: str) -> None:
         batch(store, first, count)
     store.add("T", sys_flag=0xC0)  # says nothing of a number: one message
     store.write_log(tmp_path / "commitlog")
-    (tmp_path / "consumequeue_rocksdb").mkdir()
-    (tmp_path / "consumequeue_rocksdb" / "CURRENT").write_text("MANIFEST-000004\n")
+    rocksdict.Rdict(str(tmp_path / "consumequeue_rocksdb"), rocksdict.Options(raw_mode=True)).close()
     (tmp_path / "abort").touch()
     snapshot = rmqstore.open_snapshot(tmp_path)
     for count in (9, 14):
