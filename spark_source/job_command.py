@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import rmqstore
@@ -154,8 +154,9 @@ def _stop(spark: SparkSession) -> None:
     Spark prints stacks of those that it ends."""
     context = getattr(spark, "sparkContext", None)  # Spark Connect has none
     if context is not None:
-        context.setLogLevel("OFF")
-        context.cancelAllJobs()
+        with suppress(Exception):  # Ctrl-C may have ended the JVM first
+            context.setLogLevel("OFF")
+            context.cancelAllJobs()
     spark.stop()
 
 

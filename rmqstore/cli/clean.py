@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import click
 
-from rmqstore.cli.output import counted, debug_option, print_json, printable, tell_open, wrapped
+from rmqstore.cli.output import counted, debug_option, one_line, print_json, printable, tell_open, wrapped
 from rmqstore.config import StoreConfig, read_broker_conf
 from rmqstore.directory.config_files import consumer_offsets
 from rmqstore.directory.queue_files import SIMPLE, first_behind
 from rmqstore.engine.log.ledger_paths import with_found_member
 from rmqstore.engine.log.offline_clean import clean_offline, plan_offline
 from rmqstore.engine.log.retention.plan import RetentionPolicy
-from rmqstore.errors import UnsupportedLayout
+from rmqstore.errors import StoreChanging, UnsupportedLayout
 from rmqstore.formats.delay_levels import parse_levels
 from rmqstore.snapshot.opening import look_at
 
@@ -74,7 +74,7 @@ def clean(
         plan, was_closed = plan_offline(store, config, policy, force)
     else:
         plan, was_closed = clean_offline(store, config, policy, force), True
-    unread = _unread(store, plan.min_offset) if dry_run else {}
+    unread = _unread(store, config, plan.min_offset) if dry_run and plan.log_files else {}
     if as_json:
         told = [{"group": group, "topic": topic, "messages": count} for (group, topic), count in unread.items()]
         print_json(plan.as_dict() | {"isApplied": not dry_run} | ({"unread": told} if dry_run else {}))
@@ -93,11 +93,15 @@ def clean(
         click.echo("nothing was deleted; without --dry-run this is done" if dry_run else "deleted")
 
 
-def _unread(root: str, log_start: int) -> dict[tuple[str, str], int]:
+def _unread(root: str, config: StoreConfig, log_start: int) -> dict[tuple[str, str], int]:
     """By group and topic, how many messages a group has still to read that stand in front of `log_start` of the log; of
-    plain queues, by the offsets that groups committed.
+    plain queues, by the offsets that groups committed.  A store that changes too much meanwhile tells none, aloud.
     """
-    (store,) = look_at(root).stores
+    try:
+        (store,) = look_at([(root, *config.named_log_paths())]).stores
+    except StoreChanging as changing:
+        click.echo(f"which groups have not read it is not told: {one_line(changing)}", err=True)
+        return {}
     found: dict[tuple[str, str], int] = {}
     for key, offsets in consumer_offsets(store.disk, store.path).items():
         for queue_id, offset in offsets.items():

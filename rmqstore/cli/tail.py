@@ -83,7 +83,7 @@ def tail(
     for rows in shown:
         printer.show(rows)
     if shown and not follows:
-        printer.end(len(shown))
+        printer.end(sum(rows.num_rows for rows in shown))
     damaged, skipped = newest.damaged, first.skipped_count
     if follows:
         following = snapshot.follow(**how, after=first.offsets)

@@ -7,13 +7,14 @@ executors, in copies that were made when the query started.  So partitions carry
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqstore.errors import Rejected, StoreError
+from rmqstore.errors import DataLost, Rejected, StoreError
 from rmqstore.snapshot import StoresIn
 from rmqstore.snapshot.stream.batches import NextBatch, Refusals, Skipped, ranges_to_read
 from rmqstore.snapshot.stream.ends import StreamEnds
@@ -144,11 +145,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         step.tell(log)
         # Spark writes down no initial offset of a Python source: a batch 0 that is run again would begin elsewhere.
         end = self._planner.end_of(step, self._initial if before == self._initial else None)
-        if not self._planner.refuses.deleted:  # Spark asks for the report of a batch before its partitions
-            begun, ends = self._parts(start, end)
-            _, lost = ranges_to_read(step.batch.queues, begun, ends, refuses=self._planner.refuses)
-            self._skipped.note(lost, log, standing=before, begun=begun)
+        if not self._planner.refuses.deleted:
+            self._note_skipped(start, end, step.batch)
         return end
+
+    def _note_skipped(self, start: dict[str, Any], end: dict[str, Any], batch: NextBatch) -> None:
+        """Counts what a batch leaves out before Spark asks for its report, which comes before its partitions.  These
+        count the rest, where a file goes meanwhile."""
+        begun, ends = self._parts(start, end)
+        with suppress(DataLost, FileNotFoundError):
+            _, lost = ranges_to_read(batch.queues, begun, ends, refuses=self._planner.refuses)
+            self._skipped.note(lost, log, standing=offsets_in(start), begun=begun)
 
     def _latest_of_all(self) -> dict[str, Any]:
         """The end of all that there is.

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def test_what_groups_have_still_to_read_is_told_before_it_goes(run: Run, tmp_pat
     assert told == [{"group": "behind", "topic": "orders", "messages": len(goes) - 2}]
     said = run("clean", root, "--dry-run").stdout
     assert f"unread      behind has not read {len(goes) - 2} messages of orders that go" in said
+
+
+def test_what_groups_have_still_to_read_is_told_of_a_log_elsewhere(run: Run, tmp_path: Path) -> None:
+    config = replace(CONFIG, log_paths=(str(tmp_path / "log"),))
+    with open_store(tmp_path / "store", config, workers=False) as store:
+        for _ in range(60):
+            store.put(Message("orders", bytes(400), queue_id=0))
+        store.offsets.commit("behind", "orders", 0, 2)
+    (tmp_path / "broker.conf").write_text(f"storePathCommitLog={tmp_path / 'log'}\n")
+    asked = ("clean", tmp_path / "store", "--dry-run", "--force", "--json", "--broker-conf", tmp_path / "broker.conf")
+    (told,) = document_of(run(*asked))["unread"]
+    assert (told["group"], told["topic"]) == ("behind", "orders")
+    assert 40 < told["messages"] < 58
 
 
 def test_a_plan_for_a_store_that_is_open_says_so(run: Run, tmp_path: Path) -> None:

@@ -387,11 +387,17 @@ def test_workers_run_the_python_of_a_job_unless_spark_submit_says_which(
     assert os.environ.get("PYSPARK_PYTHON") == (None if is_submitted else sys.executable)
 
 
-def test_an_interrupted_job_says_so_in_one_line(same_session, small, monkeypatch, capsys):
+@pytest.mark.parametrize("jvm", ["there", "gone"])
+def test_an_interrupted_job_says_so_in_one_line(jvm, spark, same_session, small, monkeypatch, capsys):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def gone(*_: object) -> None:
+        raise ConnectionRefusedError("the JVM was interrupted, too")
+
     monkeypatch.setattr(traffic, "transform", interrupted)
+    if jvm == "gone":
+        monkeypatch.setattr(spark.sparkContext, "cancelAllJobs", gone)
     with pytest.raises(SystemExit) as ended:
         traffic.main(["--store", str(small)])
     assert ended.value.code == 130

@@ -116,7 +116,7 @@ class IndexCheck:
 
         with suppress(Corrupt, Rejected):
             value = rocksdb.read_value(path, "default", _LAST_OFFSET)
-            return -1 if value is None else int.from_bytes(value, "big", signed=True)
+            return -1 if value is None or len(value) != 8 else int.from_bytes(value, "big", signed=True)
         return -1
 
     def _irregular(self, items: "_Items") -> None:
