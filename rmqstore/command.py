@@ -30,3 +30,7 @@ def main() -> None:
     finally:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it ended otherwise
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # the interpreter's own end has none either
+
+
+if __name__ == "__main__":
+    main()

@@ -125,7 +125,7 @@ def queue_database(disk: ReadableDisk, root: str) -> QueueDatabase | None:
     room = next((room for room in (PLAIN_ROOM, SEPARATE_ROOM) if disk.exists(join(root, room, "CURRENT"))), None)
     if room is None:
         own = join(root, SEPARATE_ROOM)
-        if not disk.exists(own) or not any(name.startswith("MANIFEST-") for name in disk.names(own)):
+        if not disk.exists(own) or not is_database(disk, own):
             return None
         room = SEPARATE_ROOM
     return QueueDatabase(
@@ -147,6 +147,11 @@ def has_light_files(disk: ReadableDisk, root: str) -> bool:
 def _is_queue(disk: ReadableDisk, path: str) -> bool:
     """Whether a directory is a topic's, with queues in it."""
     return any(names.parse_queue_id(name) is not None for name, _ in directories(disk, path))
+
+
+def is_database(disk: ReadableDisk, path: str) -> bool:
+    """Whether a directory is a RocksDB database, also one that lost its file CURRENT and cannot be read."""
+    return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in disk.names(path))
 
 
 def is_since_5_4(disk: ReadableDisk, root: str) -> bool:

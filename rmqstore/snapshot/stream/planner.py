@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from logging import Logger
+from logging import Logger, getLogger
 from typing import Any, NamedTuple, TypeVar
 
 from rmqstore.errors import DataLost, StoreChanging
@@ -37,6 +37,12 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 # comes with the offset which first saw the queue shorter, rows or none, and goes with the one that next brings rows
 # of it. While it stands nothing of the queue was read that was stored after its time; so it is as true of a copy that
 # has caught up meanwhile, or of a store that was made yet again.
+
+log = getLogger("rmqstore.stream")
+_NOT_WHOLE = (
+    "%s: byte %d of its log is not whole, and more stands after it: the store is copied or written, or damaged. What is "
+    "in no queue yet is left to the next run, which reads it, or says that it is damage"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,8 @@ class StreamPlanner:
         Raises DataLost if a file vanishes meanwhile.
         """
         queues = self.queues(self.ends.look())
+        for broker, place in self.ends.unsettled.items():
+            log.warning(_NOT_WHOLE, broker, place)
         self._target = {
             place: queue.max_offset if until_ms is None else offset_at(store, queue, until_ms, "lower")
             for place, (store, queue) in queues.items()

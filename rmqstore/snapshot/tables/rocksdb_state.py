@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqstore.directory.config_files import tell_once
-from rmqstore.directory.layouts import is_since_5_4
+from rmqstore.directory.layouts import is_database
 from rmqstore.errors import Corrupt, Rejected
 from rmqstore.files.disk import join
 from rmqstore.formats.names import ROCKSDB_ROOM
@@ -64,7 +64,7 @@ def _number(data: bytes) -> int:
 
 def _entries(store: StoreExtent, family: str, what: str) -> Mapping[bytes, bytes]:
     path = join(store.path, ROCKSDB_ROOM)
-    if not is_since_5_4(store.disk, store.path) or not store.disk.exists(join(path, "CURRENT")):
+    if not is_database(store.disk, path):
         return {}
     from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep them there
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqstore.directory import config_files
 from rmqstore.directory.deleted_topics import MAY_COME_BACK
-from rmqstore.directory.layouts import is_since_5_4, logs_below
+from rmqstore.directory.layouts import is_database, is_since_5_4, logs_below
 from rmqstore.directory.listing import directories, seen_entries, usual_size
 from rmqstore.directory.queue_files import QueueFiles
 from rmqstore.errors import Corrupt, Rejected
@@ -261,7 +261,7 @@ def database_findings(store: StoreExtent) -> Iterator[Finding]:
 
 def _database_findings(store: StoreExtent, path: str, what: str) -> Iterator[Finding]:
     """Whether the directory is a RocksDB database, which keeps `what`, and cannot be read."""
-    if not any(name == "CURRENT" or name.startswith("MANIFEST-") for name in store.disk.names(path)):
+    if not is_database(store.disk, path):
         return
     from rmqstore.files import rocksdb  # noqa: PLC0415  few brokers keep anything there
 

@@ -110,7 +110,8 @@ class QueueCheck:
             entries = entries_at(extent.files, before)
             lost = before[~holds_message(SIMPLE, entries) & ~is_pre_blank(entries)]
             self._at_places(extent.files, lost, "the entry is empty, and a message names its place")
-            reason = "messages name places after the last entry: not dispatched yet, or properties of another store"
+            why = "not dispatched yet" if self._store.is_live else "entries are lost"
+            reason = f"messages name places after the last entry: {why}, or properties of another store"
             self._at_places(extent.files, numbers[numbers >= extent.entry_end], reason, NOTE)
 
     def _compare(

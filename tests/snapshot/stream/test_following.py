@@ -191,6 +191,18 @@ def test_deleted_messages_after_the_place_that_a_start_names_are_counted_and_tol
     assert snapshot.follow(["orders"], start="earliest", wait_s=0, fail_on_data_loss=False).skipped_count == 0
 
 
+def test_a_run_that_ends_before_what_is_not_whole_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A copy of a killed store that has just come: its damage is not known as such for half a minute."""
+    with open_store(tmp_path, CONFIG) as store:
+        put(store, "orders", 0, 300)
+    (tmp_path / "abort").touch()
+    shutil.rmtree(tmp_path / "consumequeue")
+    second = sorted((tmp_path / "commitlog").iterdir())[1]
+    second.write_bytes(bytes(100) + second.read_bytes()[100:])
+    rows(open_snapshot(tmp_path).follow(["orders"], start="earliest", wait_s=0))
+    assert "byte 16384 of its log is not whole, and more stands after it" in caplog.text
+
+
 def test_lost_newest_files_of_a_killed_store_that_rests_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

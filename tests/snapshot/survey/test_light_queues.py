@@ -172,8 +172,6 @@ def test_entries_that_a_closed_store_lost_are_told(tmp_path: Path, lost: str) ->
     wanted = {
         "a whole file": [(DAMAGE, "the entry is empty, and a message names its place (10 times, first here)")],
         "first": [(DAMAGE, "the entry is empty, and a message names its place (2 times, first here)")],
-        "last": [
-            (NOTE, "messages name places after the last entry: not dispatched yet, or properties of another store")
-        ],
+        "last": [(NOTE, "messages name places after the last entry: entries are lost, or properties of another store")],
     }
     assert found == wanted.get(lost, [])

@@ -518,6 +518,18 @@ def test_rocksdb_tells_how_often_transactions_were_checked_and_which_were_given_
     assert ("RocksDB may know how often transactions were checked" in caplog.text) != there
 
 
+def test_a_database_without_its_file_current_is_told(tmp_path, caplog):
+    store = SmallStore()
+    told = {"REAL_TOPIC": "T", "REAL_QID": "2", "PGROUP": "p", "TRAN_MSG": "true", "UNIQ_KEY": "open"}
+    store.add("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 0, properties=told)
+    root = store.write(tmp_path)
+    rocksdb_state(root, "trans", {b"lastOffsetPy": i8(0)})
+    (root / "rocksdbstore" / "CURRENT").unlink()
+    (row,) = rmqstore.open_snapshot(root).table("transactions").to_pylist()
+    assert row["state"] == "pending"
+    assert "RocksDB may know how often transactions were checked" in caplog.text
+
+
 def test_a_store_with_nothing_has_tables_of_no_row(tmp_path):
     (tmp_path / "commitlog").mkdir()
     snapshot = rmqstore.open_snapshot(tmp_path)
