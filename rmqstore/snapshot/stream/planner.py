@@ -27,6 +27,12 @@ from rmqstore.snapshot.stream.same_logs import SameLogs, marks_after, refuse_oth
 from rmqstore.snapshot.stream.subscription import StreamSelection
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
+log = getLogger("rmqstore.stream")
+_NOT_WHOLE = (
+    "%s: byte %d of its log is not whole, and more stands after it: the store is copied or written, or damaged. What "
+    "is in no queue yet is left to the next run, which reads it, or says that it is damage"
+)
+
 # --- Queues that end before where a stream stands: the store was cut, made again, or is a copy that lags.
 #
 # Kafka's source goes on at the new end then, and reads once more what a lagging copy catches up with. Here the store
@@ -37,12 +43,6 @@ from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 # comes with the offset which first saw the queue shorter, rows or none, and goes with the one that next brings rows
 # of it. While it stands nothing of the queue was read that was stored after its time; so it is as true of a copy that
 # has caught up meanwhile, or of a store that was made yet again.
-
-log = getLogger("rmqstore.stream")
-_NOT_WHOLE = (
-    "%s: byte %d of its log is not whole, and more stands after it: the store is copied or written, or damaged. What is "
-    "in no queue yet is left to the next run, which reads it, or says that it is damage"
-)
 
 
 @dataclass(frozen=True, slots=True)
