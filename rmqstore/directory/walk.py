@@ -2,8 +2,8 @@
 breaks.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.errors import DataLost
 from rmqstore.formats import message
 from rmqstore.formats.message_columns import Bytes, gather, locate
-from rmqstore.formats.record_chain import WINDOW_SIZE, claimed_size, magic_positions
+from rmqstore.formats.record_chain import WINDOW_SIZE, claimed_size, lacks_end, magic_positions
 from rmqstore.records.soundness import Reason, judge_crcs, judge_place
 from rmqstore.records.stretch import Stretch
 
@@ -88,6 +88,31 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
         else:
             assert number is not None
             offset = log.files[number].end
+
+
+def without_torn_end(items: Iterable[Stretch | Break]) -> Iterator[Stretch | Break]:
+    """The items of a walk; the last record before the end of the data is not whole there if it lacks its end.
+
+    For a log that is written, copied or was not closed: no CRC covers the topic and the properties of a record.
+    """
+    held: Stretch | None = None
+    for item in items:
+        if held is not None:
+            is_end = isinstance(item, Break) and item.resume is None
+            yield _with_torn_last(held) if is_end else held
+            held = None
+        if isinstance(item, Stretch) and len(item.offsets) and lacks_end(item.located):
+            held = item
+        else:
+            yield item
+    if held is not None:
+        yield held
+
+
+def _with_torn_last(stretch: Stretch) -> Stretch:
+    reasons = stretch.reasons.copy()
+    reasons[-1] = Reason.NO_END
+    return replace(stretch, reasons=reasons)
 
 
 def _read_again(log: LogView, found: Stretch, limits: WalkLimits) -> tuple[Stretch, bool]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY_HEAD
 from rmqstore.formats.message_columns import Ints, Located, Mask, gather_rows
+from rmqstore.formats.record_chain import NO_END
 from rmqstore.formats.record_crc import masked_crc32s, property_crcs_hold
 
 Reasons = npt.NDArray[np.int8]
@@ -28,6 +29,7 @@ class Reason(enum.IntEnum):
     INNER_BATCH = 9
     TAGS = 10
     ENTRY_CRC = 11
+    NO_END = 12
 
 
 TEXT = {
@@ -43,6 +45,7 @@ TEXT = {
     Reason.INNER_BATCH: "the batch inside the body cannot be taken apart, or holds more or fewer messages than it says",
     Reason.TAGS: "the record's TAGS contradict the tags code in the consume queue",
     Reason.ENTRY_CRC: "the CRC of the entry around the record is wrong",
+    Reason.NO_END: NO_END,
 }
 
 

@@ -23,7 +23,7 @@ from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.directory.listing import file_with
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
-from rmqstore.directory.walk import Break, WalkLimits, walk
+from rmqstore.directory.walk import Break, WalkLimits, walk, without_torn_end
 from rmqstore.errors import DataLost, NotAStore, StoreChanging
 from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part
 from rmqstore.files.reading import LOCAL, canonical_path
@@ -38,7 +38,6 @@ from rmqstore.formats.names import (
     QueueKey,
     is_light_queue,
 )
-from rmqstore.formats.record_chain import lacks_end
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.opening import open_stores
@@ -73,7 +72,7 @@ def read_on(growth: "Growth", files: tuple[StoredFile, ...], *, is_partial: bool
     with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=store.own_bases) as view:
         if store.queue_layout != "file":  # in files their entries tell of growth
             view.light_from = store.light_from
-        for item in walk(view, WalkLimits(start, view.end, crc_from=start)):
+        for item in without_torn_end(walk(view, WalkLimits(start, view.end, crc_from=start))):
             if isinstance(item, Break):
                 is_end = item.resume is None
             elif growth.take(item):
@@ -104,16 +103,14 @@ class Growth:
         """
         if self._is_torn:
             return False  # something follows what is not whole
-        reasons = stretch.reasons.copy()
-        if lacks_end(stretch.located):
-            reasons[-1] = Reason.NOT_WHOLE
+        reasons = stretch.reasons
         bad = np.flatnonzero(reasons != Reason.SOUND)
         if len(bad):
             self._is_torn = True
             if (reasons[bad[0] :] == Reason.SOUND).any() and not self._is_partial:
                 return False
             good = np.arange(len(reasons)) < bad[0]
-            stretch = replace(stretch, reasons=reasons).take(good)
+            stretch = stretch.take(good)
         if not len(stretch.offsets):
             return True
         end = int(stretch.offsets[-1] + stretch.located.total_size[-1])
