@@ -144,8 +144,8 @@ CALLED_FROM_OUTSIDE = {
 }
 # Pages that tell users what there is to call.
 TOLD = (
-    "README.md", "docs/dledger.md", "docs/engine.md", "docs/follow.md", "docs/howto/unit-tests.md", "docs/spark.md",
-    "docs/options.md",
+    "README.md", "docs/dledger.md", "docs/engine.md", "docs/follow.md", "docs/howto/unit-tests.md",
+    "docs/reference/testing.md", "docs/spark.md", "docs/options.md",
 )  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

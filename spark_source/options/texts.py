@@ -124,7 +124,7 @@ READ: dict[str, OptionText] = {
     "mergePartitions": OptionText("true", "whether small queues are put together into one task"),
     "pushdown": OptionText(
         "off",
-        "`true` also prunes by `where`, and needs `spark.sql.python.filterPushdown.enabled`: see [spark.md](spark.md);"
+        "`true` also prunes by `where`, and needs `spark.sql.python.filterPushdown.enabled`: see [Spark](spark.md);"
         " `auto` where Spark does it right",
     ),
     "maxOffsetsPerTrigger": OptionText(
