@@ -16,9 +16,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import rmqstore
-from rmqstore.core.arguments import instant
+from rmqstore.clock import SYSTEM_CLOCK
+from rmqstore.core.arguments import moment_ms
+from rmqstore.directory.queue_files import topic_directories
 from rmqstore.directory.store_root import lies_about_a_store
 from rmqstore.files.reading import LOCAL, canonical_path
+from rmqstore.snapshot.plan.selection import topic_names
+from rmqstore.snapshot.store_paths import stores_below
 from spark_source import job_table
 
 if TYPE_CHECKING:  # so that --help answers, and says what is missing, where there is no PySpark
@@ -53,7 +57,7 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
         "--topic", type=given, help="a topic, or several with commas between them; without it all but system topics"
     )
     parser.add_argument(
-        "--since", type=moment, help="stored at this time or later: ISO 8601 with a zone, or milliseconds"
+        "--since", type=moment, help="stored at this time or later: ISO 8601 with a zone, ms, or an age such as 2h, 7d"
     )
     parser.add_argument("--until", type=moment, help="stored before this time")
 
@@ -66,12 +70,11 @@ def given(text: str) -> str:
 
 
 def moment(text: str) -> str:
-    """A time as Spark's options take it: milliseconds, or ISO 8601 with a zone."""
+    """A time in ms, as Spark's options take it: given as ms, ISO 8601 with a zone, an age such as 2h, or a day."""
     try:
-        instant(given(text))
+        return str(moment_ms(given(text), SYSTEM_CLOCK.now_ms()))
     except rmqstore.Rejected as mistake:
         raise argparse.ArgumentTypeError(f"{text!r}: {mistake}") from None
-    return text
 
 
 def some_of(words: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
@@ -121,6 +124,7 @@ def run(
     """Runs a job: `rows` makes its answer, which is written or shown.  Returns the exit status; times are UTC's."""
     asked = parser.parse_args(argv)
     require_apart(parser, asked.store, output=asked.output)
+    _require_topics(parser, asked)
     with session(parser) as spark:
         _give(spark, rows(spark, asked), asked)
     return 0
@@ -201,6 +205,25 @@ def require_apart(parser: argparse.ArgumentParser, store: str, **places: str | N
             parser.error(str(mistake))
         if lies_about_a_store(LOCAL, place, [own]):
             parser.error(f"--{option} {given}: is a store, lies in one or holds one; name a directory of its own")
+
+
+def _require_topics(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """Ends the program for a topic that a store of this machine has not, before Spark starts.
+
+    Queue files tell at once that a topic is there; the store is looked at for those that have none.
+    """
+    named = getattr(asked, "topic", None) or ""
+    root = canonical_path(asked.store)
+    if named.startswith("[") or not LOCAL.is_directory(root):
+        return
+    try:
+        unlisted = set(topic_names(named)) - topic_directories(LOCAL, root) - {""}
+        if unlisted and not stores_below(root):
+            rmqstore.open_snapshot(root).scan(sorted(unlisted))
+    except rmqstore.UnknownTopic as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+    except rmqstore.StoreError:
+        return  # the read tells it, with all that belongs to it
 
 
 def _give(spark: SparkSession, frame: DataFrame, asked: argparse.Namespace) -> None:

@@ -26,12 +26,12 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLE, short_help="Print the messages of topics, or of a time.")
+@click.command(epilog=_EXAMPLE, short_help="Print the messages of topics, of a key, or of a time.")
 @store_arguments
 @click.option(
     "--topic", "topics", multiple=True, callback=topic_names,
     help="The topic; `rmqstore inspect` lists them. May come again, and 'orders*' is all that begin so. Left out "
-    "with --key, it is all topics, RocketMQ's own too.",
+    "with --key, --since or --until, it is all topics, RocketMQ's own too.",
 )  # fmt: skip
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at this queue offset, in every queue.")
@@ -63,8 +63,8 @@ def cat(
         raise click.UsageError("--since and --from: give one of them")
     if None not in (how["since"], how["until"]) and how["since"] >= how["until"]:
         raise click.UsageError("--since is not before --until: no message is between them")
-    if not topics and not how["key"]:
-        raise click.UsageError("name a topic with --topic, or a key with --key")
+    if not topics and not how["key"] and how["since"] is how["until"] is None:
+        raise click.UsageError("name a topic with --topic, a key with --key, or a time with --since or --until")
     is_named = bool(topics)
     snapshot, topics = _opened(stores, topics)
     printer = _printer(

@@ -26,7 +26,7 @@ from rmqstore.files.reading import LOCAL
 from rmqstore.files.regular import missing_right
 from rmqstore.formats.names import LOCK_FILE
 from rmqstore.report.words import byte_size, counted, moment_of, utc
-from rmqstore.snapshot.store_paths import Paths
+from rmqstore.snapshot.store_paths import Paths, stores_below
 
 __all__ = [
     "CELL_MIN", "Commands", "OutputFailed", "body_fields", "body_text", "byte_size", "column_sizes", "counted",
@@ -221,10 +221,11 @@ def _warnings_shown() -> Iterator[None]:
 
 def given_paths(stores: Sequence[str]) -> Paths:
     """The STORE arguments as `open_snapshot` takes them: paths, or NAME=PATH for each; a path after a NAME=PATH is a
-    directory of its commitlog.  Raises UsageError for a name that comes twice.
+    directory of its commitlog.  A directory of stores stands for all that are in it.  Raises UsageError for a name that
+    comes twice.
     """
     if not _NAMED.fullmatch(stores[0]):
-        return list(stores)
+        return (stores_below(stores[0]) if len(stores) == 1 else None) or list(stores)
     found: dict[str, list[str]] = {}
     for store in stores:
         named = _NAMED.fullmatch(store)

@@ -125,6 +125,30 @@ def instant(text: str) -> int:
     return at_ms
 
 
+_UNITS_MS = {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_AGE = re.compile(r"-?(\d{1,9})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """A time in ms: an age such as 2h, now, today or yesterday (at 00:00 UTC), ms, or ISO 8601 with a zone.
+
+    Raises Rejected.
+    """
+    said = text.strip().lower()
+    if said == "now":
+        return now_ms
+    if said in _DAYS_AGO:
+        return now_ms // _UNITS_MS["d"] * _UNITS_MS["d"] - _DAYS_AGO[said] * _UNITS_MS["d"]
+    age = _AGE.fullmatch(said)
+    if age is not None and age[2] in _UNITS_MS:
+        return max(now_ms - int(age[1]) * _UNITS_MS[age[2]], 0)
+    try:
+        return instant(text)
+    except Rejected as mistake:
+        raise Rejected(f"{mistake}; or an age such as 30m, 2h or 7d, now, today, yesterday") from None
+
+
 def time_text(at_ms: int) -> str:
     """A time in ms as people write it; the number itself where no calendar reaches."""
     try:

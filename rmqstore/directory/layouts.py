@@ -172,5 +172,8 @@ def load_checkpoint(disk: ReadableDisk, root: str, *, past_directories: bool = T
 
 def root_hint(disk: ReadableDisk, root: str, children: Iterable[str]) -> str:
     """The end of an error about a directory that is no store: the directory in it that may have been meant."""
-    nested = [name for name in children if disk.is_directory(join(root, name, LOG_ROOM))]
-    return f"did you mean {join(root, nested[0])}?" if nested else names.LOG_WANTED
+    nested = [join(root, name) for name in children if disk.is_directory(join(root, name, LOG_ROOM))]
+    if len(nested) > 1:
+        all_of_them = "or read all that are there: the option `stores` in Spark, rmqstore.StoresIn(PATH) in Python"
+        return f"it has {len(nested)} stores in it: name one, as {min(nested)}, {all_of_them}"
+    return f"did you mean {nested[0]}?" if nested else names.LOG_WANTED

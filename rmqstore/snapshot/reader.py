@@ -330,13 +330,7 @@ class SnapshotReader:
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
         broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
-        """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
-        unreadable ones are left out.  The newest `count_max`, and never more than 64: a scan with keys= has all.  The
-        message of an id comes first where both are too many.
-
-        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
-        where the disk fails.
-        """
+        """As `Snapshot.query` of one topic."""
         from rmqstore.snapshot.lookup import by_key
 
         store = self._store(broker)

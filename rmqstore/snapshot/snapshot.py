@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from rmqstore.core import arguments
@@ -10,6 +11,7 @@ from rmqstore.core.safe_text import arrow_html
 from rmqstore.errors import StoreError
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
+from rmqstore.formats.stored_message import StoredMessage
 from rmqstore.snapshot.columns import resolve_columns
 from rmqstore.snapshot.opening import open_stores
 from rmqstore.snapshot.plan.selection import Wanted, WantedTime, topic_names
@@ -109,6 +111,30 @@ class Snapshot(SnapshotReader):
         fresh = Snapshot(stores, self._access, self._paths)
         fresh._later = later
         return fresh
+
+    @checked
+    def query(
+        self, topic: str, key: str | None = None, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
+        broker: str | None = None,
+    ) -> list[StoredMessage]:  # fmt: skip
+        """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
+        unreadable ones are left out.  The newest `count_max`, and never more than 64: a scan with keys= has all.  The
+        message of an id comes first where both are too many.
+
+        `query(key)`, without a topic, asks all topics, RocketMQ's own too.
+
+        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
+        where the disk fails.
+        """
+        window: Any = {"begin_ms": begin_ms, "end_ms": end_ms, "broker": broker}
+        if key is not None:
+            return super().query(topic, key, count_max=count_max, **window)
+        from rmqstore.snapshot.lookup.by_key import COUNT_MAX  # noqa: PLC0415  where keys are asked for
+
+        topics = sorted({name for name, _ in self._store(broker).queues})
+        found = [one for name in topics for one in self.query(name, topic, count_max=count_max, **window)]
+        found.sort(key=attrgetter("physical_offset"))
+        return found[max(len(found) - min(count_max, COUNT_MAX), 0) :]
 
     @checked
     def follow(

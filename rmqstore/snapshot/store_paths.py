@@ -13,7 +13,7 @@ from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL, StorePath, canonical_path, path_list
 from rmqstore.formats.names import LOG_ROOM, PLAIN_ROOM
 from rmqstore.snapshot.stores_in import StoresIn, list_stores, refuse_one_log_twice, required_stores
-from rmqstore.snapshot.survey.extents import StoreExtent
+from rmqstore.snapshot.survey.extents import NAMELESS, StoreExtent, stored_broker_name
 from rmqstore.snapshot.survey.found_log import look_at_root, refuse_unread_layouts
 
 _NAME_THEM = "name them, as {'broker-a': PATH, 'broker-b': PATH}"
@@ -43,10 +43,16 @@ def require_stores(paths: Paths, disk: ReadableDisk = LOCAL, *, takes_nodes: boo
 
 
 def stores_below(path: StorePath, disk: ReadableDisk = LOCAL) -> StoresIn | None:
-    """All stores in a directory that is none itself and has some; None for any other path."""
+    """All stores in a directory that is none itself and has some; None for any other path.  A single store counts where
+    nothing else stands beside it and it has a broker's name, which is not merely that of its directory.
+    """
     directory = canonical_path(path)
-    is_store = not disk.is_directory(directory) or {LOG_ROOM, PLAIN_ROOM}.intersection(disk.names(directory))
-    return StoresIn(directory) if not is_store and list_stores(disk, directory).stores else None
+    if not disk.is_directory(directory) or {LOG_ROOM, PLAIN_ROOM}.intersection(disk.names(directory)):
+        return None
+    stores, strays = list_stores(disk, directory)
+    if len(stores) == 1 and (strays or stored_broker_name(disk, stores[0].path).name == NAMELESS):
+        return None
+    return StoresIn(directory) if stores else None
 
 
 def store_directories(disk: ReadableDisk, paths: Paths) -> list[StoreDirectories]:

@@ -19,8 +19,8 @@ from click.testing import Result
 from rich.cells import cell_len
 
 from rmqstore import Message, StoreConfig, open_store
-from rmqstore.cli.choices import moment_ms
 from rmqstore.clock import ManualClock
+from rmqstore.core.arguments import moment_ms
 from rmqstore.formats.sys_flag import COMPRESSED
 from tests.cli.conftest import Run, document_of, last_line
 from tests.golden.cases import java_rows, load_expected
@@ -204,7 +204,7 @@ def test_a_log_file_that_is_gone_is_told(is_killed: bool, tmp_path: Path, run: R
         (["--topic", "no*"], 1, "`rmqstore inspect` lists the topics"),
         (["--topic", "JmtZGxB", "--tags", "a,b"], 2, "write a || b (no quotes, || between tags)"),
         (["--topic", "JmtZGxB", "--tags", "'a'"], 2, "write a (no quotes, || between tags)"),
-        ([], 2, "name a topic with --topic, or a key with --key"),
+        ([], 2, "name a topic with --topic, a key with --key, or a time"),
         (["--topic", "JmtZGxB", "--limit", "0"], 2, "Invalid value for '--limit'"),
     ],
 )

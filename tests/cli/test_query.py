@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqstore import Message, StoreConfig, open_snapshot, open_store
-from rmqstore.cli.choices import moment_ms
 from rmqstore.cli.output import iso
+from rmqstore.core.arguments import moment_ms
 from rmqstore.errors import Rejected
 from rmqstore.export.open_files import ParquetFile
 from tests.cli.conftest import Run

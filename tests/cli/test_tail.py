@@ -250,3 +250,17 @@ def test_a_reader_that_has_enough_ends_it(store: Store) -> None:
         assert tail.stderr.read() == ""
         assert tail.wait() == 1
         tail.stdout = None
+
+
+@pytest.mark.parametrize("command", ["inspect", "cat --topic t", "tail", "verify", "query --tags x"])
+def test_a_directory_of_stores_is_all_that_are_in_it(run: Run, tmp_path: Path, command: str) -> None:
+    stores = changed_clocks(tmp_path / "stores", [("a", b"m1", 1), ("b", b"m2", 2)])
+    name, *arguments = command.split()
+    together = run(name, stores, *arguments)
+    assert together.exit_code == 0
+    assert together.stdout == run(name, f"a={stores / 'a'}", f"b={stores / 'b'}", *arguments).stdout
+
+
+def test_a_report_of_a_directory_of_stores_is_of_all_that_are_in_it(run: Run, tmp_path: Path) -> None:
+    stores = changed_clocks(tmp_path / "stores", [("a", b"m1", 1), ("b", b"m2", 2)])
+    assert "2 messages" in run("report", stores, "-o", tmp_path / "report.html").stdout

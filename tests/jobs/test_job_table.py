@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import dead_letters, lag_report, order_trace, replay, traffic, transaction_audit
-from spark_source import job_table
+from jobs import dead_letters, duplicates, lag_report, order_trace, replay, traffic, transaction_audit
+from rmqstore.clock import ManualClock
+from spark_source import job_command, job_table
 
 pytestmark = pytest.mark.spark
 
@@ -153,18 +154,38 @@ def test_the_trace_of_an_order_says_when_each_step_was_sent(
 
 
 @pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [("2h", 2_800_000), ("now", 10_000_000), ("1970-01-01T00:00:07Z", 7000), ("300000000000", 300_000_000_000)],
+)
+def test_a_job_takes_the_times_of_the_command_line(text: str, at_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_command, "SYSTEM_CLOCK", ManualClock(10_000_000))
+    assert job_command.moment(text) == str(at_ms)
+
+
+@pytest.mark.parametrize("job", [traffic, duplicates])
+def test_a_wrong_topic_is_told_before_spark_starts(
+    job: object, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: pytest.fail("Spark was started"))
+    with pytest.raises(SystemExit) as ended:
+        job.main(["--store", str(store), "--topic", "orders,ordrs"])
+    assert ended.value.code == 1
+    assert "no topic 'ordrs'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("job", "arguments", "words"),
     [
         (traffic, ["--by", "topics"], "--by: topics: of topic, tags, bornHost"),
         (traffic, ["--minutes", "0"], "1 or more"),
-        (traffic, ["--since", "yesterday"], "--since: 'yesterday': write ms since 1970 or ISO-8601"),
+        (traffic, ["--since", "tomorrow"], "--since: 'tomorrow': write ms since 1970 or ISO-8601"),
         (traffic, ["--until", "2026-01-01T00:00:00"], "without a zone"),
         (traffic, ["--since", "1700000000"], "looks like seconds"),
         (traffic, ["--rows", "-1"], "0 or more"),
         (transaction_audit, ["--only", "late, gone"], "--only: gone: of committed"),
         (transaction_audit, ["--late-minutes", "-1"], "0 or more"),
         (dead_letters, ["--group", " "], "--group: is empty"),
-        (replay, ["--to", "/nowhere/to", "--since", "now"], "--since: 'now'"),
+        (replay, ["--to", "/nowhere/to", "--since", "later"], "--since: 'later'"),
     ],
 )
 def test_a_wrong_argument_is_told_before_spark_starts(

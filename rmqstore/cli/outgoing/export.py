@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rmqstore import Rejected, open_snapshot
-from rmqstore.cli.outgoing.which_messages import Moment, chosen_stores, meant_topics, meant_window, message_options
-from rmqstore.cli.output import counted, printable, store_arguments, whole_text
+from rmqstore.cli.outgoing.which_messages import Moment, meant_topics, meant_window, message_options
+from rmqstore.cli.output import counted, given_paths, printable, store_arguments, whole_text
 from rmqstore.config import MIB
 from rmqstore.export import ExportDone, ExportWish, export_messages
 from rmqstore.export.run import Tell
@@ -64,7 +64,7 @@ def export(stores: tuple[str, ...], to: str, **given: Any) -> None:
     directory belongs to one export; another one, or anything else in it, is refused.
     """
     wish = _wish(given)
-    paths = chosen_stores(stores)
+    paths = given_paths(stores)
     if wish.pattern is not None:
         known = open_snapshot(paths)
         meant_topics(given["topics"], given["include_system_topics"]).require_known(

@@ -18,8 +18,8 @@ from rmqstore import open_snapshot
 from rmqstore.cli.choices import name_values
 from rmqstore.cli.decoding.options import body_bytes_max
 from rmqstore.cli.message_output import COLUMNS, Form, Printer, Template, is_terminal, output_options, tell_holes
-from rmqstore.cli.outgoing.which_messages import chosen_stores, meant_topics, meant_window, message_options
-from rmqstore.cli.output import counted, printable, store_arguments, whole_text
+from rmqstore.cli.outgoing.which_messages import meant_topics, meant_window, message_options
+from rmqstore.cli.output import counted, given_paths, printable, store_arguments, whole_text
 from rmqstore.errors import Rejected, next_step
 from rmqstore.export.directory import require_apart
 from rmqstore.export.open_files import GROUP_BYTES, ParquetFile
@@ -335,7 +335,7 @@ def query(ctx: click.Context, /, stores: tuple[str, ...], **given: Any) -> None:
 
 def _opened(stores: tuple[str, ...], search: Search, given: dict[str, Any]) -> SnapshotReader:
     """The stores; of very many topics only those that are named, where no others have to be asked."""
-    paths, named = chosen_stores(stores), search.topics.topics
+    paths, named = given_paths(stores), search.topics.topics
     if named is None or given["delayed"] or given["transaction"] is not None:
         return open_snapshot(paths)
     return open_selected(paths, {"topics": named})

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from rmqstore import Rejected
-from rmqstore.cli.choices import chosen_keys, chosen_tags, moment_ms
-from rmqstore.cli.output import given_paths, whole_text
+from rmqstore.cli.choices import chosen_keys, chosen_tags
+from rmqstore.cli.output import whole_text
+from rmqstore.core.arguments import moment_ms
 from rmqstore.snapshot.search.meant_topics import MeantTopics
 from rmqstore.snapshot.search.window import Window
-from rmqstore.snapshot.store_paths import Paths, stores_below
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -78,13 +78,6 @@ def meant_window(since: Moment | None, until: Moment | None, born: bool) -> Wind
         )  # fmt: skip
     except Rejected as mistake:
         raise click.UsageError(f"--since and --until: {mistake}") from None
-
-
-def chosen_stores(stores: Sequence[str]) -> Paths:
-    """The STORE arguments as `open_snapshot` takes them; a directory of stores is all that are in it."""
-    paths = given_paths(stores)
-    directory = stores_below(paths[0]) if isinstance(paths, list) and len(paths) == 1 else None
-    return directory or paths
 
 
 def whole_texts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -96,6 +96,18 @@ def test_messages_by_key_within_times_and_a_count(snapshot: Snapshot, store: Sma
     assert snapshot.query("T", "k0", begin_ms=FIRST_MS + 10_000) == []
 
 
+def test_a_key_without_a_topic_is_asked_of_all_topics(snapshot: Snapshot) -> None:
+    every = snapshot.query("k1")
+    assert [message.topic for message in every] == ["T", "T", "T", "Other"]
+    assert [one.physical_offset for one in every] == sorted(one.physical_offset for one in every)
+    assert [message.topic for message in snapshot.query("k1", count_max=2)] == ["T", "Other"]  # the newest
+    assert snapshot.query("k1", count_max=0) == []
+    assert snapshot.query("k1", begin_ms=FIRST_MS + 10_000) == every[3:]
+    with pytest.raises(Rejected, match="count_max"):
+        snapshot.query("k1", count_max=-1)
+    assert rmqstore.open_snapshot({"a": snapshot.stores[0].path}).query("nowhere") == []
+
+
 @pytest.mark.parametrize(
     ("key", "found"),
     [("a", [1, 1, 1, 0, 0]), ("b", [0]), ("Zürich", [2]), ("", []), ("aa", []), (" ", [])],
