@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -140,6 +141,8 @@ def session(parser: argparse.ArgumentParser) -> Iterator[SparkSession]:
 
     if _BY_SPARK_SUBMIT not in os.environ:  # else its own configuration says which Python workers run
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Spark says it of each pandas 3 that it finds, and jobs use none.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     spark = SparkSession.builder.appName(f"rmqstore {parser.prog.removesuffix('.py')}").getOrCreate()
     try:
         _register(spark)

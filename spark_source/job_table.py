@@ -29,7 +29,7 @@ class RowsAsText(NamedTuple):
 
 def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
     """The first rows of `frame` for a terminal of `width` columns; None is a pipe: names and rows whole, with tabs."""
-    from pyspark.sql.types import NumericType  # noqa: PLC0415
+    from pyspark.sql.types import NumericType, TimestampType  # noqa: PLC0415
 
     flat = flattened(frame, times=True)
     found = flat.limit(rows_max + 1).collect()
@@ -39,6 +39,8 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
         return RowsAsText("\n".join("\t".join(row) for row in rows), left_out)
     if not found:
         return RowsAsText("no rows", "")
+    are_times = [isinstance(field.dataType, TimestampType) for field in frame.schema.fields]
+    rows = _with_short_times(rows, are_times)
     to_right = [isinstance(field.dataType, NumericType) for field in flat.schema.fields]
     return RowsAsText(laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width), left_out)
 
@@ -104,6 +106,17 @@ def laid_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool], width: int
         lines.append(GAP.join(cells).rstrip())
     rule = GAP.join("-" * size for size in widths)
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _with_short_times(rows: Sequence[Sequence[str]], are_times: Sequence[bool]) -> Sequence[Sequence[str]]:
+    """The rows, with what is zero in all times of a column left out: its milliseconds, its seconds."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    for column in (column for column, is_time in zip(columns, are_times, strict=True) if is_time):
+        for end in (".000", ":00"):
+            if not all(text.endswith(end) for text in column[1:] if text):
+                break
+            column[1:] = [text.removesuffix(end) for text in column[1:]]
+    return list(zip(*columns, strict=True))
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:

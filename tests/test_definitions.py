@@ -41,7 +41,6 @@ LARGER_BUDGETS: dict[str, tuple[int, str]] = {
     "rmqstore.engine.store:__init__()": (8, "the same"),
     "rmqstore.snapshot.reader:select()": (10, "a user's query: each part has a name of its own and a default"),
     "rmqstore.snapshot.snapshot:follow()": (19, "the same, of what comes"),
-    "rmqstore.snapshot.reader:SnapshotReader": (305, "a reader's verbs, each a call of the part that does it"),
     "rmqstore.snapshot.reader:scan()": (
         21,
         "the same query, and how its rows are made: each named, so that editors complete it",

@@ -32,8 +32,9 @@ _TABLE_COLUMNS = (
     "physicalOffset", "body", "corruptReason",
 )  # fmt: skip
 _TIMES = ("bornTimestamp", "storeTimestamp", "deliverAt")
-# Room for a time, or for a column beside those of messages.
+# Room for a time, or for a column beside those of messages; for a time without its year, where room is scarce.
 _TIME_SIZE = 19
+_SHORT_TIME_SIZE = 14
 # A table that has topics, or a column beside those of messages, needs so many columns of a terminal.
 _ROOM_MIN = 110
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\", r"\0": "\0"}
@@ -184,8 +185,8 @@ class Printer:
         """The columns of a table that there is room for."""
         line_size = cut_size()
         shape = _WIDE
-        if line_size is not None and line_size < _ROOM_MIN and (self._with_topic or self._more):
-            shape = _NARROW_WITH_MORE if self._more else _NARROW
+        if line_size is not None and line_size < _ROOM_MIN:
+            shape = _NARROW_WITH_MORE if self._more else _NARROW if self._with_topic else _NARROW_OF_ONE
         if not self._with_topic:
             shape = shape._replace(topic=0)
         if line_size is None or line_size - shape.topic - _TIME_SIZE * bool(self._more) >= _ROOM_MIN:
@@ -240,7 +241,8 @@ class _Shape(NamedTuple):
 
 
 _WIDE = _Shape(topic=20, sent=0, stored=_TIME_SIZE, tags=10, keys=12)
-_NARROW = _Shape(topic=14, sent=0, stored=_TIME_SIZE, tags=0, keys=8)
+_NARROW = _Shape(topic=14, sent=0, stored=_SHORT_TIME_SIZE, tags=0, keys=8)
+_NARROW_OF_ONE = _Shape(topic=0, sent=0, stored=_SHORT_TIME_SIZE, tags=8, keys=8)
 _NARROW_WITH_MORE = _Shape(topic=14, sent=0, stored=0, tags=0, keys=8)
 
 
@@ -253,7 +255,8 @@ def _table_line(row: Row, line_size: int | None, shape: _Shape, *, with_broker: 
     if row["corruptReason"]:
         reason = f"damaged: {row['corruptReason']}"
         return place + printable(reason) if line_size is None else wrapped(place, reason)
-    times = ((utc(row["bornTimestamp"]), shape.sent), (utc(row["storeTimestamp"]), shape.stored))
+    stored = utc(row["storeTimestamp"])[-shape.stored :] if shape.stored else ""
+    times = ((utc(row["bornTimestamp"]), shape.sent), (stored, shape.stored))
     texts = (*times, (row["tags"], shape.tags), (row["keys"], shape.keys))
     cells = "".join(f"{_cell(text or '', size, line_size)}  " for text, size in texts if size)
     body = body_text(row["body"], " ", None if line_size is None else line_size + 1)

@@ -42,7 +42,7 @@ def require_room(disk: ReadableDisk, root: str, log_paths: Paths = (), *, may_be
     if disk.exists(root):
         found = _look(disk, root, log_paths, may_be_ledger)
         if not found.is_store and (found.own or found.foreign):
-            raise _no_store(disk, root, found)
+            raise _no_store(disk, root, found, ", or an empty one for a new store")
     if not disk.exists(root) or not found.own:
         _refuse_parts(disk, root)
     for path in log_paths:
@@ -265,10 +265,10 @@ def _refuse_other_layouts(disk: ReadableDisk, root: str, logs: Iterable[Numbered
         raise UnsupportedLayout(rocksdb, _QUEUES_IN_ROCKSDB)
 
 
-def _no_store(disk: ReadableDisk, root: str, found: _Found) -> NotAStore:
+def _no_store(disk: ReadableDisk, root: str, found: _Found, more: str = "") -> NotAStore:
     """Why a directory is no store, and what may have been meant."""
     _refuse_parts(disk, root)
-    return NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, found.all)}")
+    return NotAStore(root, f"holds no RocketMQ store; {root_hint(disk, root, found.all)}{more}")
 
 
 def _refuse_parts(disk: ReadableDisk, root: str) -> None:

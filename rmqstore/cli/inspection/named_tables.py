@@ -55,14 +55,17 @@ _PLAIN = frozenset(
 )  # fmt: skip
 # On a terminal without room for all columns these are left out first.
 _FIRST_TO_GO = {
-    "queues": ("parentTopic", "queueType", "oldestTimestamp"), "files": ("start", "firstTimestamp", "allocated"),
-    "topics": ("isSystem", "order", "attributes"), "groups": ("lagMs", "maxOffset", "committedOffset"),
+    "queues": ("parentTopic", "queueType", "oldestTimestamp"),
+    "files": ("start", "firstTimestamp", "allocated", "lastTimestamp"),
+    "topics": ("isSystem", "order", "attributes"), "groups": ("maxOffset", "committedOffset", "lagMs"),
     "transactions": ("commitOffset", "queueId", "decidedTimestamp", "producerGroup", "halfOffset", "preparedTimestamp"),
     "delayed": ("physicalOffset", "storeTimestamp", "level", "queueId"),
     "checkpoint": ("masterFlushedOffset", "logicsPhysicalOffset"),
 }  # fmt: skip
 # Columns that are cut; an id is whole, so that it can be pasted, and of a path the end tells.
 _LONG = "topic,path,group,producerGroup,attributes"
+# The least that a cut column keeps: of a path the room, the topic and the queue as well.
+_LEAST = {"path": 40}
 # Columns that a terminal has no room for where they say nothing: all rows have 0.
 _NOTHING_AS_A_RULE = ("beyondEnd", "deletedUnread")
 
@@ -124,7 +127,7 @@ def _without_room(columns: dict[str, list[str]], wish: TableWish) -> list[str]:
 
 def _size_min(columns: dict[str, list[str]]) -> int:
     sizes = column_sizes(list(columns), list(zip(*columns.values(), strict=True)))
-    least = {name: max(len(name), CELL_MIN) for name in columns if name in _LONG.split(",")}
+    least = {name: max(len(name), _LEAST.get(name, CELL_MIN)) for name in columns if name in _LONG.split(",")}
     return table_size([min(size, least.get(name, size)) for name, size in zip(columns, sizes, strict=True)], indent=0)
 
 

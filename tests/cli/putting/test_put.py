@@ -237,7 +237,7 @@ WRONG = {
     "base64": ('{"topic":"a","bodyBase64":"?"}', "bodyBase64 is no base64"),
     "both": ('{"topic":"a","body":"x","bodyBase64":"eA=="}', "has both body and bodyBase64"),
     "damaged": ('{"topic":"a","body":"x","corruptReason":"CRC"}', "it was damaged when it was read"),
-    "topic": ('{"topic":"a b","body":"x"}', "topic may not be stored"),
+    "topic": ('{"topic":"a b","body":"x"}', "topic 'a b' may not be stored"),
     "separator": ('{"topic":"a","body":"x","tags":"\\u0001"}', "tags hold a separator"),
     "body": ('{"topic":"a","body":"%s"}' % ("x" * (4 * 1024 * 1024 + 1)), "body of more than 4194304 bytes"),
     "properties size": ('{"topic":"a","body":"x","properties":{"a":"%s"}}' % ("x" * 40_000), "properties of more than"),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore.core.arguments import shown
 from rmqstore.engine.log.encode.binary_columns import EMPTY, KEY_SEPARATOR, marked_rows, nulls, sizes_of
 from rmqstore.engine.log.encode.property_values import OtherColumns, Refuse, other_properties, rows_with
 from rmqstore.engine.log.encode.record_frame import PROPERTIES_SIZE_MAX, RecordForm
@@ -38,6 +39,8 @@ NAMES = (*REQUIRED, "tags", "keys", "properties", *_INTEGERS, "bornTimestamp", "
 # Of the default levels.
 DELAY_LEVEL_COUNT = 18
 _QUEUE_MASK = 2**32 - 1
+# So many topics that may not be stored are told by name.
+_NAMED_TOPICS = 8
 _IS_BATCH = f"sysFlag 0x80 or {properties.INNER_COUNT} says that it is a batch, but a row is one message"
 
 
@@ -334,8 +337,7 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
     do not wait (prepared, rolled back, or there already) only get the property.
     """
     form, refuse = limits
-    illegal = np.array([form.topic_bytes(topic) is None for topic in values.topics])
-    refuse("topic may not be stored", illegal[values.topic_numbers] & (levels > 0))
+    _refuse_topics(values, form, refuse, levels > 0)
     kinds = values.numbers.get("sysFlag", np.zeros(1, np.int32)) & sys_flag.TRANSACTION_MASK
     is_there = _rows_of_topic(values.topics, values.topic_numbers, names.SCHEDULE_TOPIC)
     waits = (levels > 0) & ((kinds == sys_flag.NOT_TRANSACTIONAL) | (kinds == sys_flag.COMMIT)) & ~is_there
@@ -354,6 +356,14 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
     values.topics = [*values.topics, names.SCHEDULE_TOPIC]
 
 
+def _refuse_topics(values: ColumnValues, form: RecordForm, refuse: Refuse, among: Mask) -> None:
+    """Refuses the rows `among` all whose topic may not be stored; the first few topics by name."""
+    illegal = [number for number, topic in enumerate(values.topics) if form.topic_bytes(topic) is None]
+    for number in illegal[:_NAMED_TOPICS]:
+        refuse(f"topic {shown(values.topics[number])} may not be stored", among & (values.topic_numbers == number))
+    refuse("other topics may not be stored", among & np.isin(values.topic_numbers, illegal[_NAMED_TOPICS:]))
+
+
 def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
     """The bytes that follow the other properties of a row; nothing for level 0."""
     own = {properties.DELAY: str(level)} if level > 0 else {}
@@ -365,8 +375,7 @@ def _delay_properties(level: int, topics: list[str], real: int) -> bytes:
 def measure(values: ColumnValues, form: RecordForm, refuse: Refuse) -> None:
     """Fills in the sizes, and refuses rows beyond the limits of a record."""
     texts = [form.topic_bytes(topic) for topic in values.topics]
-    illegal = np.array([text is None for text in texts] or [True])
-    refuse("topic may not be stored", illegal[values.topic_numbers])
+    _refuse_topics(values, form, refuse, np.ones(values.count, bool))
     topic_sizes = np.array([len(text or b"") for text in texts] or [0], np.int64)[values.topic_numbers]
     body_sizes = sizes_of(values.body)
     sizes = np.full(values.count, len(form.more_properties) + (PROPERTY_CRC_SIZE if form.property_crc else 0), np.int64)
