@@ -40,7 +40,7 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
     if not found:
         return RowsAsText("no rows", "")
     are_times = [isinstance(field.dataType, TimestampType) for field in frame.schema.fields]
-    rows = _with_short_times(rows, are_times)
+    rows = with_short_times(rows, are_times)
     to_right = [isinstance(field.dataType, NumericType) for field in flat.schema.fields]
     return RowsAsText(laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width), left_out)
 
@@ -108,7 +108,7 @@ def laid_out(rows: Sequence[Sequence[str]], to_right: Sequence[bool], width: int
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def _with_short_times(rows: Sequence[Sequence[str]], are_times: Sequence[bool]) -> Sequence[Sequence[str]]:
+def with_short_times(rows: Sequence[Sequence[str]], are_times: Sequence[bool]) -> list[list[str]]:
     """The rows, with what is zero in all times of a column left out: its milliseconds, its seconds."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in (column for column, is_time in zip(columns, are_times, strict=True) if is_time):
@@ -116,7 +116,7 @@ def _with_short_times(rows: Sequence[Sequence[str]], are_times: Sequence[bool]) 
             if not all(text.endswith(end) for text in column[1:] if text):
                 break
             column[1:] = [text.removesuffix(end) for text in column[1:]]
-    return list(zip(*columns, strict=True))
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:

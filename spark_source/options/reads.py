@@ -105,7 +105,8 @@ _CALLED_HERE = {
 }
 
 # Spark itself adds these to a CREATE TABLE ... USING rmqstore, whose OPTIONS it then drops.
-_CATALOG_PROPERTIES = ("owner", "provider")
+_CATALOG_PROPERTIES = frozenset(("owner", "provider", "location"))
+_OF_A_TABLE = "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (path '...', ...)"
 
 _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 _CRC_WORDS: dict[str, VerifyCrc] = {
@@ -240,8 +241,12 @@ def parse_for_schema(options: Mapping[str, str]) -> BatchRead:
 
 def _values(options: Mapping[str, str], parsers: Mapping[str, Parser], unknown: Callable[[str], str]) -> dict[str, Any]:
     """The values of `options` by the names of `parsers`; `unknown` says what to say about other names."""
+    if not _CATALOG_PROPERTIES.isdisjoint(name.lower() for name in options):
+        raise Rejected(_OF_A_TABLE)
     given, mistakes = parsed_options(options, parsers, unknown)
     mistakes += _contradictions(given)
+    if not options:
+        mistakes.append(f"a table has none of them, for {_OF_A_TABLE}")
     if mistakes:
         raise Rejected(in_one_line(mistakes))
     return given
@@ -267,8 +272,6 @@ def _unknown_here(key: str) -> str:
 
 def _unknown_name(key: str, known: Mapping[str, Parser]) -> str:
     folded = key.lower()
-    if folded in _CATALOG_PROPERTIES:
-        return "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (...)"
     near = _CALLED_HERE.get(folded) or ", ".join(near_names(key, known))
     # Of a wheel there is no page to look at.
     advice = f"did you mean {near}?" if near else f"leave it out, the options are {', '.join(known)}"

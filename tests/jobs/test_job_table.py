@@ -154,6 +154,20 @@ def test_the_trace_of_an_order_says_when_each_step_was_sent(
 
 
 @pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        (["2026-11-21 05:00:00.000", "", "2026-11-21 06:30:00.000"], ["2026-11-21 05:00", "", "2026-11-21 06:30"]),
+        (["2026-11-21 05:00:00.000", "2026-11-21 06:30:01.000"], ["2026-11-21 05:00:00", "2026-11-21 06:30:01"]),
+        (["2026-11-21 05:00:00.000", "2026-11-21 06:30:00.001"], None),
+    ],
+)
+def test_times_lose_what_is_zero_in_all_of_them(times, shown):
+    rows = [["since", "name"], *([time, "12:00:00.000"] for time in times)]
+    found = job_table.with_short_times(rows, [True, False])
+    assert found == [["since", "name"], *([time, "12:00:00.000"] for time in shown or times)]
+
+
+@pytest.mark.parametrize(
     ("text", "at_ms"),
     [("2h", 2_800_000), ("now", 10_000_000), ("1970-01-01T00:00:07Z", 7000), ("300000000000", 300_000_000_000)],
 )

@@ -143,6 +143,7 @@ def test_one_time_wins_over_times_by_queue():
             LEAST | {"owner": "me", "provider": "rmqstore"},
             "Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW",
         ),
+        ({}, "a table has none of them, for Spark's CREATE TABLE loses OPTIONS: use CREATE TEMPORARY VIEW"),
         (LEAST | {"minPartitions": "two"}, "minPartitions='two': write a whole number from 0 to 1000000"),
         (LEAST | {"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition='0': write a whole number from 1 to"),
         (
