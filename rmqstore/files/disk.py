@@ -190,7 +190,11 @@ class PlainReads:
 
 
 def join(*parts: str) -> str:
-    """Parts of a path put together in the host's way."""
+    """Parts of a path put together in the host's way.  Most are a directory and a name, ten thousands of them where a
+    store is opened.
+    """
+    if len(parts) == 2 and parts[0] and os.sep not in (parts[0][-1], parts[1][:1]):
+        return f"{parts[0]}{os.sep}{parts[1]}"
     return os.path.join(*parts)
 
 
