@@ -87,8 +87,13 @@ def in_log_order(batch: RecordBatch) -> Iterable[RecordBatch]:
 
 def names_light_queues(batch: RecordBatch) -> bool:
     """Whether a record of the batch stands in a light queue besides."""
-    has_list = _HAS_LIST.search(memoryview(batch.located.page)) is not None
-    return has_list and any(is_light_queue(topic) for topic, _ in light_entries(batch))
+    return _may_have_lists(batch.located, 0, -1) and any(is_light_queue(topic) for topic, _ in light_entries(batch))
+
+
+def _may_have_lists(located: Located, first: int, last: int) -> bool:
+    """Whether the name of a list of queues stands anywhere from one record to another; the page may be a whole file."""
+    end = int(located.starts[last] + located.total_size[last])
+    return _HAS_LIST.search(memoryview(located.page[int(located.starts[first]) : end])) is not None
 
 
 def light_entries(batch: RecordBatch) -> dict[QueueKey, tuple[Ints, Ints]]:
@@ -116,7 +121,7 @@ def light_runs(stretch: Stretch, *, with_wrong_crc: bool = False) -> Iterator[Qu
     """
     usable = usable_rows(stretch, with_wrong_crc=with_wrong_crc)
     usable = usable[stretch.offsets[usable] >= stretch.light_from]
-    if not len(usable) or not _HAS_LIST.search(memoryview(stretch.located.page)):
+    if not len(usable) or not _may_have_lists(stretch.located, usable[0], usable[-1]):
         return
     part = stretch.located.take(usable)
     owners, listed, offsets = _listed_places(part)

@@ -1,12 +1,14 @@
 """Stores of whole brokers under traffic: stopped, killed, and copied while running."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import rocksdict
 
 import rmqstore
 from rmqstore import Corrupt, UnsupportedLayout
@@ -257,6 +259,35 @@ def test_light_queues_are_made_again_with_all_others_that_are_lost(
     assert whole <= {row for row in before if row[0].startswith("%LMQ%")}
     rmqstore.open_store(store).close()
     assert _rows_by_place(store, "auto", has_all=True) == before
+
+
+def _light_queues(store: Path) -> list[str]:
+    return sorted(topic for topic, _ in rmqstore.open_snapshot(store).stores[0].queues if topic.startswith("%LMQ%"))
+
+
+@pytest.mark.parametrize("state", ["read", "read, and behind", "not read"])
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if case == "rocksdb-clean-5.5.1"])
+def test_light_queues_that_a_broker_deleted_are_gone_where_rocksdb_is_read(
+    case: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ takes their keys out of the database; their records name them as long as the log has these.  Where the
+    database is behind, a later record may have made one again."""
+    store = unpack(case, tmp_path)
+    gone, *kept = _light_queues(store)
+    path = str(store / "consumequeue_rocksdb")
+    options = {name: rocksdict.Options(raw_mode=True) for name in rocksdict.Rdict.list_cf(path)}
+    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True), column_families=options)
+    family = database.get_column_family("offset")
+    for key in list(family.keys()):
+        if gone.encode() in key:
+            del family[key]
+        elif b"CHECKPOINT_TOPIC" in key and state == "read, and behind":
+            family[key] = bytes(7) + b"\1"
+    database.close()
+    if state == "not read":
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert kept
+    assert _light_queues(store) == (kept if state == "read" else [gone, *kept])
 
 
 @pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])

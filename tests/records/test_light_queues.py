@@ -11,6 +11,7 @@ from rmqstore.formats import sys_flag
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.names import QueueKey, is_light_queue
 from rmqstore.formats.properties import encode_properties
+from rmqstore.records import light_queues
 from rmqstore.records.light_queues import light_places, light_runs, may_dispatch
 from rmqstore.records.soundness import Reason
 from rmqstore.records.stretch import Stretch
@@ -65,3 +66,22 @@ def test_runs_are_what_is_told_of_each_record(records: list, deleted_before: dic
         for run in light_runs(stretch, with_wrong_crc=True)
     }
     assert found_runs == {key: places for key, places in wanted.items() if places}
+
+
+def test_the_records_alone_are_searched_for_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their page may be a whole file that is mapped: each of its stretches was searched to the file's end."""
+    sizes = []
+
+    class Searched:
+        @staticmethod
+        def search(data: memoryview) -> None:
+            sizes.append(len(data))
+
+    monkeypatch.setattr(light_queues, "_HAS_LIST", Searched)
+    log = laid([{"topic": b"T"}] * 5)
+    starts = np.arange(5, dtype=np.int64) * (len(log) // 5)
+    page = np.frombuffer(log + bytes(100_000), np.uint8)
+    stretch = Stretch(starts, locate(page, starts), np.zeros(5, np.int8), light_from=0)
+    for part in (stretch, stretch.take(starts > starts[2])):
+        assert list(light_runs(part)) == []
+    assert sizes == [len(log), len(log) * 2 // 5]
