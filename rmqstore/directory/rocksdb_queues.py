@@ -18,24 +18,24 @@ _QUEUE_ID, _TOPIC_SIZE, _PLACE = struct.Struct(">i"), struct.Struct(">i"), struc
 _REACHED = "CHECKPOINT_TOPIC"
 
 
-class KnownQueues(NamedTuple):
+class OffsetTable(NamedTuple):
     """The queues of a database, which has taken in the log up to offset `reached`; 0: nobody knows."""
 
     keys: frozenset[QueueKey]
     reached: int
 
 
-def known_queues(path: str) -> KnownQueues:
+def offset_table(path: str) -> OffsetTable:
     """The queues of the database at `path`; none, which has reached nothing, where it cannot be read: without
     rocksdict, or with damaged files.
     """
     try:
         entries = rocksdb.read_family(path, _FAMILY)
     except (Corrupt, Rejected):
-        return KnownQueues(frozenset(), 0)
+        return OffsetTable(frozenset(), 0)
     found = {key: value for name, value in entries.items() if (key := _queue_of(name)) is not None}
     reached = found.pop((_REACHED, 0), b"")
-    return KnownQueues(frozenset(found), _PLACE.unpack(reached)[0] if len(reached) == _PLACE.size else 0)
+    return OffsetTable(frozenset(found), _PLACE.unpack(reached)[0] if len(reached) == _PLACE.size else 0)
 
 
 def _queue_of(name: bytes) -> QueueKey | None:

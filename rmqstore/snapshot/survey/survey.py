@@ -286,19 +286,22 @@ def _hides_light_queues(disk: ReadableDisk, root: str) -> bool:
     return has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root))
 
 
-def _light_queues_gone(store: StoreExtent, census: Census) -> list[QueueKey]:
-    """The light queues that RocksDB alone would have, and has no longer: the broker deleted them, or let them expire.
-    Their records tell of them for ever.  Where the database cannot be read, and for what it has not taken in, none.
+def _leave_out_deleted(store: StoreExtent, census: Census) -> None:
+    """Takes out the light queues that RocksDB alone would have, and has no longer: the broker deleted them, or let them
+    expire.  Their records tell of them for ever.  Where the database cannot be read, and for what it has not taken in,
+    none.
     """
     light = [key for key in census.gaps if is_light_queue(key[0])]
     is_alone = store.queue_layout != "file" or store.light_from != NOWHERE
     database = queue_database(store.disk, store.path) if light and is_alone else None
     if database is None:
-        return []
-    from rmqstore.directory.rocksdb_queues import known_queues  # noqa: PLC0415  few brokers keep queues there
+        return
+    from rmqstore.directory.rocksdb_queues import offset_table  # noqa: PLC0415  few brokers keep queues there
 
-    known = known_queues(database.path)
-    return [key for key in light if key not in known.keys and census.gaps[key].last_offset < known.reached]
+    known = offset_table(database.path)
+    for key in light:
+        if key not in known.keys and census.gaps[key].last_offset < known.reached:
+            del census.gaps[key]
 
 
 def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset[bytes]:
@@ -348,8 +351,7 @@ def _look_at(
         unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
-        for key in _light_queues_gone(store, found.census):
-            del found.census.gaps[key]
+        _leave_out_deleted(store, found.census)
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     _tell_lost(store, found.newest_ms)
     return replace(
