@@ -65,6 +65,8 @@ def test_a_path_that_is_not_there_or_no_directory_is_said(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("text")
     with pytest.raises(NotAStore, match="is not a directory; give the broker's storePathRootDir"):
         rmqstore.open_snapshot(tmp_path / "file")
+    with pytest.raises(NotAStore, match="a path is no pattern: the directory in which all stores are goes to"):
+        rmqstore.open_snapshot(tmp_path / "broker-*")
 
 
 @pytest.mark.parametrize("room", ["commitlog", "consumequeue", "config"])

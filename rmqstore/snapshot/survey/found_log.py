@@ -29,6 +29,10 @@ _ALONE_ADVICE = (
     "of a DLedger group, and nothing of a broker stands beside it: table=entries shows its entries; where they are a "
     "broker's messages, open the store for writing once, which makes its queues"
 )
+_NO_PATTERN = (
+    "a path is no pattern: the directory in which all stores are goes to the option `stores` of Spark, or to "
+    "rmqstore.StoresIn(PATH) in Python"
+)
 _FOREIGN_ADVICE = "entries of DLedger's outside of a node's directory; name their directory as storePathCommitLog"
 _OF_A_STORE = frozenset((names.LOG_ROOM, names.PLAIN_ROOM, names.BATCH_ROOM, names.INDEX_ROOM, names.CHECKPOINT_FILE,
                          names.CONFIG_ROOM))  # fmt: skip
@@ -116,7 +120,8 @@ def refuse_unread_layouts(disk: ReadableDisk, found: RootLook) -> None:
     children: Collection[str] = found.children if names.LOG_ROOM in found.children else disk.names(root)
     if not disk.is_directory(root):
         reason = "is not a directory" if disk.exists(root) else "does not exist here"
-        raise NotAStore(root, f"{reason}; {names.ROOT_WANTED}")
+        wanted = _NO_PATTERN if {"*", "?"}.intersection(root) else names.ROOT_WANTED
+        raise NotAStore(root, f"{reason}; {wanted}")
     if is_within_node(disk, root, children):
         raise UnsupportedLayout(root, NODE_ADVICE)
     if any(name.startswith(NODE_PREFIX) for name in children):
