@@ -31,7 +31,8 @@ def main() -> None:
     """Look into Apache RocketMQ store directories, without touching the broker.
 
     STORE is the broker's storePathRootDir, the directory that holds commitlog/. Where that lies elsewhere
-    (storePathCommitLog), its directories follow it: STORE LOG. Only `put`, `recover` and `clean` ever write there.
+    (storePathCommitLog), its directories follow it: STORE LOG. What reads takes a directory of stores, as `replicate`
+    makes it, for all that are in it. Only `put`, `recover` and `clean` ever write there.
     """
 
 
