@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
@@ -42,7 +43,26 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
     are_times = [isinstance(field.dataType, TimestampType) for field in frame.schema.fields]
     rows = with_short_times(rows, are_times)
     to_right = [isinstance(field.dataType, NumericType) for field in flat.schema.fields]
-    return RowsAsText(laid_out(rows, to_right, width) if _fits(rows, width) else _blocks(rows, width), left_out)
+    if _fits(rows, width):
+        return RowsAsText(laid_out(rows, to_right, width), left_out)
+    told, kept = told_once(rows)
+    rows = [[row[place] for place in kept] for row in rows]
+    fits = _fits(rows, width)
+    text = laid_out(rows, [to_right[place] for place in kept], width) if fits else _blocks(rows, width)
+    return RowsAsText("\n".join([*textwrap.wrap(told, width), *([""] if told else []), text]), left_out)
+
+
+def told_once(rows: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
+    """What all rows but the first, the names, have in common, as a sentence; and the places of the other columns.
+    Columns without any value are in neither.
+    """
+    names, *found = rows
+    same = {place: set(column) for place, column in enumerate(zip(*found, strict=True))}
+    shared = [place for place, values in same.items() if len(values) == 1 and (len(found) > 1 or values == {""})]
+    if len(shared) == len(names):
+        return "", list(range(len(names)))
+    said = [f"{names[place]} {found[0][place]}" for place in shared if found[0][place]]
+    return f"in all rows: {', '.join(said)}" if said else "", [place for place in same if place not in shared]
 
 
 def flattened(frame: DataFrame, *, times: bool = False) -> DataFrame:

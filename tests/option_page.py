@@ -39,7 +39,7 @@ _WRITE_HEAD = """## Writing with Spark
 """
 _CLI_HEAD = """## The command line
 
-`STORE` is a store's directory. Commands that read take several, also as `NAME=PATH`, or a directory in which all stores are.
+`STORE` is a store's directory. Commands that read take several, also as `NAME=PATH`, or the directory in which all are.
 
 """
 # What a batch is known by; a stream's is by its checkpoint.

@@ -153,6 +153,13 @@ def test_the_trace_of_an_order_says_when_each_step_was_sent(
     assert rows[0]["sent"] < rows[-1]["sent"]
 
 
+def test_what_all_rows_have_is_told_once_where_a_table_is_too_wide():
+    rows = [["topic", "tags", "host", "key"], ["t", "", "h", "1"], ["t", "", "h", "2"]]
+    assert job_table.told_once(rows) == ("in all rows: topic t, host h", [3])
+    assert job_table.told_once(rows[:2]) == ("", [0, 2, 3])  # of one row nothing is in common
+    assert job_table.told_once([["topic"], ["t"], ["t"]]) == ("", [0])
+
+
 @pytest.mark.parametrize(
     ("times", "shown"),
     [
