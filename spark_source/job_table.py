@@ -17,6 +17,8 @@ GAP = "  "
 CUT = "..."
 # The last column of a table gives way to the width, and keeps so many columns.
 _LAST_MIN = 16
+# A value that is told once for all rows takes at most so many.
+_TOLD_MAX = 40
 _WHOLE = 2**31
 _IN_ONE_LINE = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -53,12 +55,15 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
 
 
 def told_once(rows: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
-    """What all rows but the first, the names, have in common, as a sentence; and the places of the other columns.
-    Columns without any value are in neither.
+    """What all rows but the first, the names, have in common, as a sentence without long values; and the places of the
+    other columns.  Columns without any value are in neither.
     """
     names, *found = rows
     same = {place: set(column) for place, column in enumerate(zip(*found, strict=True))}
-    shared = [place for place, values in same.items() if len(values) == 1 and (len(found) > 1 or values == {""})]
+    shared = [
+        place for place, values in same.items()
+        if len(values) == 1 and (values == {""} or (len(found) > 1 and shown_width(found[0][place]) <= _TOLD_MAX))
+    ]  # fmt: skip
     if len(shared) == len(names):
         return "", list(range(len(names)))
     said = [f"{names[place]} {found[0][place]}" for place in shared if found[0][place]]

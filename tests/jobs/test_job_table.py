@@ -158,6 +158,7 @@ def test_what_all_rows_have_is_told_once_where_a_table_is_too_wide():
     assert job_table.told_once(rows) == ("in all rows: topic t, host h", [3])
     assert job_table.told_once(rows[:2]) == ("", [0, 2, 3])  # of one row nothing is in common
     assert job_table.told_once([["topic"], ["t"], ["t"]]) == ("", [0])
+    assert job_table.told_once([["topic", "body", "n"], ["t", "x" * 41, "1"], ["t", "x" * 41, "2"]])[1] == [1, 2]
 
 
 @pytest.mark.parametrize(
