@@ -56,7 +56,7 @@ SHOWN = {
         '"rolledback"',
         '"pending"',
         "<td>transaction</td>",
-        "<td>lost</td>",
+        "<td>22846</td>",
     ],
     "5_stream_to_a_table": [
         "[500, 500, 500]",
