@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqstore.records.batch import RecordBatch
     from rmqstore.records.dispatcher import Dispatcher
     from rmqstore.snapshot import Snapshot, StoresIn, open_snapshot
+    from rmqstore.snapshot.stream.lag import stream_lag
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ __all__ = [
     "opened_store",
     "recovery_plan",
     "register",
+    "stream_lag",
     "verify",
 ]
 
@@ -116,6 +118,7 @@ _OF = {
     "rmqstore.snapshot.verify.verification": ("Verification", "verify"),
     "rmqstore.engine.stats": ("Health",),
     "rmqstore.engine.store": ("Store", "open_store", "opened_store"),
+    "rmqstore.snapshot.stream.lag": ("stream_lag",),
 }
 # Imported when they are first asked for: each of Spark's Python workers imports this package and only reads, and the
 # command line has to be able to end quietly before NumPy and Arrow are there.

@@ -1,8 +1,11 @@
 """Messages between two queue offsets: bytes message by message, what of them is lost, how far a reader is behind."""
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +14,7 @@ from rmqstore.errors import DataLost, StoreChanging
 from rmqstore.formats.message_columns import Ints
 from rmqstore.snapshot.lookup.by_time import stored_time
 from rmqstore.snapshot.request import Place
+from rmqstore.snapshot.stream.offsets import METRICS
 from rmqstore.snapshot.survey.extents import QueueExtent, StoreExtent
 
 _BLOCK_ENTRIES = 4096
@@ -174,3 +178,31 @@ def _time_of(offset: int, store: StoreExtent) -> int | None:
             return stored_time(view, offset)
     except DataLost:
         return None
+
+
+# Of several streams' lags these are added up.
+_SUMS = ("lagMessages", "lagBytes", "skippedMessages")
+
+
+def stream_lag(progress: Any) -> dict[str, int] | None:
+    """How far a stream was behind after a batch: `lagMessages`, `lagBytes`, `lagMs` (between the store times of the
+    oldest message that was not read and the newest), and `skippedMessages` of this run.
+
+    `progress` is a StreamingQueryProgress, as `query.lastProgress`, the JSON of one, or what is parsed of it.  Several
+    sources of stores are added up; of `lagMs` the largest counts.  None where the progress does not tell: no batch yet,
+    the first batch after a restart, which the run before has planned, and PySpark before 4.2.
+    """
+    told = progress if isinstance(progress, Mapping | str | None) else progress.json
+    parsed = json.loads(told) if isinstance(told, str) else told or {}
+    ends = [_parsed(source.get("latestOffset")) for source in parsed.get("sources", ())]
+    lags = [end[METRICS] for end in ends if isinstance(end, Mapping) and METRICS in end]
+    if not lags:
+        return None
+    return {"lagMs": max(lag["lagMs"] for lag in lags)} | {name: sum(lag[name] for lag in lags) for name in _SUMS}
+
+
+def _parsed(offset: Any) -> Any:
+    """An offset of any source, which need not be JSON."""
+    with suppress(ValueError):
+        return json.loads(offset) if isinstance(offset, str) else offset
+    return None

@@ -92,6 +92,9 @@ def test_a_broker_s_store_in_limited_batches_is_the_batch_read(run, store, topic
     assert [one.numInputRows for one in progress][:-1] == [1000] * (len(expected) // 1000)
     report = json.loads(progress[0].sources[0].latestOffset)
     assert report["$metrics"]["lagMessages"] == len(expected) - 1000
+    lag = rmqstore.stream_lag(progress[0])
+    assert lag == {name: report["$metrics"][name] for name in ("lagMs", "lagMessages", "lagBytes", "skippedMessages")}
+    assert lag == rmqstore.stream_lag(progress[0].json) == rmqstore.stream_lag(json.loads(progress[0].json))
     assert json.loads(progress[-1].sources[0].endOffset)[topic] == report[topic]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+import rmqstore
 from rmqstore.directory import config_files
 from rmqstore.errors import Corrupt, DataLost, Rejected, StoreChanging, UnknownTopic
 from rmqstore.files.reading import LOCAL
@@ -817,3 +818,16 @@ def test_a_stream_looks_again_at_a_store_that_does_not_come_to_rest(tmp_path, mo
             stream.reader.latestOffset(start, ReadAllAvailable())
         stream.start()
     assert stream.step() == 10
+
+
+def test_the_lag_of_several_sources_is_one_and_of_none_none() -> None:
+    def source(latest: object) -> dict[str, object]:
+        return {"description": "rmqstore", "latestOffset": latest}
+
+    def lag(ms: int, messages: int) -> str:
+        return json.dumps({"$metrics": {"lagMs": ms, "lagMessages": messages, "lagBytes": 7, "skippedMessages": 1}})
+
+    progress = {"sources": [source(lag(50, 3)), source(None), source("9"), source("a place"), source(lag(20, 4))]}
+    assert rmqstore.stream_lag(progress) == {"lagMs": 50, "lagMessages": 7, "lagBytes": 14, "skippedMessages": 2}
+    assert rmqstore.stream_lag({"sources": [source(None)]}) is None
+    assert rmqstore.stream_lag(None) is None  # no batch yet
