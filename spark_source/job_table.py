@@ -55,8 +55,8 @@ def shown(frame: DataFrame, rows_max: int, width: int | None) -> RowsAsText:
 
 
 def told_once(rows: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
-    """What all rows but the first, the names, have in common, as a sentence without long values; and the places of the
-    other columns.  Columns without any value are in neither.
+    """The short values that all rows have in common, as a sentence, and the places of the other columns.  The first row
+    has the names.  Columns without any value are in neither.
     """
     names, *found = rows
     same = {place: set(column) for place, column in enumerate(zip(*found, strict=True))}
