@@ -137,6 +137,7 @@ def test_a_plan_and_a_check_show_what_the_commands_print(tmp_path: Path) -> None
     places = made(tmp_path, is_closed=False)
     plan = rmqstore.recovery_plan(tmp_path, CONFIG)
     assert Cells(plan._repr_html_()).texts["pre"] == ["\n".join(plan.lines())]
+    assert repr(plan) == f"<RecoveryPlan of {str(tmp_path)!r}, changes the store>"
     open_store(tmp_path, CONFIG, workers=False).close()
     sound = Cells(rmqstore.verify(tmp_path)._repr_html_())
     assert sound.texts["p"][0].startswith(f"{tmp_path}: no damage")

@@ -214,9 +214,12 @@ class RecoveryPlan:
         first, *others = self._facts()
         return [line for fact in ((first[0], called or first[1]), *others) for line in folded(*fact)]
 
+    def __repr__(self) -> str:
+        return f"<RecoveryPlan of {self.root!r}, {'nothing to do' if self.changes_nothing else 'changes the store'}>"
+
     def _repr_html_(self) -> str:
         lines = [text_html(line, SENTENCE_MAX) for line in self.lines()]
-        return "<pre>" + "\n".join(lines) + "</pre>"
+        return '<pre style="font-family: monospace">' + "\n".join(lines) + "</pre>"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "store", self.root
