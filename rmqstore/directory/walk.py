@@ -93,7 +93,7 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
 def without_torn_end(items: Iterable[Stretch | Break]) -> Iterator[Stretch | Break]:
     """The items of a walk; the last record before the end of the data is not whole there if it lacks its end.
 
-    For a log that is written, copied or was not closed: no CRC covers the topic and the properties of a record.
+    A log that is written, copied or was not closed ends so: no CRC covers the topic and the properties of a record.
     """
     held: Stretch | None = None
     for item in items:

@@ -375,6 +375,8 @@ class SnapshotReader:
             page, position = view.window(offset, 2**31 - 1)
             located = locate(page, np.array([position], np.int64))
             reasons = judge_place(located, np.array([offset], np.int64))
+            if offset == store.torn_at:
+                reasons[0] = Reason.NO_END
             if reasons[0] != Reason.SOUND:
                 failed = corrupt_at(view.files, offset, TEXT[Reason(int(reasons[0]))])
                 raise NoRecord(*failed.args) if reasons[0] == Reason.NOT_WHOLE else failed

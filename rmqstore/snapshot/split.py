@@ -36,8 +36,9 @@ class Split:
     With `log_range` the `spans` are found by walking that part of the commitlog, whose ends are record boundaries; else
     through the consume queues, one after the other, or `together` in the order of the log.  `log_end`, `walk_from` and
     `crc_from` are the store's as planned: what came later is not read.  `deleted_before` is the store's for topics and
-    queues of the spans; `batch_topics` of a DLedger store's those with batch queues; `light_from` as of Stretch.  With
-    `log_range`, `known` are the queue offsets [first, end) of each span that entries were there for.
+    queues of the spans; `batch_topics` of a DLedger store's those with batch queues; `light_from` as of Stretch;
+    `torn_at` as of StoreExtent.  With `log_range`, `known` are the queue offsets [first, end) of each span that entries
+    were there for.
     """
 
     disk: ReadableDisk = field(compare=False, repr=False)
@@ -56,6 +57,7 @@ class Split:
     known: tuple[tuple[int, int], ...] = ()
     batch_topics: tuple[str, ...] = ()
     light_from: int = NOWHERE
+    torn_at: int = NOWHERE
 
     @property
     def own_bases(self) -> OwnBases:
@@ -75,11 +77,11 @@ class Split:
 
 
 def _unpickled(disk: ReadableDisk, data: bytes) -> Split:
-    *first, log_range, logs, together, deleted, known, batches, light_from = json.loads(zlib.decompress(data))
+    *first, log_range, logs, together, deleted, known, batches, light_from, torn_at = json.loads(zlib.decompress(data))
     path, broker, spans, log_end, walk_from, crc_from, is_live, has_queues = first
     return Split(
         disk, path, broker, tuple(Span(*span) for span in spans), log_end, walk_from, crc_from, is_live, has_queues,
         tuple(log_range) if log_range else None, tuple(logs), together,
         tuple((tuple(of) if isinstance(of, list) else of, end) for of, end in deleted),
-        tuple((low, high) for low, high in known), tuple(batches), light_from,
+        tuple((low, high) for low, high in known), tuple(batches), light_from, torn_at,
     )  # fmt: skip

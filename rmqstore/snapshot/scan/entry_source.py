@@ -68,6 +68,7 @@ class RecordCheck:
         inner_counts = self._inner_counts(located, entries, numbers)
         queue_ids = self._queue_ids[numbers]
         if len(offsets) and located.sound.any():
+            mark(reasons, offsets == self._split.torn_at, Reason.NO_END)
             mark(reasons, located.total_size != entries["size"], Reason.NOT_WHOLE)
             elsewhere = located.head("queue_offset") != entries["queue_offset"]
             if inner_counts is not None:  # in a plain queue, as a replica may have it, not in its number's place

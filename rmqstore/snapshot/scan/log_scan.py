@@ -28,7 +28,7 @@ from rmqstore.formats.queue_extension import is_extension_address
 from rmqstore.records.dispatch_rules import is_dispatched, tags_codes
 from rmqstore.records.gather import binary_array, text_array
 from rmqstore.records.queue_runs import QueueRun, runs_by_queue
-from rmqstore.records.soundness import TEXT, Reason
+from rmqstore.records.soundness import TEXT, Reason, mark
 from rmqstore.records.stretch import Stretch
 from rmqstore.snapshot.arrow.rows import Rows
 from rmqstore.snapshot.request import ScanRequest
@@ -324,10 +324,12 @@ class LogSource:
         queues = WalkedQueues(self._view, self._count, request, crc_from, levels) if split.has_queues else None
         topics = pa.array(sorted({span.topic.encode() for span in split.spans}), pa.binary())
         of_batches = batch_topics(split)
-        for item in walk(self._view, WalkLimits(low, high, crc_from, known_end=high, past_gone=True)):
+        limits = WalkLimits(low, high, crc_from, known_end=high, past_gone=True)
+        for item in walk(self._view, limits):
             if isinstance(item, Break):
                 self._report(item)
                 continue
+            mark(item.reasons, item.offsets == split.torn_at, Reason.NO_END)
             self._count.is_damaged |= bool((item.reasons != Reason.SOUND).any())
             codes = np.zeros(len(item.offsets), np.int64) if wants_codes else None
             if queues is None and codes is not None:

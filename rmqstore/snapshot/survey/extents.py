@@ -20,6 +20,7 @@ from rmqstore.formats.checkpoint import Checkpoint
 from rmqstore.formats.deleted_topics import DeletedBefore
 from rmqstore.formats.inner_batch import EVERY_TOPIC, NO_TOPIC, OwnBases
 from rmqstore.formats.names import CONFIG_ROOM, NOWHERE, REPLICA_FILE, QueueKey
+from rmqstore.formats.record_chain import NO_END
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.split import Span, Split
 from rmqstore.snapshot.survey.ledger_extent import LedgerExtent
@@ -135,6 +136,11 @@ class StoreExtent:
         return NO_TOPIC if self.ledger is None else batch_topics(queue.files for queue in self.queues.values())
 
     @property
+    def torn_at(self) -> int:
+        """Where the record stands that lacks its end though a queue entry leads there; NOWHERE without."""
+        return next((one.offset for one in self.damage if one.reason == NO_END), NOWHERE)
+
+    @property
     def log_holes(self) -> list[tuple[int, int]]:
         """The parts of the commitlog, [first, end), that no file holds, between files that do: their messages are gone.
 
@@ -172,7 +178,7 @@ class StoreExtent:
             tuple((of, end) for of, end in self.deleted_before.items() if of in topics or of in keys),
             tuple(self._known(span) for span in spans) if log_range else (),
             () if self.ledger is None else tuple({span.topic for span in spans if span.kind == BATCH}),
-            self.light_from,
+            self.light_from, self.torn_at,
         )  # fmt: skip
 
     def _known(self, span: Span) -> tuple[int, int]:

@@ -172,15 +172,15 @@ class Found(NamedTuple):
 _NOTHING = WalkEnd(0, 0, None, None, (), Census())
 
 
-def search(view: LogView, start: int, entries: QueueEntries, words: LastWords) -> Found:
+def search(view: LogView, start: int, entries: QueueEntries) -> Found:
     """Looks at the log from `start` on, or from further back where queues end before the first message that was found
-    of them; what stands at its end is judged by `settle_end`.  Raises DataLost.
+    of them.  Raises DataLost.
     """
     if not view.files:
         return Found(0, 0, _NOTHING)
-    found = _search_from(view, start, entries, words)
+    found = _search_from(view, start, entries)
     earlier = _start_of_lags(view, start, entries, found.end.census.first_found)
-    return _search_from(view, earlier, entries, words) if earlier < start else found
+    return _search_from(view, earlier, entries) if earlier < start else found
 
 
 def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWords) -> Found:
@@ -199,7 +199,7 @@ def settle_end(view: LogView, entries: QueueEntries, found: Found, words: LastWo
     elif place is not None and (end.tail is not None or max(known_end, words.committed_end - 1) >= place.offset):
         begin = _record_begin(view, place.offset)
         at_end = end_entries(entries, view, begin)
-        is_whole = place.reason == TEXT[Reason.PROPERTY_CRC]
+        is_whole = place.reason in (TEXT[Reason.PROPERTY_CRC], TEXT[Reason.NO_END])
         if was_stored(view, begin, end.newest_ms, words, at_end, is_whole=is_whole):
             damage.append(place)
             if at_end.reach is not None:  # else no row leads there, and nobody may read on as if nothing was missing
@@ -252,7 +252,7 @@ def damage_at(view: LogView, offset: int, reason: str, topic: str | None = None)
     return Damage(file.path, offset - file.start, reason, offset, topic)
 
 
-def _search_from(view: LogView, start: int, entries: QueueEntries, words: LastWords) -> Found:
+def _search_from(view: LogView, start: int, entries: QueueEntries) -> Found:
     known_end, coverage = _coverage(view, start, entries)
     look_back = _LOOK_BACK_SIZE
     covered, check_from = coverage.covered_until(look_back, lambda offset: _is_blank(view, offset))
@@ -262,7 +262,7 @@ def _search_from(view: LogView, start: int, entries: QueueEntries, words: LastWo
     elif start <= view.light_from <= known_end < covered:  # the last record may lack entries of light queues
         walk_from = known_end - int(view.gaps(np.array([known_end]))[0])
     while True:
-        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries, words)
+        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)
         if end.log_end > check_from or check_from <= start:
             break
         look_back *= 8  # nothing sound in the last stretch: the tear reaches further back
@@ -270,7 +270,7 @@ def _search_from(view: LogView, start: int, entries: QueueEntries, words: LastWo
     if covered > end.log_end > check_from:
         # Entries that claim more than the log holds may do so because their sizes are damaged.
         walk_from = check_from
-        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries, words)
+        end = _walk(view, check_from, Found(walk_from, known_end, _NOTHING), entries)
     return Found(min(walk_from, end.log_end), known_end, end)
 
 
@@ -314,15 +314,15 @@ def _is_blank(view: LogView, offset: int) -> bool:
     return isinstance(view.framing(offset).standing(memoryview(page), position), message.Blank)
 
 
-def _walk(view: LogView, start: int, known: Found, entries: QueueEntries, words: LastWords) -> WalkEnd:
+def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> WalkEnd:
     """Walks from `start` to the end.  Damage counts only when something sound follows it; else it is the torn tail, as
-    is a last record without its end where the store was not closed.
+    is a last record without its end.
     """
     log_end, newest_ms, census = start, 0, Census()
     damage: list[Damage] = []
     pending: list[Damage] = []
     items = walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known.known_end))
-    for item in items if words.is_clean else without_torn_end(items):
+    for item in without_torn_end(items):
         if isinstance(item, Break):
             pending.append(damage_at(view, item.offset, item.reason))
             continue

@@ -345,7 +345,7 @@ def _look_at(
         else:
             if entries.first_known(view.start) > view.start or view.light_from <= view.start:
                 start = view.start  # no queue file knows of the oldest messages, or of any light queue
-            searched = settle_end(view, entries, search(view, start, entries, words), words)
+            searched = settle_end(view, entries, search(view, start, entries), words)
         found = searched.end
         again = queues_begun_again(found.census, entries, view)
         unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)

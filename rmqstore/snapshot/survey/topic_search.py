@@ -79,7 +79,7 @@ def search_topics(root: str, view: LogView, entries: QueueEntries, words: LastWo
         return None
     budget = _queue_count(view.disk, root, topic_directories(view.disk, root) - topics) * _QUEUE_BYTES
     is_large = len(view.files) > 1 and view.files[-2].start - view.start > budget
-    walked = _walk(view, entries, words, budget) if not is_large and _has_entry(root, view, view.start) else None
+    walked = _walk(view, entries, budget) if not is_large and _has_entry(root, view, view.start) else None
     if walked is None:
         return None
     found, last = walked
@@ -111,7 +111,7 @@ def _has_entry(root: str, view: LogView, offset: int) -> bool:
     return int(entry["physical_offset"]) == offset and is_backed(queue, slot, entry, view)
 
 
-def _walk(view: LogView, entries: QueueEntries, words: LastWords, budget: int) -> tuple[Found, int] | None:
+def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int] | None:
     """A walk over sound records to the end, with where the last one begins; None where it meets anything else, or goes
     further than `budget` bytes.
     """
@@ -120,7 +120,7 @@ def _walk(view: LogView, entries: QueueEntries, words: LastWords, budget: int) -
     names = {topic.encode() for topic, _ in entries.queues}
     last, log_end, newest_ms, census = start, start, 0, Census()
     items = walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known_end))
-    for item in items if words.is_clean else without_torn_end(items):
+    for item in without_torn_end(items):
         if isinstance(item, Break):
             if item.resume is not None or item.reason != message.NO_DATA or not _is_blank_from(view, item.offset):
                 return None

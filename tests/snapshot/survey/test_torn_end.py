@@ -334,3 +334,47 @@ def test_a_last_record_of_a_killed_store_that_lacks_its_end_is_no_message(tmp_pa
     with rmqstore.open_store(str(tmp_path), CONFIG, clock=clock, workers=False) as store:
         assert sum(high - low for low, high in (store.bounds("T", queue) for queue in (0, 1))) == COUNT - 1
     assert bodies(rows(tmp_path, scan_mode=mode)) == sound_bodies(COUNT - 1)
+
+
+@MODES
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_a_copy_that_has_not_come_to_the_end_of_a_record_shows_no_row_with_other_properties(
+    tmp_path: Path, mode: str, has_abort: bool
+) -> None:
+    """Of a closed store, or without `abort`: all other files are there, and the log has come to a byte of any record.
+    Queue entries lead past it, and the row of the record had keys and properties that nobody sent."""
+    clock = ManualClock(FIRST_MS)
+    given = {"city": "São Paulo", "WAIT": "true"}
+    with rmqstore.open_store(str(tmp_path), CONFIG, clock=clock, workers=False) as store:
+        for number in range(COUNT):
+            clock.advance(7)
+            last = store.put(
+                Message("T", b"body %d" % number, keys=["some-key"], properties=given, queue_id=number % 2)
+            )
+    if has_abort:
+        (tmp_path / "abort").touch()
+    columns = ["queueId", "queueOffset", "body", "keys", "properties", "corruptReason"]
+    true = {(row["queueId"], row["queueOffset"]): row for row in _shown(tmp_path, columns, mode)}
+    path = tmp_path / "commitlog" / format_start(0)
+    whole = path.read_bytes()
+    size = last.size
+    for record in (COUNT - 1, COUNT - 3):
+        end = last.physical_offset + size - (COUNT - 1 - record) * size
+        for reached in range(end - size, end):
+            path.write_bytes(whole[:reached].ljust(len(whole), b"\0"))
+            for row in _shown(tmp_path, columns, mode):
+                is_true = row == true[row["queueId"], row["queueOffset"]]
+                assert is_true or row["corruptReason"], (record, end - reached, row)
+            found = rmqstore.open_snapshot(tmp_path).query("T", "some-key")
+            assert {message.body for message in found} <= sound_bodies(record), (record, end - reached)
+            assert all(message.properties.items() >= given.items() for message in found)
+    path.write_bytes(whole[: last.physical_offset + size - 3].ljust(len(whole), b"\0"))
+    told = [one.reason for one in verify(rmqstore.open_snapshot(tmp_path).stores[0]) if one.severity == DAMAGE]
+    assert "the log ends torn: its last bytes were not written" in told
+    path.write_bytes(whole)
+    assert {(row["queueId"], row["queueOffset"]): row for row in _shown(tmp_path, columns, mode)} == true
+
+
+def _shown(root: Path, columns: list[str], mode: str) -> list[dict[str, Any]]:
+    scan = rmqstore.open_snapshot(root).scan(["T"], columns=columns, scan_mode=mode, on_corrupt_record="null")
+    return scan.read_all().to_pylist()
