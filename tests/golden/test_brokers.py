@@ -291,6 +291,20 @@ def test_light_queues_that_a_broker_deleted_are_gone_where_rocksdb_is_read(
 
 
 @pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])
+def test_a_copy_without_the_database_of_queues_has_all_messages(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its inner batches name no INNER_BASE: they were one row with their batch's bytes, or damage."""
+    store = unpack(case, tmp_path)
+    before = _rows_by_place(store, "auto")
+    shutil.rmtree(store / "consumequeue_rocksdb")
+    assert _rows_by_place(store, "auto") == before
+    assert "no consume queue is here" in caplog.text
+    shutil.rmtree(store / "consumequeue", ignore_errors=True)
+    assert _rows_by_place(store, "auto") == before
+
+
+@pytest.mark.parametrize("case", [case for case in BROKER_CASES if case.startswith("rocksdb-")])
 def test_a_database_of_queues_that_lost_its_file_current_is_one_all_the_same(case: str, tmp_path: Path) -> None:
     """Its inner batches name no INNER_BASE: they were one row with their batch's bytes, or damage."""
     store = unpack(case, tmp_path)

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.directory.config_files import consumer_offsets, tell_once, topics
+from rmqstore.directory.config_files import consumer_offsets, databases, tell_once, topics
 from rmqstore.directory.deleted_queues import deleted_before, without_deleted
 from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.layouts import has_light_files, load_checkpoint, queue_database
 from rmqstore.directory.ledger.nodes import is_node
+from rmqstore.directory.listing import directories
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import batch_begin, batch_end, unwritten_before
 from rmqstore.directory.queue_files import BATCH, QueueFiles, find_queues, is_valid_entry
@@ -18,7 +19,7 @@ from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, tells_of_change
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.message_columns import Ints
-from rmqstore.formats.names import CHECKPOINT_FILE, NOWHERE, QueueKey, is_light_queue
+from rmqstore.formats.names import CHECKPOINT_FILE, CONFIG_ROOM, NOWHERE, QUEUE_ROOMS, QueueKey, is_light_queue
 from rmqstore.snapshot.request import Access
 from rmqstore.snapshot.survey import extents
 from rmqstore.snapshot.survey.census import Census
@@ -197,7 +198,7 @@ def _look(before: Footprint, broker_name: str | None, access: Access, scope: Sur
         return _bare_node(before, broker_name, access)
     refuse_unread_layouts(disk, before.at_root)
     database = queue_database(disk, root)
-    rocksdb = database is not None and database.is_alone
+    rocksdb = database.is_alone if database is not None else _lacks_database(disk, root)
     has_hidden = database is not None and not rocksdb and _hides_light_queues(disk, root)
     is_still = not before.is_abort_there and not before.is_locked
     end = min(log_files[-1].end, before.batch_start) if log_files else 0
@@ -274,6 +275,22 @@ def _tell_lost(store: StoreExtent, newest_ms: int) -> None:
             f"{join(store.path, CHECKPOINT_FILE)}: a message was on the disk that is {ahead_ms} ms later than the "
             "newest one of the log: unless this is a copy of a running store, or its clock was set back, some are lost"
         )
+
+
+def _lacks_database(disk: ReadableDisk, root: str) -> bool:
+    """Whether the queues of a store were in RocksDB alone and are not here: the broker's tables are there, and no queue
+    has a file.  RocketMQ then names no INNER_BASE in the log.
+    """
+    tables = () if disk.exists(join(root, CONFIG_ROOM, "topics.json")) else databases(disk, root)
+    if not tables or any(
+        any(directories(disk, topic)) for room in QUEUE_ROOMS for _, topic in directories(disk, join(root, room))
+    ):
+        return False
+    tell_once(
+        f"{root}: no consume queue is here, and {tables[0]} tells of a broker that keeps them in RocksDB: the "
+        "commitlog tells of all messages"
+    )
+    return True
 
 
 def _hides_light_queues(disk: ReadableDisk, root: str) -> bool:
