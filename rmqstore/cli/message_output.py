@@ -35,8 +35,10 @@ _TIMES = ("bornTimestamp", "storeTimestamp", "deliverAt")
 # Room for a time, or for a column beside those of messages; for a time without its year, where room is scarce.
 _TIME_SIZE = 19
 _SHORT_TIME_SIZE = 14
-# A table that has topics, or a column beside those of messages, needs so many columns of a terminal.
+# A table that has topics, or a column beside those of messages, needs so many columns of a terminal; one that has times
+# and keys so many.
 _ROOM_MIN = 110
+_ROOM_FOR_ALL = 72
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\", r"\0": "\0"}
 
 
@@ -187,6 +189,7 @@ class Printer:
         shape = _WIDE
         if line_size is not None and line_size < _ROOM_MIN:
             shape = _NARROW_WITH_MORE if self._more else _NARROW if self._with_topic else _NARROW_OF_ONE
+            shape = _PLACES if line_size < _ROOM_FOR_ALL else shape
         if not self._with_topic:
             shape = shape._replace(topic=0)
         if line_size is None or line_size - shape.topic - _TIME_SIZE * bool(self._more) >= _ROOM_MIN:
@@ -197,7 +200,7 @@ class Printer:
         line_size, shape = cut_size(), self._shape()
         if not self._is_begun:
             head = shape.head()
-            yield f"{self._more:{_TIME_SIZE}}  {head}" if self._more else head
+            yield fitted(f"{self._more:{_TIME_SIZE}}  {head}" if self._more else head, line_size)
         for row in _rows_in_ms(batch):
             line = _table_line(row, line_size, shape, with_broker=self._with_broker)
             yield fitted(f"{padded(_said(row[self._more]), _TIME_SIZE)}  {line}", line_size) if self._more else line
@@ -229,7 +232,10 @@ class _Shape(NamedTuple):
 
     def left_out(self, *, with_topic: bool) -> list[str]:
         """The parts that are not there, but for the topic of a table of one topic."""
-        parts = {"topic": self.topic or not with_topic, "sent": self.sent, "stored": self.stored, "tags": self.tags}
+        parts = {
+            "topic": self.topic or not with_topic, "sent": self.sent, "stored": self.stored, "tags": self.tags,
+            "keys": self.keys,
+        }  # fmt: skip
         return [name for name, size in parts.items() if not size]
 
     def head(self) -> str:
@@ -243,6 +249,7 @@ class _Shape(NamedTuple):
 _WIDE = _Shape(topic=20, sent=0, stored=_TIME_SIZE, tags=10, keys=12)
 _NARROW = _Shape(topic=14, sent=0, stored=_SHORT_TIME_SIZE, tags=0, keys=8)
 _NARROW_OF_ONE = _Shape(topic=0, sent=0, stored=_SHORT_TIME_SIZE, tags=8, keys=8)
+_PLACES = _Shape(topic=10, sent=0, stored=0, tags=0, keys=0)
 _NARROW_WITH_MORE = _Shape(topic=14, sent=0, stored=0, tags=0, keys=8)
 
 

@@ -21,7 +21,7 @@ from rmqstore.files.disk import tells_of_failure
 from rmqstore.formats.message_columns import locate
 from rmqstore.formats.message_id import offset_of_id, parse_offset_message_id
 from rmqstore.formats.stored_message import StoredMessage
-from rmqstore.records.soundness import TEXT, Reason, judge_place
+from rmqstore.records.soundness import TEXT, Reason, judge_place, mark
 from rmqstore.snapshot.columns import near_names, resolve_columns, schema_of
 from rmqstore.snapshot.lookup import by_time
 from rmqstore.snapshot.plan.selection import (
@@ -375,8 +375,7 @@ class SnapshotReader:
             page, position = view.window(offset, 2**31 - 1)
             located = locate(page, np.array([position], np.int64))
             reasons = judge_place(located, np.array([offset], np.int64))
-            if offset == store.torn_at:
-                reasons[0] = Reason.NO_END
+            mark(reasons, np.array([offset == store.torn_at]), Reason.NO_END)
             if reasons[0] != Reason.SOUND:
                 failed = corrupt_at(view.files, offset, TEXT[Reason(int(reasons[0]))])
                 raise NoRecord(*failed.args) if reasons[0] == Reason.NOT_WHOLE else failed

@@ -8,7 +8,7 @@ from typing import Any
 from rmqstore.core import arguments
 from rmqstore.core.annotations import checked
 from rmqstore.core.safe_text import arrow_html
-from rmqstore.errors import StoreError
+from rmqstore.errors import Rejected, StoreError
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.files.reading import LOCAL
 from rmqstore.formats.stored_message import StoredMessage
@@ -114,25 +114,27 @@ class Snapshot(SnapshotReader):
 
     @checked
     def query(
-        self, topic: str, key: str | None = None, *, begin_ms: int = 0, end_ms: int = 2**63 - 1, count_max: int = 32,
-        broker: str | None = None,
+        self, topic: str = "", key: str | None = None, *, begin_ms: int = 0, end_ms: int = 2**63 - 1,
+        count_max: int = 32, broker: str | None = None,
     ) -> list[StoredMessage]:  # fmt: skip
         """Messages of a topic by key (KEYS or UNIQ_KEY) or offset message id, in RocketMQ's order: ascending;
         unreadable ones are left out.  The newest `count_max`, and never more than 64: a scan with keys= has all.  The
         message of an id comes first where both are too many.
 
-        `query(key)`, without a topic, asks all topics, RocketMQ's own too.
+        `query(key)`, or `query(key=key)`, without a topic asks all topics of a store, RocketMQ's own too.
 
-        Raises Rejected for more than QUERY_BYTES_MAX of bodies, NotNow where the index changes meanwhile, DataLost
-        where the disk fails.
+        Raises Rejected for an empty key, for several stores where `broker` names none of them, and for more than
+        QUERY_BYTES_MAX of bodies; NotNow where the index changes meanwhile, DataLost where the disk fails.
         """
         window: Any = {"begin_ms": begin_ms, "end_ms": end_ms, "broker": broker}
-        if key is not None:
+        if not (key or (topic if key is None else "")):
+            raise Rejected("no key: nobody indexes an empty one")
+        if key is not None and topic:
             return super().query(topic, key, count_max=count_max, **window)
         from rmqstore.snapshot.lookup.by_key import COUNT_MAX  # noqa: PLC0415  where keys are asked for
 
         topics = sorted({name for name, _ in self._store(broker).queues})
-        found = [one for name in topics for one in self.query(name, topic, count_max=count_max, **window)]
+        found = [one for name in topics for one in self.query(name, key or topic, count_max=count_max, **window)]
         found.sort(key=attrgetter("physical_offset"))
         return found[max(len(found) - min(count_max, COUNT_MAX), 0) :]
 

@@ -103,9 +103,16 @@ def test_a_key_without_a_topic_is_asked_of_all_topics(snapshot: Snapshot) -> Non
     assert [message.topic for message in snapshot.query("k1", count_max=2)] == ["T", "Other"]  # the newest
     assert snapshot.query("k1", count_max=0) == []
     assert snapshot.query("k1", begin_ms=FIRST_MS + 10_000) == every[3:]
+    assert snapshot.query(key="k1") == every
     with pytest.raises(Rejected, match="count_max"):
         snapshot.query("k1", count_max=-1)
-    assert rmqstore.open_snapshot({"a": snapshot.stores[0].path}).query("nowhere") == []
+    assert snapshot.query("nowhere") == []
+
+
+@pytest.mark.parametrize("asked", [(), ("",), ("", ""), ("T", "")])
+def test_no_key_is_refused(snapshot: Snapshot, asked: tuple[str, ...]) -> None:
+    with pytest.raises(Rejected, match="no key"):
+        snapshot.query(*asked)
 
 
 @pytest.mark.parametrize(
