@@ -50,7 +50,9 @@ def stores_below(path: StorePath, disk: ReadableDisk = LOCAL) -> StoresIn | None
     if not disk.is_directory(directory) or {LOG_ROOM, PLAIN_ROOM}.intersection(disk.names(directory)):
         return None
     stores, strays = list_stores(disk, directory)
-    if len(stores) == 1 and (strays or stored_broker_name(disk, stores[0].path).name == NAMELESS):
+    has_misnamed = any(isinstance(stray, Rejected) for stray in strays.values())  # to be told when they are opened
+    is_lone = len(stores) == 1 and not has_misnamed
+    if is_lone and (strays or stored_broker_name(disk, stores[0].path).name == NAMELESS):
         return None
     return StoresIn(directory) if stores else None
 

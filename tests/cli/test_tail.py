@@ -261,6 +261,13 @@ def test_a_directory_of_stores_is_all_that_are_in_it(run: Run, tmp_path: Path, c
     assert together.stdout == run(name, f"a={stores / 'a'}", f"b={stores / 'b'}", *arguments).stdout
 
 
+def test_a_store_under_a_wrong_name_among_others_is_told(run: Run, tmp_path: Path) -> None:
+    stores = changed_clocks(tmp_path / "stores", [("a", b"m1", 1), ("b", b"m2", 2)])
+    (stores / "b" / "brokerIdentity").write_text("cluster#broker-b#1")
+    result = run("inspect", stores)
+    assert (result.exit_code, "and its directory should have that name" in result.stderr) == (1, True)
+
+
 def test_a_report_of_a_directory_of_stores_is_of_all_that_are_in_it(run: Run, tmp_path: Path) -> None:
     stores = changed_clocks(tmp_path / "stores", [("a", b"m1", 1), ("b", b"m2", 2)])
     assert "2 messages" in run("report", stores, "-o", tmp_path / "report.html").stdout
