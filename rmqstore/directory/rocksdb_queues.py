@@ -19,9 +19,11 @@ _REACHED = "CHECKPOINT_TOPIC"
 
 
 class OffsetTable(NamedTuple):
-    """The queues of a database, which has taken in the log up to offset `reached`; 0: nobody knows."""
+    """Where in the log the last message of each queue of a database stands, which has taken in the log up to offset
+    `reached`; 0: nobody knows.
+    """
 
-    keys: frozenset[QueueKey]
+    places: dict[QueueKey, int]
     reached: int
 
 
@@ -32,10 +34,10 @@ def offset_table(path: str) -> OffsetTable:
     try:
         entries = rocksdb.read_family(path, _FAMILY)
     except (Corrupt, Rejected):
-        return OffsetTable(frozenset(), 0)
+        return OffsetTable({}, 0)
     found = {key: value for name, value in entries.items() if (key := _queue_of(name)) is not None}
-    reached = found.pop((_REACHED, 0), b"")
-    return OffsetTable(frozenset(found), _PLACE.unpack(reached)[0] if len(reached) == _PLACE.size else 0)
+    places = {key: _PLACE.unpack_from(value)[0] for key, value in found.items() if len(value) >= _PLACE.size}
+    return OffsetTable(places, places.pop((_REACHED, 0), 0))
 
 
 def _queue_of(name: bytes) -> QueueKey | None:

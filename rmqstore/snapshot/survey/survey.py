@@ -17,6 +17,7 @@ from rmqstore.directory.queue_ends import batch_begin, batch_end, unwritten_befo
 from rmqstore.directory.queue_files import BATCH, QueueFiles, find_queues, is_valid_entry
 from rmqstore.errors import DataLost, StoreChanging, StoreError
 from rmqstore.files.disk import ReadableDisk, join, tells_of_change
+from rmqstore.formats import message
 from rmqstore.formats.deleted_topics import Deleted, DeletedTopic, DeletedTopics
 from rmqstore.formats.message_columns import Ints
 from rmqstore.formats.names import CHECKPOINT_FILE, CONFIG_ROOM, NOWHERE, QUEUE_ROOMS, QueueKey, is_light_queue
@@ -303,10 +304,10 @@ def _hides_light_queues(disk: ReadableDisk, root: str) -> bool:
     return has_lite or any(is_light_queue(topic) for _, topic in consumer_offsets(disk, root))
 
 
-def _leave_out_deleted(store: StoreExtent, census: Census) -> None:
+def _leave_out_deleted(store: StoreExtent, census: Census, view: LogView) -> None:
     """Takes out the light queues that RocksDB alone would have, and has no longer: the broker deleted them, or let them
-    expire.  Their records tell of them for ever.  Where the database cannot be read, and for what it has not taken in,
-    none.
+    expire.  Their records tell of them for ever.  None where the database cannot be read, or is another log's, and none
+    that it has not taken in.
     """
     light = [key for key in census.gaps if is_light_queue(key[0])]
     is_alone = store.queue_layout != "file" or store.light_from != NOWHERE
@@ -316,9 +317,23 @@ def _leave_out_deleted(store: StoreExtent, census: Census) -> None:
     from rmqstore.directory.rocksdb_queues import offset_table  # noqa: PLC0415  few brokers keep queues there
 
     known = offset_table(database.path)
+    plain = [(place, key) for key, place in known.places.items() if place < view.end and not is_light_queue(key[0])]
+    if not plain or not _stands_at(view, *max(plain)):
+        return
     for key in light:
-        if key not in known.keys and census.gaps[key].last_offset < known.reached:
+        if key not in known.places and census.gaps[key].last_offset < known.reached:
             del census.gaps[key]
+
+
+def _stands_at(view: LogView, place: int, key: QueueKey) -> bool:
+    """Whether a message of a queue stands at an offset of the log, as its database says."""
+    if view.file_number(place) is None:
+        return False
+    page, position = view.window(place, message.BLANK.size)
+    if len(page) - position < message.BLANK.size:
+        return False
+    record = view.whole_record(place, message.BLANK.struct.unpack_from(page, position)[0])
+    return record is not None and (record.topic.decode("utf-8", "replace"), record.queue_id) == key
 
 
 def _batch_topics(store: StoreExtent, listed: Sequence[QueueFiles]) -> frozenset[bytes]:
@@ -368,7 +383,7 @@ def _look_at(
         unnoted = {} if store.was_killed else again.topics | _topics_gone(store, searched)
         if not again.queues.keys() <= begun.keys() or noted_with(unnoted, noted) != noted:
             return _look_at(store, listed, mapped, noted_with(unnoted, noted), {**again.queues, **begun})
-        _leave_out_deleted(store, found.census)
+        _leave_out_deleted(store, found.census, view)
         bounds = queue_extents(root, entries, found.census, found.log_end, view)
     _tell_lost(store, found.newest_ms)
     return replace(
