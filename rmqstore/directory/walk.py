@@ -90,7 +90,7 @@ def walk(log: LogView, limits: WalkLimits) -> Iterator[Stretch | Break]:
             offset = log.files[number].end
 
 
-def without_torn_end(items: Iterable[Stretch | Break]) -> Iterator[Stretch | Break]:
+def marking_torn_end(items: Iterable[Stretch | Break]) -> Iterator[Stretch | Break]:
     """The items of a walk; the last record before the end of the data is not whole there if it lacks its end.
 
     A log that is written, copied or was not closed ends so: no CRC covers the topic and the properties of a record.

@@ -23,7 +23,7 @@ from rmqstore.clock import SYSTEM_CLOCK
 from rmqstore.directory.listing import file_with
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_files import SIMPLE, open_queue
-from rmqstore.directory.walk import Break, WalkLimits, walk, without_torn_end
+from rmqstore.directory.walk import Break, WalkLimits, marking_torn_end, walk
 from rmqstore.errors import DataLost, NotAStore, StoreChanging
 from rmqstore.files.disk import ReadableDisk, StoredFile, directory_of, join, read_part
 from rmqstore.files.reading import LOCAL, canonical_path
@@ -72,7 +72,7 @@ def read_on(growth: "Growth", files: tuple[StoredFile, ...], *, is_partial: bool
     with LogView(store.disk, files, 0, end, store.deleted_before, own_bases=store.own_bases) as view:
         if store.queue_layout != "file":  # in files their entries tell of growth
             view.light_from = store.light_from
-        for item in without_torn_end(walk(view, WalkLimits(start, view.end, crc_from=start))):
+        for item in marking_torn_end(walk(view, WalkLimits(start, view.end, crc_from=start))):
             if isinstance(item, Break):
                 is_end = item.resume is None
             elif growth.take(item):

@@ -28,7 +28,7 @@ from rmqstore.directory.log_files import LogView
 from rmqstore.directory.log_space import OTHER_BYTES
 from rmqstore.directory.queue_ends import batch_end, lost_unit
 from rmqstore.directory.queue_files import BATCH
-from rmqstore.directory.walk import Break, WalkLimits, walk, without_torn_end
+from rmqstore.directory.walk import Break, WalkLimits, marking_torn_end, walk
 from rmqstore.files.disk import StoredFile
 from rmqstore.formats import message
 from rmqstore.formats.checkpoint import Checkpoint
@@ -322,7 +322,7 @@ def _walk(view: LogView, start: int, known: Found, entries: QueueEntries) -> Wal
     damage: list[Damage] = []
     pending: list[Damage] = []
     items = walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known.known_end))
-    for item in without_torn_end(items):
+    for item in marking_torn_end(items):
         if isinstance(item, Break):
             pending.append(damage_at(view, item.offset, item.reason))
             continue

@@ -36,7 +36,7 @@ from rmqstore.directory.deleted_topics import deleted_topics
 from rmqstore.directory.log_files import LogView
 from rmqstore.directory.queue_ends import is_backed, sound_end
 from rmqstore.directory.queue_files import BATCH, SIMPLE, QueueFiles, open_queue, queues_of, topic_directories
-from rmqstore.directory.walk import Break, WalkLimits, walk, without_torn_end
+from rmqstore.directory.walk import Break, WalkLimits, marking_torn_end, walk
 from rmqstore.files.disk import ReadableDisk
 from rmqstore.formats import message
 from rmqstore.formats.names import is_directory_name, is_light_queue
@@ -120,7 +120,7 @@ def _walk(view: LogView, entries: QueueEntries, budget: int) -> tuple[Found, int
     names = {topic.encode() for topic, _ in entries.queues}
     last, log_end, newest_ms, census = start, start, 0, Census()
     items = walk(view, WalkLimits(start, view.end, crc_from=start, known_end=known_end))
-    for item in without_torn_end(items):
+    for item in marking_torn_end(items):
         if isinstance(item, Break):
             if item.resume is not None or item.reason != message.NO_DATA or not _is_blank_from(view, item.offset):
                 return None

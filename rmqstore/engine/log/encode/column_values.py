@@ -359,6 +359,8 @@ def _delay(values: ColumnValues, levels: Ints, level_count: int, limits: tuple[R
 def _refuse_topics(values: ColumnValues, form: RecordForm, refuse: Refuse, among: Mask) -> None:
     """Refuses the rows `among` all whose topic may not be stored; the first few topics by name."""
     illegal = [number for number, topic in enumerate(values.topics) if form.topic_bytes(topic) is None]
+    if not illegal:
+        return
     for number in illegal[:_NAMED_TOPICS]:
         refuse(f"topic {shown(values.topics[number])} may not be stored", among & (values.topic_numbers == number))
     refuse("other topics may not be stored", among & np.isin(values.topic_numbers, illegal[_NAMED_TOPICS:]))
